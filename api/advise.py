@@ -85,4 +85,6 @@ def advise_overrides(overrides: Sequence[str]) -> Advice:
     """Answer for the experiment that `key=value` texts describe."""
     caller = Path.cwd()
     import_from(caller)
-    return Advice(answer(Question.of(overrides), engine.run_in, caller)[1])
+    question = Question.of(overrides)
+    with engine.same_data():
+        return Advice(answer(question, engine.run_in, caller)[1])

@@ -50,9 +50,9 @@ class Arrays:
     Parameters
     ----------
     x
-        (n, ...) uint8 or float32; images have their channels first.
+        (n, ...) numbers, images uint8 or float32; images have their channels first.
     y
-        Targets (n,): integers, truth values, strings, or float32 values.
+        Targets (n,): integers, truth values, strings, or values.
     classes
         Names of the classes in the order of their labels, where the data declare them: `y` holds such names then.
     """
@@ -122,6 +122,8 @@ is_torch_data = partial(_is, "torch.utils.data", "Dataset")
 def array_of(values: Any) -> NDArray[Any]:
     """Return an array, a tensor, or nested lists of numbers or tensors, as a NumPy array."""
     for one in values if isinstance(values, list | tuple) else [values]:
+        if _is_sparse(one):
+            raise WrongData("is a sparse matrix of SciPy; give it as an array: .toarray().")
         if isinstance(one, np.ma.MaskedArray) and np.ma.is_masked(one):
             raise WrongData(
                 "is a masked array, whose mask would be lost; leave the masked samples out, or fill them: "
@@ -141,8 +143,17 @@ def array_of(values: Any) -> NDArray[Any]:
         raise WrongData("the rows have different lengths; bring them into one shape.") from None
 
 
+def _is_sparse(values: Any) -> bool:
+    """Return whether this is a sparse matrix, or the array of one object that NumPy makes of it."""
+    sparse = sys.modules.get("scipy.sparse")
+    one = (
+        values.item() if isinstance(values, np.ndarray) and values.dtype.kind == "O" and values.ndim == 0 else values
+    )
+    return sparse is not None and bool(sparse.issparse(one))
+
+
 def inputs_of(values: Any) -> NDArray[Any]:
-    """Return inputs (n, ...) as uint8 or float32, images with the channels first.
+    """Return inputs (n, ...) as numbers, images as uint8 or float32 with the channels first.
 
     Of four axes whose last one has 1, 3 or 4 entries, and the second one other numbers, the last one is the channels.
     """
@@ -162,21 +173,23 @@ def inputs_of(values: Any) -> NDArray[Any]:
         raise WrongData(f"x has shape {x.shape}: it is empty; give samples, or leave the client out.")
     if x.dtype != np.uint8:
         with np.errstate(over="ignore"):
-            x = x.astype(np.float32, copy=False)
-        finite = np.isfinite(x)
+            single = x.astype(np.float32, copy=False)
+        finite = np.isfinite(single)
         if not finite.all():
             row = int(np.argwhere(~finite)[0][0])
             raise WrongData(
                 f"{int((~finite).sum())} of the inputs are not finite numbers, the first in sample {row}; fill the "
                 f"gaps or leave those samples out."
             )
+        # What is standardised is so in all of its digits; integers may be indices.
+        x = x.astype(np.float64 if x.dtype.kind == "f" else np.int64, copy=False) if x.ndim == 2 else single
     if x.ndim == 4 and x.shape[3] in _CHANNELS and x.shape[1] not in _CHANNELS:
         x = np.moveaxis(x, 3, 1)
     return np.ascontiguousarray(x)
 
 
 def targets_of(values: Any) -> NDArray[Any]:
-    """Return targets (n,) as integers, truth values, strings, or float32 values.
+    """Return targets (n,) as integers, truth values, strings, or values.
 
     Floats without fractions are integers.
     """
@@ -196,7 +209,7 @@ def targets_of(values: Any) -> NDArray[Any]:
                 f"{int(missing.sum())} of the targets are missing or infinite, the first in sample "
                 f"{int(missing.argmax())}; leave those samples out."
             )
-        return y.astype(np.int64) if bool((y == np.floor(y)).all()) else y.astype(np.float32)
+        return y.astype(np.int64) if bool((y == np.floor(y)).all()) else y
     if y.dtype.kind not in "biuU":
         raise WrongData(f"y holds {y.dtype}; give class labels or names, or numbers.")
     return y

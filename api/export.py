@@ -130,7 +130,11 @@ def model_card(folder: Path, found: Exported, license: str, onnx: bool) -> str:
     config, prepared = run.config, run.preprocessing
     used = [name for shares in found.sites.values() for name in shares]
     which = next(iter(found.sites), next(iter(found.models)))
-    given = {key: value for key, value in config.task.data_options.items() if key != "classes" and value is not None}
+    given = {
+        key: value
+        for key, value in config.task.data_options.items()
+        if key not in ("classes", "scale") and value is not None
+    }
     options = ", ".join(f"`{key}={show(value)}`" for key, value in given.items())
     # Markdown, in which `plain` escapes what comes from the sites.
     environment = Environment(
@@ -162,6 +166,7 @@ def model_card(folder: Path, found: Exported, license: str, onnx: bool) -> str:
         groups=_groups(found),
         sites=_sites(found),
         columns=_columns(prepared) if prepared else "",
+        scale=run.scale,
         unit=prepared.units.get(prepared.target, "") if prepared else "",
         options=f" with {options}" if options else "",
         # A name comes from its site, and the line is made to be pasted into a shell.
@@ -394,9 +399,11 @@ def _write_predict(folder: Path, found: Exported) -> None:
     }
     if found.task == "regression":
         about |= {
-            "target_mean": 0.0 if prepared is None else prepared.target_mean,
-            "target_std": 1.0 if prepared is None else prepared.target_std,
+            "target_mean": (found.run.scale if prepared is None else prepared).target_mean,
+            "target_std": (found.run.scale if prepared is None else prepared).target_std,
         }
+    if prepared is None:
+        about |= {"mean": list(found.run.scale.mean), "std": list(found.run.scale.std)}
     if prepared is not None:
         declared = declaration_of(found.run.config)
         about["table"] = {

@@ -601,7 +601,7 @@ def _refuse_mixed(clients: Mapping[str, ClientData]) -> None:
         if x.shape[1:] != reference.shape[1:]:
             of_both = f"have shape {x.shape[1:]}, and those of {whose} {reference.shape[1:]}"
             raise ConfigError(f"clients: the inputs of {name} {of_both}; bring them into one shape.")
-        if x.dtype != reference.dtype:
+        if (x.dtype == np.uint8) != (reference.dtype == np.uint8):
             of_both = f"are {x.dtype}, and those of {whose} {reference.dtype}"
             rule = "bytes are pixels, 0 to 255, and become 0 to 1: give all clients the same type"
             raise ConfigError(f"clients: the inputs of {name} {of_both}; {rule}.")

@@ -177,9 +177,18 @@ def read_data(run: RunModels, folder: Path, given: Mapping[str, str], labelled: 
     if labelled:
         found = read_labelled(path, form)
         _check_labels(run, form, path, found.y)
-        return NewData(shaped(path, found.x, run.task.input_shape), (), found.y)
+        return NewData(_inputs(run, path, found.x), (), _targets(run, form, found.y))
     inputs = read_inputs(path, form)
-    return NewData(shaped(path, inputs.x, run.task.input_shape), inputs.names, classes=form.classes or ())
+    return NewData(_inputs(run, path, inputs.x), inputs.names, classes=form.classes or ())
+
+
+def _inputs(run: RunModels, path: Path, x: NDArray[Any]) -> FloatArray:
+    """Return inputs of a file (for the message) as the run's models take them."""
+    return run.scale.inputs(shaped(path, x, run.task.input_shape)).astype(np.float32, copy=False)
+
+
+def _targets(run: RunModels, form: Form, y: TargetArray) -> TargetArray:
+    return run.scale.targets(y).astype(np.float32) if form.regression else y
 
 
 def read_table(run: RunModels, folder: Path, path: Path, site: str | None, labelled: bool) -> NewData:
@@ -211,7 +220,8 @@ def read_arrays(run: RunModels, x: NDArray[Any], y: NDArray[Any] | None) -> NewD
     if found is not None:
         _check_labels(run, form, here, found)
     names = [str(number + 1) for number in range(len(x))]
-    return NewData(shaped(here, inputs, run.task.input_shape), names, found, form.classes or ())
+    found = None if found is None else _targets(run, form, found)
+    return NewData(_inputs(run, here, inputs), names, found, form.classes or ())
 
 
 def _check_labels(run: RunModels, form: Form, path: Path, y: TargetArray) -> None:
@@ -359,6 +369,8 @@ def predict_data(run: RunModels, state: Arrays, whose: str, new: NewData) -> Pre
     elif prepared is not None and prepared.is_regression:
         values, target = prepared.in_unit(values), prepared.target
         unit = prepared.units.get(target, "")
+    elif "squared_error" in run.task.spec.loss:
+        values = run.scale.in_unit(values)
     return Predictions(
         values, whose, classes, found.probabilities, new.names, new.ids, new.counts, what, target, unit
     )
@@ -472,7 +484,7 @@ def _errors(run: RunModels, new: NewData, loss: float) -> tuple[float | None, fl
     mean_square = loss * (2 if run.task.spec.loss == "half_squared_error" else 1)
     spread = float(new.y.astype(np.float64).var())
     prepared = new.preprocessing
-    scale = 1.0 if prepared is None else prepared.target_std
+    scale = run.scale.target_std if prepared is None else prepared.target_std
     unit = "" if prepared is None else prepared.units.get(prepared.target, "")
     return mean_square**0.5 * scale, 1 - mean_square / spread if spread else None, unit
 

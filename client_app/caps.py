@@ -101,7 +101,12 @@ class Limits:
         for part, (numbers, lists, other) in _OPTIONS.items():
             if ":" in getattr(spec, part):
                 continue
-            for key, value in _leaves(getattr(spec, f"{part}_options")):
+            options = dict(getattr(spec, f"{part}_options"))
+            if part == "data" and isinstance(scale := options.pop("scale", {}), Mapping):
+                # Figures of the sites' data may be as large as these.
+                for key, value in _leaves(scale):
+                    self.hold(node_keys.COLUMNS, f"length of {key}", len(value) if isinstance(value, list) else 0)
+            for key, value in _leaves(options):
                 name = f"task.{part}_options.{key}"
                 if isinstance(value, list):
                     self.hold(lists.get(key, other), f"length of {name}", len(value))

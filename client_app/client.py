@@ -64,8 +64,14 @@ _MOST_WHOLE = 4
 
 @dataclass
 class Session:
-    """Tasks, modules and unpacked models of one process, which may serve many clients in turn."""
+    """Tasks, modules and unpacked models of one process, which may serve many clients in turn.
 
+    With `keeps_data` the tasks of earlier runs are kept as well: those of a later run with the same description read
+    no file again. The files must not change meanwhile.
+    """
+
+    keeps_data: bool = False
+    _earlier: dict[str, dict[tuple[object, ...], Task]] = field(default_factory=dict)
     _description: str = ""
     _tasks: dict[tuple[object, ...], Task] = field(default_factory=dict)
     _modules: dict[str, tuple[Module, Unsaved | None]] = field(default_factory=dict)
@@ -95,8 +101,10 @@ class Session:
             Limits(context.node_config).hold(TASK, "length of the task's description", len(text))
         if text != self._description:
             # One task at a time: a process that serves another run needs none of the last one's data.
+            last = {self._description: self._tasks} if self.keeps_data else {}
             self._forget()
-            self._description = text
+            self._earlier |= last
+            self._description, self._tasks = text, self._earlier.pop(text, {})
         rows_of = context.node_config.get(kinds.ROWS_OF)
         number = 0 if folder is None else number_of(config, context)
         key = () if folder is None else (folder, number, rows_of)
@@ -116,9 +124,22 @@ class Session:
 
     def adopt(self, task: Task | None) -> None:
         """Serve simulated clients from a task that was handed over, where it is theirs; None: forget it."""
+        if task is None and self.keeps_data:
+            return
         self._forget()
         self._description = "" if task is None else task.spec.to_json()
         self._tasks = {} if task is None else {(): task}
+
+    @contextmanager
+    def keeping_data(self) -> Iterator[None]:
+        """Keep the data of clients between the runs of a block; see the class."""
+        self.keeps_data = True
+        try:
+            yield
+        finally:
+            self.keeps_data = False
+            self._earlier = {}
+            self.adopt(None)
 
     def _forget(self) -> None:
         self._tasks, self._modules, self._moved = {}, {}, {}

@@ -97,7 +97,7 @@ class Policy:
 
     def _check_records(self, name: str, client: Client) -> None:
         # How tables are prepared is agreed on after they are described.
-        records = client.task.describe().train_records if name == kinds.DESCRIBE else client.num_examples
+        records = client.task.description.train_records if name == kinds.DESCRIBE else client.num_examples
         counts = {"records": records, **{key: client.number(key, 0) for key in _SUBSETS}}
         steps = client.number(KEYS["local_steps"], 0)
         counts["batch-size * local-steps"] = steps * client.number(KEYS["batch_size"], 0)

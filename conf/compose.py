@@ -380,6 +380,10 @@ def _with_preprocessing(table: Mapping[str, Any], problems: list[str]) -> dict[s
         for name, value in follows.items()
         if table.get(name, plain[name]) not in (plain[name], value)
     ]
+    if (numbers := table.get("numbers", "auto")) != "auto":
+        problems.append(
+            f"task.table.numbers={show(numbers)}: {key} has the bounds of its columns (low, high); leave it out."
+        )
     return {**table, **follows, "preprocessing": found.to_plain()}
 
 

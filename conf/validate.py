@@ -420,7 +420,7 @@ def _personal(config: Config) -> Iterator[str]:
         if config.personal_options:
             yield (
                 f"personal_options={show(config.personal_options)}: has an effect only with personal=ditto, fedala, "
-                "fedproto or intercept; add one, or leave it out."
+                "fedproto, intercept or slopes; add one, or leave it out."
             )
         return
     yield from range_problems(settings, "personal_options.")

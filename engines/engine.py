@@ -85,6 +85,15 @@ def _run_on(config: Config, folder: Path, trackers: Sequence["Tracker"], resume:
 
 
 @contextmanager
+def same_data() -> "Iterator[None]":
+    """Let runs in this process use the data that an earlier one in the block has read: no file changes meanwhile."""
+    from florets.client_app.client import session
+
+    with session.keeping_data():
+        yield
+
+
+@contextmanager
 def _local_grid(config: Config) -> "Iterator[LocalGrid]":
     # Clients in this process share what they keep between messages.
     if not _running.acquire(blocking=False):

@@ -105,13 +105,14 @@ def _plain(part: PartStatistics) -> dict[str, Any]:
         sums = {name: getattr(part.sums, name).tolist() for name in _SUMS}
         # Most bins are empty.
         sums["histogram"] = {"curves": len(counts), "cells": cells.tolist(), "counts": counts.ravel()[cells].tolist()}
-    # As text a float32 is shorter than the float64 that has its value.
-    replicates = {name: [_number(str(value)) for value in values] for name, values in part.replicates.items()}
+    replicates = {
+        name: values.tolist() if np.isfinite(values).all() else list(map(_number, values.tolist()))
+        for name, values in part.replicates.items()
+    }
     return {"n": part.n, "scores": dict(part.scores), "sums": sums, "replicates": replicates or None}
 
 
-def _number(text: str) -> float | None:
-    value = float(text)
+def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 

@@ -19,8 +19,10 @@ from florets.conf.validate import find_problems
 from florets.reports.console import counted
 from florets.reports.folder import write_whole
 from florets.server_app.data_findings import Finding, find
+from florets.server_app.units import conversion
 from florets.strategies.base.exchange import Patience, Request, exchange
 from florets.strategies.base.federation import Federation, FederationError, client_key, with_number
+from florets.task.data.array_scale import ArrayScale
 from florets.task.data.tables.agreement import Agreed, agree, as_options, last_column
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import Description
@@ -213,7 +215,7 @@ def describe_here(
     for node in nodes:
         key = str(node["client-id"])
         try:
-            found = task_of(node, spec).describe()
+            found = task_of(node, spec).description
             sites[key] = found if shares_statistics(node) else found.without_figures()
         except ValueError as error:
             failed[key] = str(error)
@@ -267,7 +269,7 @@ def agreement(config: Config, declared: Declaration, sites: Mapping[str, Descrip
 
 
 def _far(prepared: Preprocessing | None, sites: Mapping[str, Description]) -> Iterator[str]:
-    """Yield which columns differ from their declared mean and spread as a column in another unit does."""
+    """Yield which columns lie far from their declared mean and spread, or have another unit than these."""
     if prepared is None or prepared.standardise != "pooled":
         return
     target = NumericInput(prepared.target, prepared.target_mean, prepared.target_std)
@@ -281,9 +283,11 @@ def _far(prepared: Preprocessing | None, sites: Mapping[str, Description]) -> It
             for values in zip(*((one.mean, math.sqrt(one.m2 / one.known)) for one in sent), strict=True)
         )
         if abs(mean - column.mean) > _FAR * column.std or max(std / column.std, column.std / std) > _OTHER_SPREAD:
+            found, given = ((m - s, m, m + s) for m, s in ((mean, std), (column.mean, column.std)))
             yield (
                 f"{column.name!r} has mean {mean:.3g} and spread {std:.3g} at the median site, and in "
-                f"task.table.preprocessing {column.mean:.3g} and {column.std:.3g}, as in another unit"
+                f"task.table.preprocessing {column.mean:.3g} and {column.std:.3g}"
+                + (", as in another unit" if conversion(found, given) else "; compare codes and units")
             )
 
 
@@ -318,6 +322,9 @@ def _with_found(config: Config, sites: Mapping[str, Description], found: Agreed)
         options["classes"] = list(found.classes)
     if found.is_regression:
         options["regression"] = True
+    # An autoencoder's targets are its inputs, on the scale that its last layer has.
+    if found.scale is not None and task.loss != "reconstruction":
+        options.setdefault("scale", found.scale.to_plain())
     if found.untrained:
         options["untrained"] = list(found.untrained)
     model, model_options = task.model, dict(task.model_options)
@@ -385,7 +392,11 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
     prepared = found.preprocessing
     if prepared is None:
         what = "values" if found.is_regression else f"{found.num_outputs} classes"
-        return [*said, f"inputs of shape {list(found.input_shape)}; targets: {what}"]
+        scaled = found.scale or ArrayScale()
+        by_all = ", standardised by the pooled mean and spread" if scaled.mean else ""
+        if found.is_regression and scaled.target_std != 1:
+            what += f" (mean {scaled.target_mean:.4g}, spread {scaled.target_std:.4g}), standardised"
+        return [*said, f"inputs of shape {list(found.input_shape)}{by_all}; targets: {what}"]
     names = [column.name for column in prepared.numeric] + [
         f"{one.name} (categories)" for one in prepared.categorical
     ]
@@ -395,6 +406,7 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
         "none": "as they are",
     }
     said.append(f"inputs: {_first_of(names)}; {prepared.width} numbers, {how[prepared.standardise]}")
+    said += _tails(prepared, found)
     why = f", {found.target_why}" if found.target_why else ""
     if prepared.is_regression:
         figures = f"mean {prepared.target_mean:.4g}, spread {prepared.target_std:.4g}"
@@ -409,6 +421,24 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
         shares = [f"{name} ({100 * count / total:.1f} %)" if count else name for name, count in counts.items()]
         said.append(f"target: {prepared.target}, classes {_first_of(shares)}{why}")
     return said
+
+
+def _tails(prepared: Preprocessing, found: Agreed) -> Iterator[str]:
+    """Yield what was done about heavy tails, in a line."""
+    ranked = [column.name for column in prepared.numeric if column.values]
+    bounded = [column.name for column in prepared.numeric if column.low is not None]
+    heavy = sorted(found.heavy, key=lambda name: -found.heavy[name])
+    curved = f" (kurtosis up to {found.heavy[heavy[0]]:.0f}; a normal's is 3)" if heavy else ""
+    if ranked:
+        yield f"normal scores of their pooled ranks (task.table.numbers=ranks): {_first_of(ranked)}"
+    elif bounded:
+        tails = f"heavy tails{curved}, " if heavy else ""
+        yield (
+            f"{tails}clipped at about their pooled 0.1 and 99.9 % quantiles: {_first_of(bounded)} "
+            "(task.table.numbers=standard leaves them)"
+        )
+    elif heavy:
+        yield f"heavy tails{curved}: {_first_of(heavy)} (task.table.numbers=clipped or ranks tames them)"
 
 
 def _first_of(texts: Sequence[str]) -> str:

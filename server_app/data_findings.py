@@ -4,12 +4,12 @@ import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Literal
 
 from florets.reports.console import counted
+from florets.server_app.units import Conversion, Span, conversion, outside
 from florets.task.data.tables.agreement import Agreed
-from florets.task.data.tables.description import ColumnSummary, Description, TargetSummary
+from florets.task.data.tables.description import MOST_GUESSED, ColumnSummary, Description, TargetSummary
 from florets.task.data.tables.names import NODE_FILE_WORDS, listed, toml_key
 from florets.task.data.tables.pooling import outlying
 
@@ -24,24 +24,6 @@ _MANY_UNTARGETED = 0.1
 _MANY_DUPLICATES = 0.02
 _FINE = 0.2
 """Different values of a column for each record from which on equal records are copies; of two columns at least."""
-_OTHER_SCALE = 2.5
-"""Ratio of medians from which on a column seems to be in another unit; the spreads must differ alike."""
-_ALIKE = 1.6
-_FAR, _FEW_MEDIANS = 6.0, 4
-"""Median absolute deviations of the other sites' medians (at least so many), in logarithms, that are out of line."""
-_KNOWN_FACTORS = {
-    38.67: "cholesterol, mmol/l to mg/dl",
-    18.016: "glucose, mmol/l to mg/dl",
-    88.42: "creatinine, mg/dl to umol/l",
-    2.54: "inches to cm",
-    2.2046: "kg to pounds",
-    3.281: "m to feet",
-    10.0: "",
-    100.0: "",
-    1000.0: "",
-}
-_CLOSE = 0.12
-"""Relative distance of a ratio from a known factor; the sites' medians differ by themselves."""
 
 
 @dataclass(frozen=True)
@@ -210,8 +192,12 @@ def _compared(
     for name, columns in by_name.items():
         if name in site_level:
             continue
-        out, scaled = outlying(columns), []
+        out = outlying(columns)
+        spans = {key: span for key, one in columns.items() if key not in out and (span := _span(one))}
+        apart = outside(spans) if _may_have_a_unit(columns.values()) else {}
+        known = {key: one for key, usual in apart.items() if (one := conversion(spans[key], usual))}
         for key, own in columns.items():
+            others = [column for other, column in columns.items() if other != key]
             if key in out:
                 yield _warning(
                     key,
@@ -219,96 +205,54 @@ def _compared(
                     "Its figures of this column are not used for the common scale. Look for a mistyped value or "
                     "another unit.",
                 )
-                continue
-            others = [column for other, column in columns.items() if other != key]
-            finding = _scale(name, key, own, others)
-            if finding is not None:
-                scaled.append(finding)
+            elif key in known and 2 * len(known) < len(spans):
+                yield _unit(name, key, known[key], spans[key], apart[key])
+            elif key in apart and key not in known:
+                yield _warning(
+                    key,
+                    f"{name!r} lies outside the other sites' values (means {spans[key][1]:.3g} and "
+                    f"{apart[key][1]:.3g})",
+                    "Compare instruments, codes and units.",
+                )
             elif isinstance(own, ColumnSummary) and (finding := _words(name, key, own, others)):
                 yield finding
-        if len(scaled) > 1 and 2 * len(scaled) >= len(columns):
+        if known and 2 * len(known) >= len(spans):
             # Each half seems to be wrong from the other's side.
+            sides = f"{listed(sorted(known))} against {listed(sorted(spans.keys() - known.keys()))}"
             yield _warning(
                 "",
-                f"{name!r} differs between sites as with another unit or code: {_sides(columns, scaled)}",
+                f"{name!r} differs between sites as with another unit or code: {sides}",
                 f"Agree on one unit or code; who has another unit says so in {NODE_FILE_WORDS}: scale = {{...}}.",
             )
-        else:
-            yield from scaled
 
 
-def _sides(columns: Mapping[str, ColumnSummary | TargetSummary], scaled: Sequence[Finding]) -> str:
-    """Return which sites differ from which: where all do, those of low values from those of high ones."""
-    some = {one.site for one in scaled}
-    if len(some) == len(columns):
-        middles = {key: _span(one)[1] for key, one in columns.items()}
-        centre = (min(middles.values()) + max(middles.values())) / 2
-        some = {key for key, middle in middles.items() if middle < centre}
-    return f"{listed(sorted(some))} against {listed(sorted(columns.keys() - some))}"
+def _may_have_a_unit(columns: Iterable[ColumnSummary | TargetSummary]) -> bool:
+    """Return whether a column may hold amounts: a few different integers are counts or codes."""
+    return not all(one.whole and one.distinct <= MOST_GUESSED for one in columns)
 
 
-def _scale(
-    name: str, key: str, own: ColumnSummary | TargetSummary, others: Sequence[ColumnSummary | TargetSummary]
-) -> Finding | None:
-    """Return a finding where a column's median and spread are a multiple of the other sites', beyond chance."""
-    span, rest = _span(own), [span for one in others if (span := _span(one))]
-    if not span or not rest:
+def _unit(name: str, key: str, known: Conversion, own: Span, usual: Span) -> Finding:
+    """Return the finding that a site's column is in another unit: `known` makes it of the others' usual values."""
+    ratio, back = own[1] / usual[1], known.reverse
+    times = f"{ratio:.3g} times" if ratio >= 1 else f"1/{1 / ratio:.3g} of"
+    unit = f" ({back.text})" if back.text else ""
+    remedy = f"If that is why{unit}, in {NODE_FILE_WORDS}: scale = {{{toml_key(name)} = {back.factor:.6g}}}."
+    if known.offset:
+        remedy = f"If that is why{unit}, convert them in the file."
+    return _warning(
+        key,
+        f"{name!r} is about {times} the other sites' (means {own[1]:.3g} and {usual[1]:.3g}), as in another unit",
+        remedy,
+    )
+
+
+def _span(one: ColumnSummary | TargetSummary) -> Span | None:
+    """Return the 10th percentile, mean and 90th percentile; of few values, which send no percentiles, a normal's."""
+    if not one.known or not math.isfinite(one.mean):
         return None
-    low, middle, high = span
-    lows, middles, highs = (median(one[place] for one in rest) for place in range(3))
-    spread, spreads = high - low, highs - lows
-    if not spread or not spreads or not middle or not middles:
-        return None
-    ratio, widening = middle / middles, spread / spreads
-    apart = low > highs or high < lows
-    scaled = ratio > 0 and max(ratio, 1 / ratio) > _OTHER_SCALE and max(widening / ratio, ratio / widening) < _ALIKE
-    if scaled and (apart or _is_far(middle, [one[1] for one in rest])):
-        factor = 1 / ratio
-        shown, unit = _named_factor(factor)
-        remedy = f"If that is why{unit}, in {NODE_FILE_WORDS}: scale = {{{toml_key(name)} = {shown}}}."
-        if not shown:
-            remedy = f"Compare units; in {NODE_FILE_WORDS}: scale = {{{toml_key(name)} = <factor>}}."
-        return _warning(
-            key,
-            f"{name!r} is about {_times(ratio)} the other sites' (medians {middle:.3g} and {middles:.3g}), as in "
-            "another unit",
-            remedy,
-        )
-    if apart:
-        text = f"{name!r} lies outside the other sites' values (medians {middle:.3g} and {middles:.3g})"
-        return _warning(key, text, "Compare units, instruments and codes.")
-    return None
-
-
-def _span(one: ColumnSummary | TargetSummary) -> tuple[float, ...]:
-    """Return the 10th, 50th and 90th percentile; of few values, whose percentiles are not sent, as of a normal."""
-    if one.quantiles or not one.known or not math.isfinite(one.mean):
-        return one.quantiles
     reach = 1.28 * math.sqrt(one.m2 / one.known)
-    return one.mean - reach, one.mean, one.mean + reach
-
-
-def _is_far(middle: float, others: Sequence[float]) -> bool:
-    """Return whether a median's logarithm is out of line with those of the other sites, which may differ widely."""
-    known = [math.log(abs(one)) for one in others if one]
-    if len(known) < _FEW_MEDIANS:
-        return False
-    centre = median(known)
-    return abs(math.log(abs(middle)) - centre) > _FAR * median(abs(one - centre) for one in known)
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.3g} times" if ratio >= 1 else f"1/{1 / ratio:.3g} of"
-
-
-def _named_factor(factor: float) -> tuple[str, str]:
-    """Return the known factor that is close, and what it converts; empty where none is, for medians vary."""
-    for known, unit in _KNOWN_FACTORS.items():
-        if abs(factor / known - 1) < _CLOSE:
-            return f"{known:g}", f" ({unit})" if unit else ""
-        if abs(factor * known - 1) < _CLOSE:
-            return f"{1 / known:.6g}", f" (the reverse of {unit})" if unit else ""
-    return "", ""
+    low, _, high = one.quantiles or (one.mean - reach, one.mean, one.mean + reach)
+    return low, one.mean, high
 
 
 def _words(
@@ -330,21 +274,20 @@ def same_data(groups: Iterable[Sequence[str]]) -> list[Finding]:
 
 
 def _unscaled(sites: Mapping[str, Description]) -> Iterator[Finding]:
-    """Yield a warning where arrays are far from a standard scale: tables are standardised, arrays are not."""
+    """Yield a warning where arrays are far from a standard scale: where these are not standardised."""
     for name, scale, text, remedy in (
         (
             "scale",
             "raw",
             "the arrays' inputs are far from a standard scale, from which many models learn badly",
-            "Standardise them, by the same numbers at all sites, or give data frames or tables, which are "
-            "standardised. A model that scales its inputs itself, or takes them as indices, needs neither.",
+            "Give them as floating numbers, which are standardised (task.table.standardise=pooled). A model that "
+            "scales its inputs itself, or takes them as indices, needs none of it.",
         ),
         (
             "target_scale",
             "raw",
             "the arrays' targets are far from a standard scale, from which training often diverges",
-            "Standardise them, by the same numbers at all sites, or give data frames or tables, whose targets are "
-            "standardised.",
+            "Let them be standardised: task.table.standardise=pooled.",
         ),
         (
             "scale",

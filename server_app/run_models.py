@@ -26,8 +26,10 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
+from florets.task.data.array_scale import ArrayScale
 from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.fingerprint import file_hashes
+from florets.task.partitions.own import OWN as OWN_DATA
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import bank
 
@@ -56,6 +58,12 @@ class RunModels:
     def frozen_by(self) -> str:
         """What later clients are compared by, see `Frozen`; empty where the run froze no groups."""
         return "" if self.frozen is None else self.frozen.by
+
+    @property
+    def scale(self) -> ArrayScale:
+        """By which the run's arrays were standardised; tables have their preprocessing."""
+        task = self.config.task
+        return ArrayScale.of(task.data_options.get("scale") if task.data == OWN_DATA else None)
 
     @property
     def class_shares(self) -> FloatArray | None:

@@ -76,8 +76,11 @@ STRATEGIES = {
 }
 """The registry: a strategy's name, which is its folder's, and its class."""
 
-PERSONAL = {"intercept": "Intercept"}
-"""Personal methods that are no strategies of their own, and the `<class>Clients` in their folder's `strategy.py`."""
+PERSONAL = {
+    "intercept": "random_effects.strategy:InterceptClients",
+    "slopes": "random_effects.strategy:SlopesClients",
+}
+"""Personal methods that are no strategies: the name, and the path of the class within this package."""
 
 TITLES = STRATEGIES | {
     "cfl_gp": "CFL-GP",

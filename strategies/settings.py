@@ -17,7 +17,7 @@ ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
 Robust = Literal["none", "clip", "trimmed_mean", "median", "geometric_median", "multi_krum"]
 Wire = Literal["float32", "float16", "int8"]
-PersonalName = Literal["none", "ditto", "fedala", "fedproto", "intercept"]
+PersonalName = Literal["none", "ditto", "fedala", "fedproto", "intercept", "slopes"]
 Weighting = Literal["examples", "uniform", "all_participants"]
 Start = Literal["different", "same", "orthonormal", "true"]
 
@@ -283,7 +283,7 @@ class Settings:
     """Has, for each client, its share of each model (`Strategy.mixtures`)."""
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
-        "personal": ("none", "intercept"),
+        "personal": ("none", "intercept", "slopes"),
     }
     """Values that the algorithm can follow of run-level choices (`conf.compose.CHOICES`); the first is its default. A
     key that is not named means nothing to it. Who names `loss_data` follows `loss_batch`, too."""

@@ -100,8 +100,9 @@ def check_node_config(node_config: Mapping[str, Any]) -> None:
     Keys that are like none of ours may be those of other apps on the node, and pass.
     """
     for key in node_config:
-        near = difflib.get_close_matches(key.replace("_", "-").lower(), NODE_KEYS, n=1, cutoff=0.8)
-        if near and key not in (*NODE_KEYS, *_SET_BY_ENGINES):
+        if key in NODE_KEYS or key in _SET_BY_ENGINES:
+            continue
+        if near := difflib.get_close_matches(key.replace("_", "-").lower(), NODE_KEYS, n=1, cutoff=0.8):
             raise ValueError(f"this node's config has {key}, which is no key; did you mean {near[0]}?")
     for key in _FLAGS:
         flag(node_config, key)

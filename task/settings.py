@@ -113,6 +113,11 @@ class TableConfig:
     standardise: Literal["pooled", "site", "none"] = setting(
         "pooled", "numeric inputs have mean 0 and spread 1 over all sites' training records, or over each site's own"
     )
+    numbers: Literal["auto", "standard", "clipped", "ranks"] = setting(
+        "auto",
+        "numeric inputs as they are before they are standardised (standard), clipped at their pooled 0.1 and 99.9 % "
+        "quantiles, or as normal scores of their pooled ranks; auto: clipped where tails are heavy",
+    )
     incomplete: Literal["impute", "drop"] = setting(
         "impute", "records with missing inputs: impute (pooled mean or most frequent category), or drop them"
     )

@@ -111,8 +111,9 @@ class Task:
             raise ValueError(f"data {spec.data!r} returned a {type(data).__name__}: return a task.data.Dataset.")
         return data
 
-    def describe(self) -> Description:
-        """Return what a node says of its own data before training."""
+    @cached_property
+    def description(self) -> Description:
+        """What a node says of its own data before training."""
         spec = self.spec
         options = check_options(resolve("data", OWN), spec.data_options, "data", OWN)
         return describe(Path(spec.data_dir).expanduser(), options, spec.table, spec.seed, self._number)

@@ -13,9 +13,9 @@ from florets.strategies.fedpac.messages import SplitUpdate
 from florets.strategies.fedsoft.messages import ClosestCounts
 from florets.strategies.flexcfl.messages import LabelCounts
 from florets.strategies.flux.messages import read_descriptor
-from florets.strategies.intercept.messages import Intercept
 from florets.strategies.k_fed.messages import LocalCentres
 from florets.strategies.pacfl.messages import PrincipalVectors
+from florets.strategies.random_effects.messages import OwnTerms
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
 from florets.strategies.two_phase.messages import AnchorUpdate, LocalFactors, Term, TwoSidedFactors, read_soft_update
 from florets.task.data.tables.description import Description
@@ -65,7 +65,7 @@ SIZES: dict[str, Any] = {"sizes": [4, 6]}
 POINTS = {"centres": MODEL["weight"]}
 ROWS, FULL = {"folds": MODEL["weight"]}, RowForm("full", 3, 3)
 SIGNS = {"folds": Array(np.array([[170, 128], [1, 0]], dtype=np.uint8))}
-OFFSETS: dict[str, Any] = COUNT | {"offsets": [0.5, -0.5], "variances": [0.1, 0.2]}
+SECOND = {kinds.GRADIENT: Array(np.array([0.5, -0.5])), kinds.HESSIAN: Array(np.array([[2.0, 1.0], [1.0, 2.0]]))}
 FACTORS = {kinds.LEFT: BLOCK, kinds.RIGHT: BLOCK}
 
 
@@ -142,7 +142,7 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     ("kmeans", lambda: reply(SIZES, POINTS), reads(LocalCentres, D=3, n=range(1, 5))),
     ("vectors", lambda: reply(PLACES, {"principal": AXES}), reads(PrincipalVectors, D=3, m=range(1, 4), most=3)),
     ("descriptor", lambda: reply(COUNT, {"descriptor": SQUARE}), lambda sent: read_descriptor(sent, 0, 2, False)),
-    ("intercept", lambda: reply(OFFSETS), reads(Intercept, W=2)),
+    ("terms", lambda: reply(COUNT | {"value": 1.5}, **{kinds.SECOND_ORDER: SECOND}), reads(OwnTerms, P=2)),
     (kinds.DESCRIBE, lambda: pack_description("07", DESCRIPTION), read_description),
     ("labels", lambda: reply({kinds.LABEL_COUNTS: [4, 0, 6]}), reads(LabelCounts, C=3)),
     ("closest", lambda: reply(COUNT | {"closest": [4, 6]}), reads(ClosestCounts, K=2)),

@@ -10,19 +10,33 @@ from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import advise
 from florets.studies.advise.causes import cross_losses, differences, rule_of
 from florets.studies.advise.compare import Criterion, choose, effective, is_below, low_sites
-from florets.studies.advise.measures import amount, gain, is_better, suitable, value
+from florets.studies.advise.measures import amount, gain, is_better, plain, seconds_of, suitable, value
 from florets.studies.advise.outcomes import Moments, Site
 
 ACCURACY = Criterion("accuracy")
 
 
-def test_auc_is_the_measure_where_one_of_two_classes_is_rare_at_a_site_that_has_both() -> None:
-    counts = [np.array([40.0, 60.0]), np.array([90.0, 11.0])]
-    assert suitable(False, counts) == "auc"
-    assert suitable(False, counts[:1]) == "accuracy"
-    assert suitable(False, [np.array([50.0, 0.0]), counts[0]]) == "accuracy"
-    assert suitable(False, [np.array([90.0, 5.0, 5.0])]) == "accuracy"
-    assert suitable(True, []) == "r2"
+def test_classes_are_compared_by_the_log_loss_with_what_a_reader_knows_in_addition() -> None:
+    assert (suitable(False), suitable(True)) == ("log_loss", "r2")
+    even, rare = np.array([40.0, 60.0]), np.array([90.0, 11.0])
+    assert seconds_of("log_loss", [even]) == ("accuracy", "auc")
+    # A constant is nearly always right.
+    assert seconds_of("log_loss", [even, rare]) == ("auc",)
+    assert seconds_of("log_loss", [np.array([50.0, 0.0]), even]) == ("accuracy", "auc")
+    assert seconds_of("log_loss", [np.array([90.0, 5.0, 5.0])]) == ("accuracy",)
+    assert seconds_of("auc", [rare]) == ("log_loss",)
+    assert (seconds_of("r2", []), seconds_of("rmse", [])) == (("rmse",), ("r2",))
+
+
+def test_no_figure_is_written_that_says_no_more_than_that_it_is_bad() -> None:
+    assert [value(figure, "r2") for figure in (-397488.0, -0.5, -0.0001)] == ["< -1", "-0.500", "0.000"]
+    assert value(88.0, "log_loss") == "> 5"
+    assert amount(254213050.4, 3.0, "r2", sign=True) == "+2 or more"
+    assert amount(-181308.5, 304332.7, "r2", sign=True) == "-2 or more"
+    assert amount(0.3, 304332.7, "r2") == "0.300 ± 2 or more"
+    # Nor with an exponent.
+    assert (value(22863.4, "rmse"), value(0.75411, "rmse"), plain(57534.2)) == ("22,860", "0.7541", "57,500")
+    assert amount(-30671.0, 4211.0, "rmse", sign=True) == "-30,700 ± 4,210"
 
 
 def test_figures_are_written_with_their_direction_and_unit() -> None:
@@ -59,15 +73,29 @@ def test_many_sites_differ_by_their_spread_weighted_by_records() -> None:
     assert found.clients == 10
 
 
-def test_two_records_weigh_less_than_a_thousand_and_a_thousand_no_more_than_thirty() -> None:
+def test_figures_are_over_the_records_of_all_clients_together() -> None:
     tests = {"small": part(1.0, 2), "large": part(0.5, 1000), "middle": part(0.9, 30)}
-    assert ACCURACY.figure(tests) == pytest.approx((2 * 1.0 + 30 * 0.5 + 30 * 0.9) / 62)
-    assert ACCURACY.over_records(tests) == pytest.approx((2 + 500 + 27) / 1032)
-    apart = Criterion.of("accuracy", tests, ["middle"])
-    assert (apart.apart, apart.together) == (("middle", "small"), False)
-    few = {key: part(0.8, 10) for key in "abc"}
-    assert Criterion.of("auc", few, ()).together
-    assert not Criterion.of("accuracy", few, ()).together
+    assert ACCURACY.figure(tests) == pytest.approx((2 + 500 + 27) / 1032)
+    assert Criterion.of("accuracy", tests, ["middle"]).apart == ("middle", "small")
+
+
+def test_clients_whose_records_are_too_few_for_sums_have_a_part_in_the_log_loss_and_in_r2() -> None:
+    # Four validation records each: a loss is all that a client says of them.
+    few = {str(number): PartStatistics(4, {"loss": 0.5 + 0.01 * number}) for number in range(12)}
+    other = {key: PartStatistics(4, {"loss": test.scores["loss"] + 0.1}) for key, test in few.items()}
+    found = Criterion("log_loss").difference(few, other)
+    assert Criterion("log_loss").figure(few) == pytest.approx(0.555)
+    assert (found.mean, found.half) == (pytest.approx(0.1), pytest.approx(0.0, abs=1e-9))
+    # Of values the loss is the squared error in units of the targets' variance, which test records tell.
+    rng = np.random.default_rng(0)
+    targets = rng.normal(scale=3.0, size=400)
+    large = values_part(targets, targets + rng.normal(size=400))
+    mean_square = large.scores["rmse"] ** 2
+    tests = {"large": PartStatistics(400, {**large.scores, "loss": mean_square / 9}, large.sums)}
+    criterion = Criterion.of("r2", tests, ())
+    assert criterion.figure(tests) == pytest.approx(large.scores["r2"])
+    small = {"a": PartStatistics(4, {"loss": 0.5}), "b": PartStatistics(2, {"loss": 0.8})}
+    assert criterion.figure(small) == pytest.approx(1 - 9 * (4 * 0.5 + 2 * 0.8) / (6 * targets.var()))
 
 
 def test_a_figure_that_compares_two_classes_rests_on_the_rarer_one() -> None:
@@ -95,7 +123,6 @@ def test_over_all_records_the_interval_is_the_jackknifes_over_sites() -> None:
         return float(1 - np.square(y - p).sum() / np.square(y - y.mean()).sum())
 
     criterion = Criterion.of("r2", tests[0], ())
-    assert criterion.together
     found = criterion.difference(*tests)
     everybody = list(range(11))
     without = [r2([i for i in everybody if i != j], 0) - r2([i for i in everybody if i != j], 1) for j in everybody]
@@ -118,7 +145,6 @@ def test_r2_over_all_records_of_few_sites_has_the_interval_of_a_paired_bootstrap
         for guess in predictions
     ]
     criterion = Criterion.of("r2", tests[0], ())
-    assert criterion.together
     everybody = np.concatenate(targets)
     total = np.square(everybody - everybody.mean()).sum()
     gains = [np.square(y - q) - np.square(y - p) for y, p, q in zip(targets, *predictions, strict=True)]

@@ -75,8 +75,7 @@ BROKEN: list[tuple[str, str, str | None, Any, str]] = [
     *(("closest", METRICS, "closest", x, "closest") for x in ([4], 4, [11, -1], [4.0, 6.0], [4, 4])),
     *(("kmeans", METRICS, "sizes", x, "sizes") for x in (5, [], [1] * 5, [0, 1], [2.5, 1.0], [10**9, 1])),
     *(("vectors", METRICS, "places", x, "places") for x in ([2, 0], [0, 0], [0, 3], [0.0, 2.0], [], 1)),
-    ("intercept", METRICS, "variances", [0.1, -0.1], "variances are no numbers from 0"),
-    *(("intercept", METRICS, "offsets", x, "offsets") for x in ([1.0], 1.0, [NAN, 0.0], [1e300, 0.0])),
+    *(("terms", METRICS, "value", x, "value") for x in (-0.1, NAN, 1e300, [1.0])),
     ("split", METRICS, kinds.LABEL_COUNTS, [4, 0, 7], "do not sum to the 10 examples"),
     ("split", METRICS, kinds.LABEL_COUNTS, [4, 2, 4], "2 prototypes came of 3 classes"),
     # Arrays: of a shape, a dtype, finite, and in a range.

@@ -157,7 +157,10 @@ def test_a_missing_extra_is_named_before_anything_is_written(
 
 
 PREPARED = Preprocessing(
-    numeric=(NumericInput("a", 1.5, 2.0, True), NumericInput("b", -3.0, 0.5, False)),
+    numeric=(
+        NumericInput("a", 1.5, 2.0, True, low=1.25, high=4.5),
+        NumericInput("b", -3.0, 0.5, False, values=(1.0, 2.5, 4.0), scores=(-1.0, 0.5, 2.0)),
+    ),
     categorical=(
         CategoricalInput("c", ("1", "2"), False, "2", False),
         CategoricalInput("d", ("x", "true", "1,5", "1.5"), True, "x", True),
@@ -225,9 +228,8 @@ def test_a_table_becomes_the_same_inputs_as_in_the_run(tmp_path: Path) -> None:
 
 
 def test_a_sites_own_scale_holds_where_sites_standardise_by_themselves(tmp_path: Path) -> None:
-    prepared = Preprocessing(
-        PREPARED.numeric, (), "y", {}, standardise="site", sites={"east": Scale((0.0, 1.0), (2.0, 4.0))}
-    )
+    plain = (NumericInput("a", 1.5, 2.0, True), NumericInput("b", -3.0, 0.5, False))
+    prepared = Preprocessing(plain, (), "y", {}, standardise="site", sites={"east": Scale((0.0, 1.0), (2.0, 4.0))})
     read = own_reader(tmp_path, prepared)
     few, many = tmp_path / "few.csv", tmp_path / "many.csv"
     few.write_text("a,b\n1,2\n,3\n")

@@ -136,10 +136,10 @@ def test_prototypes_are_those_of_a_groups_own_clients() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("strategy=fedavg personal=ditto", r"personal=ditto: strategy fedavg takes only none or intercept"),
+        ("strategy=fedavg personal=ditto", r"personal=ditto: strategy fedavg takes only none or intercept or slopes"),
         (
             "strategy=ifca personal=fedproto",
-            r"personal=fedproto: strategy ifca takes only none or ditto or fedala or intercept",
+            r"personal=fedproto: strategy ifca takes only none or ditto or fedala or intercept or slopes",
         ),
         ("personal=ditt", r"personal=ditt: .*Did you mean ditto\?"),
         ("personal_options.proximal_lambda=1", r"personal_options=.*has an effect only with personal=ditto"),
@@ -172,7 +172,7 @@ def test_a_strategy_built_by_hand_refuses_them_as_well() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["ditto", "intercept"])
+@pytest.mark.parametrize("method", ["ditto", "intercept", "slopes"])
 def test_a_client_predicts_with_its_own_model_and_a_newcomer_is_given_its_groups(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str
 ) -> None:

@@ -176,6 +176,7 @@ TWICE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("sr_fca", ("strategy.solo_steps=3", "strategy.refine_every=1")),
     ("clove", ("personal=ditto",)),
     ("clove", ("personal=intercept", "eval_clients=participants")),
+    ("fedavg", ("personal=slopes", "eval_clients=participants")),
     ("ifca", ("personal=fedala", "personal_options.most_passes=20")),
     ("cfl_gp", ("personal=fedproto", "strategy.cluster_rounds=2")),
 )

@@ -303,4 +303,6 @@ PIXELS = RNG.integers(0, 256, (40, 1, 8, 8))
 def test_a_description_says_whether_an_archive_is_far_from_a_standard_scale(tmp_path, x, scale):
     for name in ("train", "test"):
         np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(len(x)) % 2)
-    assert describe(tmp_path, {}, {}, 0).scale == scale
+    assert describe(tmp_path, {}, {"declared": {"standardise": "none"}}, 0).scale == scale
+    # What is standardised needs no warning.
+    assert describe(tmp_path, {}, {}, 0).scale == ("" if x.ndim == 2 else scale)

@@ -76,7 +76,7 @@ def describe(client: Client) -> RecordDict:
     """
     if not client.task.is_own:
         raise ValueError("only nodes with data of their own describe them")
-    found = client.task.describe()
+    found = client.task.description
     return pack_description(client.key, found if client.shares_statistics else found.without_figures())
 
 

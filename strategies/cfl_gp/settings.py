@@ -53,7 +53,7 @@ class CFLGPSettings(SharedLayers):
         "averaging": ("gradients", "models"),
         "first_round": ("random", "update"),
         "choose_k": ("spectral", "folds"),
-        "personal": ("none", "ditto", "fedala", "fedproto", "intercept"),
+        "personal": ("none", "ditto", "fedala", "fedproto", "intercept", "slopes"),
     }
     gradient_batch: ClassVar[Literal["full", "train"]] = "train"
 

@@ -152,7 +152,7 @@ class CLoVESettings(LossVectorSettings):
         "averaging": ("models", "gradients"),
         "first_round": ("random", "evaluate", "update", "farthest"),
         "loss_data": ("train", "held_out"),
-        "personal": ("none", "ditto", "fedala", "fedproto", "intercept"),
+        "personal": ("none", "ditto", "fedala", "fedproto", "intercept", "slopes"),
         "choose_k": ("silhouette", "silhouette_lone", "elbow", "folds"),
     }
 

@@ -269,7 +269,10 @@ class FedGWCSettings(SharedLayers):
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
     # A gradient is one step, with one loss.
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {
+        "averaging": ("models",),
+        "personal": ("none", "intercept", "slopes"),
+    }
 
     @property
     def groups(self) -> int:

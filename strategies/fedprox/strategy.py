@@ -21,7 +21,10 @@ class FedProxSettings(OneModel):
 
     freezes: ClassVar[bool] = True
     # A gradient is taken where the proximal term is zero.
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {
+        "averaging": ("models",),
+        "personal": ("none", "intercept", "slopes"),
+    }
 
     def releases(self, kind: PrivacyKind) -> Releases | None:
         """Name an update in each round, all that clients send."""

@@ -38,7 +38,10 @@ class FeSEMSettings(SharedLayers):
     )
 
     # Distances are of models, not of gradients.
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {
+        "averaging": ("models",),
+        "personal": ("none", "intercept", "slopes"),
+    }
     # Models are comparable only where they start from one.
     starts: ClassVar[Start] = "same"
 

@@ -28,7 +28,7 @@ class IFCASettings(Restarted):
         "first_round": ("random", "evaluate", "update", "farthest"),
         "loss_data": ("train", "held_out"),
         # Its clients choose among the models in every round, which FedProto does not train.
-        "personal": ("none", "ditto", "fedala", "intercept"),
+        "personal": ("none", "ditto", "fedala", "intercept", "slopes"),
         "choose_k": ("folds",),
     }
 

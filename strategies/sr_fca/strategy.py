@@ -40,7 +40,10 @@ class SRFCASettings(TreeSettings):
         0.15, "beta, fraction of the updates left out at either end of each average", least=0, below=0.5
     )
 
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {
+        "averaging": ("models",),
+        "personal": ("none", "intercept", "slopes"),
+    }
 
     def unruled(self, run: RunKeys) -> list[str]:
         """Refuse the trimmed mean's key, whose place the rule takes."""

@@ -73,7 +73,10 @@ class StoCFLSettings(Settings):
 
     one_model: ClassVar[bool] = True
     """The clustering determines the number of models."""
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {
+        "averaging": ("models",),
+        "personal": ("none", "intercept", "slopes"),
+    }
 
 
 @dataclass

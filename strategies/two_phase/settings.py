@@ -63,7 +63,10 @@ class TwoPhaseSettings(Settings):
         "different", "how the K initial models relate; phase 1 starts from the first alone"
     )
 
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {
+        "averaging": ("models",),
+        "personal": ("none", "intercept", "slopes"),
+    }
 
     @property
     def start(self) -> Literal["different", "same", "orthonormal", "true"]:

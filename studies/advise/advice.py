@@ -1,7 +1,7 @@
 """`Advice`: the method to use, with the finding and the results that it follows from."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import NormalDist
@@ -12,10 +12,14 @@ from florets.studies.advise.causes import Reason
 from florets.studies.advise.compare import FEW_RECORDS, ConstantAnswer, Criterion, Difference, best, choose, low_sites
 from florets.studies.advise.measures import gain
 from florets.studies.advise.methods import METHODS
-from florets.studies.advise.outcomes import Finding, Outcome
+from florets.studies.advise.outcomes import Finding, Kind, Outcome
 
 _LEVEL = 0.01
 """Of the tests whether a model is better than the constant answer at one client."""
+TRIFLE = 1e-3
+"""Difference in R2 or log loss, or in an accuracy, that is none."""
+_APART: tuple[Kind, ...] = ("groups", "lone", "all_differ")
+"""Findings by which clients are apart."""
 _OF_GROUPS = ("discovery", "group_intercept")
 
 
@@ -64,6 +68,8 @@ class Advice:
     own_is_low
         Of the clients that fit nobody, or that all differ, those on which every method does badly, their own model
         too.
+    unfit
+        Why methods enter no comparison, in words, by name.
     """
 
     finding: Finding
@@ -74,6 +80,7 @@ class Advice:
     evidence: Evidence = field(default_factory=Evidence)
     low: tuple[str, ...] = ()
     own_is_low: tuple[str, ...] = ()
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
     def outcome(self, name: str) -> Outcome | None:
         """Return a method's results; None where it was not run."""
@@ -83,28 +90,33 @@ class Advice:
     def best(self) -> Outcome:
         """Results of the method to use; of the best one where none is worth it."""
         chosen = None if self.chosen is None else self.outcome(self.chosen)
-        return chosen or best([self.judged(one) for one in self.outcomes], self.criterion)
+        return chosen or best([self.judged(one) for one in self.fit or self.outcomes], self.criterion)
+
+    @property
+    def fit(self) -> tuple[Outcome, ...]:
+        """Results of the methods that enter comparisons."""
+        return tuple(one for one in self.outcomes if one.name not in self.unfit)
 
     def judged(self, outcome: Outcome) -> Outcome:
         """Return results without those of clients whose records no model predicts: chance alone sets them apart."""
         return outcome.without(self.own_is_low)
 
     @property
-    def apart(self) -> tuple[str, ...]:
-        """Clients outside the largest group; all of them where there is one group only."""
-        groups = self.finding.groups
-        return tuple(sorted({*self.finding.lone, *chain(*(groups[1:] if len(groups) > 1 else groups))}))
-
-    @property
     def is_scale(self) -> bool:
-        """Whether the scale of the inputs sets the clients apart: they differ, and no longer once standardised.
+        """Whether the scale of the inputs sets the clients apart.
 
-        Where the columns are known, those of most clients that are apart must be what differs.
+        They differ, and no longer once standardised; and nothing predicts better than one model on such inputs:
+        otherwise standardising takes away what tells clients apart, and what predicts.
         """
         after, described = self.evidence.standardised, self.evidence.described
-        goes = after is not None and after.kind == "none" and self.finding.kind in ("groups", "lone", "all_differ")
-        scaled = {key for one in self.evidence.reasons if one.kind in ("unit", "inputs") for key in one.sites}
-        return goes and (not described or 2 * len(scaled.intersection(self.apart)) > len(self.apart))
+        if after is None or after.kind != "none" or self.finding.kind not in _APART:
+            return False
+        if described and not may_be_scale(self.finding, self.evidence.reasons):
+            return False
+        one = self.outcome("standardised")
+        others = [] if one is None else [self.judged(other) for other in self.fit if other is not one]
+        mine = None if one is None else self.judged(one).validation
+        return mine is None or not any(self.criterion.difference(o.validation, mine).is_gain for o in others)
 
     @property
     def few(self) -> tuple[str, ...]:
@@ -112,11 +124,26 @@ class Advice:
         return tuple(key for key, test in self.best.test.items() if test.n < FEW_RECORDS)
 
     def against(self, name: str) -> Difference | None:
-        """Return the gain of the chosen method over another on the test records; None where that was not run."""
+        """Return the gain of the chosen method over another on the test records.
+
+        None where that was not run, or enters no comparison.
+        """
         other = self.outcome(name)
-        if other is None:
+        if other is None or name in self.unfit:
             return None
         return self.criterion.difference(self.judged(self.best).test, self.judged(other).test)
+
+    @property
+    def over_common(self) -> Difference | None:
+        """Gain of the chosen method over one model for all on validation and test records; None without both."""
+        common = self.outcome("fedavg")
+        if common is None or "fedavg" in self.unfit:
+            return None
+        both = [
+            {f"{part} {key}": test for part in ("test", "validation") for key, test in getattr(one, part).items()}
+            for one in map(self.judged, (self.best, common))
+        ]
+        return self.criterion.difference(*both)
 
     @property
     def over_constant(self) -> Difference:
@@ -126,15 +153,45 @@ class Advice:
     @property
     def runner_up(self) -> tuple[Outcome, Difference] | None:
         """The best of the other methods on the validation records, and the chosen one's gain over it there."""
-        others = [self.judged(one) for one in self.outcomes if one.name != self.chosen]
+        others = [self.judged(one) for one in self.fit if one.name != self.chosen]
         if not others or self.chosen is None:
             return None
         second = best(others, self.criterion)
         return second, self.criterion.difference(self.judged(self.best).validation, second.validation)
 
+    @property
+    def least_seen(self) -> float:
+        """Difference that the validation records can show between the chosen method and those that seem as good.
+
+        0 where none does, or they are all but the same.
+        """
+        if self.chosen is None:
+            return 0.0
+        mine = self.judged(self.best).validation
+        others = [self.judged(one).validation for one in self.fit if one.name != self.chosen]
+        gains = [self.criterion.difference(mine, other) for other in others]
+        halves = [one.half for one in gains if math.isfinite(one.half) and not one.is_gain and not one.is_loss]
+        least = max(halves, default=0.0)
+        return least if least >= TRIFLE * abs(gain(1.0, 0.0, self.criterion.measure)) else 0.0
+
     def name(self, key: str) -> str:
         """Return a client's name."""
         return self.evidence.names.get(key, key)
+
+
+def may_be_scale(finding: Finding, reasons: Sequence[Reason]) -> bool:
+    """Return whether clients are apart, and the columns of most of them are what differs."""
+    if finding.kind not in _APART:
+        return False
+    apart = clients_apart(finding)
+    scaled = {key for one in reasons if one.kind in ("unit", "inputs") for key in one.sites}
+    return 2 * len(scaled.intersection(apart)) > len(apart)
+
+
+def clients_apart(finding: Finding) -> tuple[str, ...]:
+    """Return the clients outside the largest group; all of them where there is one group only."""
+    groups = finding.groups
+    return tuple(sorted({*finding.lone, *chain(*(groups[1:] if len(groups) > 1 else groups))}))
 
 
 def advise(
@@ -160,21 +217,23 @@ def advise(
     own_is_low = tuple(key for key in suspects if _is_unpredictable(key, outcomes, criterion, constant))
     # Without groups discovery's one model is FedAvg's.
     several = finding.kind in ("groups", "lone")
-    ordered = {name: outcomes[name] for name in METHODS if name in outcomes and (several or name not in _OF_GROUPS)}
-    advice = Advice(finding, tuple(ordered.values()), criterion, constant, None, evidence, (), own_is_low)
+    shown = {name: outcomes[name] for name in METHODS if name in outcomes and (several or name not in _OF_GROUPS)}
+    unfit = _unfit([one.without(own_is_low) for one in shown.values()], criterion, constant)
+    advice = Advice(finding, tuple(shown.values()), criterion, constant, None, evidence, (), own_is_low, unfit)
+    ordered = {name: one for name, one in shown.items() if name not in unfit}
 
     def better(*names: str) -> str:
         """Return the best of some methods, of the clients that have a result by each."""
-        some = [outcomes[name] for name in names if name in outcomes]
+        some = [ordered[name] for name in names if name in ordered]
         common = set.intersection(*(set(one.validation) for one in some)).difference(own_is_low)
         return best([one.without({*one.test, *one.validation} - common) for one in some], criterion).name
 
     # What comes first of all: of several the last.
     preferred = []
-    if finding.kind == "groups" and {"fedavg", "discovery"} <= outcomes.keys():
-        preferred.append(better("fedavg", "intercept", "discovery"))
+    if finding.kind == "groups" and {"fedavg", "discovery"} <= ordered.keys():
+        preferred.append(better("fedavg", "intercept", "slopes", "discovery"))
     preferred.append("standardised")
-    if not advice.is_scale and {"fedavg", "standardised"} <= outcomes.keys():
+    if not advice.is_scale and {"fedavg", "standardised"} <= ordered.keys():
         preferred.append(better("fedavg", "standardised"))
     if not advice.is_scale and any(reason.kind == "labels" for reason in evidence.reasons):
         # Where sites differ in how frequent the outcome is, each has a level of its own to begin with.
@@ -188,6 +247,29 @@ def advise(
         if chosen.over_constant.mean > 0 or not math.isfinite(constant.figure(criterion)):
             advice = chosen
     return replace(advice, low=tuple(low_sites(advice.best, criterion)))
+
+
+def _unfit(candidates: Sequence[Outcome], criterion: Criterion, constant: ConstantAnswer) -> dict[str, str]:
+    """Return why methods enter no comparison, by name: they have not converged.
+
+    One that was still improving is compared where it is the best nevertheless: more rounds make it better still.
+    """
+    reasons: dict[str, str] = {}
+    for one in candidates:
+        figures = [criterion.figure(tests) for tests in (one.validation, one.test) if tests]
+        if any(math.isinf(figure) for figure in figures):
+            reasons[one.name] = "its training diverged"
+        elif any(constant.is_far_better(getattr(one, part), criterion, part) for part in ("test", "validation")):
+            reasons[one.name] = "its error is more than twice that of the constant answer"
+    rest = [one for one in candidates if one.name not in reasons]
+    if rest:
+        leading = best(rest, criterion)
+        reasons |= {
+            one.name: "it was still improving in its last rounds"
+            for one in rest
+            if one.is_improving and one is not leading
+        }
+    return reasons
 
 
 def _is_unpredictable(
@@ -207,7 +289,7 @@ def _is_unpredictable(
             if test is None or answer is None:
                 continue
             replicates = test.replicates.get(criterion.measure)
-            error = math.inf if replicates is None else points * float(np.nanstd(replicates))
+            error = math.inf if replicates is None else points * float(np.nanstd(replicates.astype(np.float64)))
             total += test.n
             means += test.n * gain(criterion.own(test), criterion.own(answer), criterion.measure)
             squares += (test.n * error) ** 2

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from florets.server_app.units import conversion, gaps, outside
 from florets.studies.advise.compare import FEW_RECORDS
 from florets.studies.advise.outcomes import Site
 
@@ -24,8 +25,6 @@ _SHARE = 0.1
 """Difference of a class's share, likewise."""
 _TAILS = 2.0
 """Variance of the log of a standard deviation, times the records: that of a distribution with heavy tails."""
-_ALIKE = 0.15
-"""Relative deviation up to which factors of different columns count as one."""
 _CROSS = 1.5
 """Loss of another group's model relative to that of the own, from which on the groups follow different rules."""
 _ROUNDING = 1e-9
@@ -143,14 +142,28 @@ def _middle(values: Mapping[str, float], sites: Mapping[str, Site]) -> str:
 
 def _factors(frame: "pd.DataFrame") -> dict[str, float]:
     """Return the sites whose numeric columns are all wider or all narrower by about one factor, with that factor."""
-    factors = {}
     numeric = frame[~_is_category(frame) & (frame["variance"] > 0) & (frame["spread_variance"] > 0)]
-    for key, ratios in np.log(numeric["ratio"]).groupby(numeric["site"], sort=False):
-        middle = ratios.median() if len(ratios) >= _MANY else 0.0
-        is_near = (ratios - middle).abs() < abs(middle) / 2
-        if abs(middle) > math.log(_RATIO) and is_near.mean() >= _MOST:
-            factors[str(key)] = math.exp(middle)
-    return factors
+    ratios = np.log(numeric["ratio"]).groupby(numeric["site"], sort=False)
+    middles = {str(key): float(own.median()) for key, own in ratios if len(own) >= _MANY}
+    # Persons whose values are all wide, some more and some less, are in no other unit.
+    apart = gaps(middles, math.log(_RATIO))
+    is_near = {str(key): (own - own.median()).abs() < abs(own.median()) / 2 for key, own in ratios}
+    return {
+        key: math.exp(middle)
+        for key, middle in middles.items()
+        if key in apart and abs(middle) > math.log(_RATIO) and is_near[key].mean() >= _MOST
+    }
+
+
+def _has_other_unit(frame: "pd.DataFrame") -> "pd.Series[bool]":
+    """Return which columns of which sites are in another unit, by a known conversion."""
+    width = frame["width"].fillna(2.56 * frame["variance"] ** 0.5)
+    low, high = frame["mean"] - width / 2, frame["mean"] + width / 2
+    found = frame["mean"].isna()
+    for _, rows in frame[~_is_category(frame)].groupby("column", sort=False).groups.items():
+        spans = {row: (low[row], frame.at[row, "mean"], high[row]) for row in rows}
+        found[[row for row, usual in outside(spans).items() if conversion(spans[row], usual)]] = True
+    return found
 
 
 def _is_category(frame: "pd.DataFrame") -> "pd.Series[bool]":
@@ -179,10 +192,8 @@ def _shifts(frame: "pd.DataFrame", quantile: float, is_explained: bool = False) 
     if is_explained:
         by_classes = (frame["share"] - frame["usual_share"]).abs() * frame["apart"]
         moves &= ~(distance.abs() <= by_classes + quantile * error)
-    # Another unit: mean and spread have the same factor.
-    of_mean = (frame["mean"] / frame["middle_mean"]).where(frame["middle_mean"] != 0)
-    is_unit = widens & (of_mean > 0) & (np.abs(np.log(of_mean.where(of_mean > 0) / ratio)) < _ALIKE)
-    departing: pd.DataFrame = frame.assign(shift=distance / scale, factor=ratio.where(is_unit)).loc[moves | widens]
+    factor = ratio.where(_has_other_unit(frame))
+    departing: pd.DataFrame = frame.assign(shift=distance / scale, factor=factor).loc[moves | widens]
     return departing
 
 

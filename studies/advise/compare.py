@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import NormalDist, median
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from florets.reports.pooled import PartStatistics, TestStatistics, constant, poo
 from florets.reports.scores import Part
 from florets.studies.advise.measures import (
     FORMS,
-    NOT_ADDITIVE,
+    NOT_SUMS,
     OF_CLASSES,
     OF_VALUES,
     FloatArray,
@@ -29,6 +29,8 @@ FEW_RECORDS = 30
 """Test records below which a client's own figure is mostly noise: it enters no comparison between clients."""
 QUANTILE = 1.959964
 """Of the normal distribution, for intervals of 95 %."""
+_FAR = 2.0
+"""Times the constant answer's error from which a method's results say that it was not trained, and no more."""
 _ONE_SIDED = 1.644854 / QUANTILE
 """From the half width of a 95 % interval to a one-sided bound at 95 %."""
 
@@ -57,32 +59,52 @@ class Difference:
 
 @dataclass(frozen=True)
 class Criterion:
-    """What methods are compared by.
+    """What methods are compared by: a figure over the records of all clients together.
+
+    A client's own figure says little where it has few test records, and a mean over clients is then mostly noise.
 
     Attributes
     ----------
-    together
-        Figures are over the records of all clients together: clients have few test records, and the measure says
-        little of a handful. Otherwise they are means over clients.
+    seconds
+        Measures that are shown in addition.
     apart
         Clients that enter no comparison between clients: few test records, or records of one class.
     one_class
         Of these the latter; they enter no comparison of methods either, for a constant is right there.
+    unit, spread
+        Of values: squared error in the target's unit for one of the training loss, and variance of the targets. They
+        stand in for the sums that clients with very few test records do not send.
     """
 
     measure: Name
-    together: bool = False
+    seconds: tuple[Name, ...] = ()
     apart: tuple[str, ...] = ()
     one_class: tuple[str, ...] = ()
+    unit: float = math.nan
+    spread: float = math.nan
 
     @classmethod
-    def of(cls, measure: Name, tests: Tests, one_class: Collection[str]) -> "Criterion":
+    def of(
+        cls, measure: Name, tests: Tests, one_class: Collection[str], seconds: Collection[Name] = ()
+    ) -> "Criterion":
         """Return the criterion for clients with these tests; `one_class` names those with records of one class."""
         few = {key for key, test in tests.items() if test.n < FEW_RECORDS}
-        middle = median([test.n for test in tests.values()]) if tests else 0
-        has_sums = any(test.sums is not None for test in tests.values())
-        together = middle < FEW_RECORDS and measure in NOT_ADDITIVE and has_sums
-        return cls(measure, together, tuple(sorted(few.union(one_class))), tuple(one_class))
+        known = [test for test in tests.values() if test.sums is not None and "loss" in test.scores]
+        unit = spread = math.nan
+        if known and measure in OF_VALUES:
+            losses = math.fsum(test.n * test.scores["loss"] for test in known)
+            errors = math.fsum(test.n * test.scores["rmse"] ** 2 for test in known)
+            unit = errors / losses if losses else math.nan
+            spread = total_squares(known) / sum(test.n for test in known)
+        return cls(measure, tuple(seconds), tuple(sorted(few.union(one_class))), tuple(one_class), unit, spread)
+
+    @property
+    def between_clients(self) -> Name:
+        """Measure by which clients are compared with one another.
+
+        The log loss depends on how frequent the classes are at a client, whatever a model does.
+        """
+        return self.seconds[0] if self.measure == "log_loss" and self.seconds else self.measure
 
     def own(self, test: PartStatistics) -> float:
         """Return a client's own figure; NaN where it has none, infinitely bad where its model diverged."""
@@ -97,21 +119,45 @@ class Criterion:
         return {key: test for key, test in tests.items() if key not in self.one_class}
 
     def figure(self, tests: Tests) -> float:
-        """Return the figure that methods are compared by.
+        """Return the figure that methods are compared by, over all records."""
+        return self._figure(self.compared(tests))
 
-        Over all records, or the mean over clients. In that mean a client's weight grows with its records up to
-        `FEW_RECORDS`: two records count for less than a thousand, and a thousand do not outweigh all other sites.
-        """
-        tests = self.compared(tests)
-        if self.together:
+    def _figure(self, tests: Tests) -> float:
+        if self.measure in NOT_SUMS:
             return pooled(tests.values(), self.measure)  # type: ignore[arg-type]
-        known = [(self.weight(test), self.own(test)) for test in tests.values() if not math.isnan(self.own(test))]
-        total = math.fsum(weight for weight, _ in known)
-        return math.fsum(weight * figure for weight, figure in known) / total if total else math.nan
+        known = self._terms(tests)
+        return float(self._of_sums(known.upper.sum(), known.lower.sum())) if len(known.upper) else math.nan
 
-    def weight(self, test: PartStatistics) -> float:
-        """Return a client's weight in the mean over clients."""
-        return min(effective(test, self.measure), FEW_RECORDS)
+    def _terms(self, tests: Tests) -> "_Terms":
+        """Return what each client adds to numerator and denominator of a measure that is a ratio of sums."""
+        known = {key: test for key, test in tests.items() if not math.isnan(self._error(test))}
+        counts = np.array([test.n for test in known.values()], dtype=np.float64)
+        with np.errstate(invalid="ignore"):
+            upper = counts * np.array([self._error(test) for test in known.values()], dtype=np.float64)
+        if self.measure != "r2":
+            return _Terms(tuple(known), upper, counts)
+        # Deviations of the targets: within each client, and of its mean from that of all.
+        sums = [None if test.sums is None else test.sums.sums for test in known.values()]
+        own = np.array([self.spread * n if one is None else one[1] for n, one in zip(counts, sums, strict=True)])
+        has_mean = np.array([one is not None for one in sums], dtype=bool)
+        means = np.array([0.0 if one is None else one[0] for one in sums])
+        if has_mean.any():
+            means = np.where(has_mean, means - np.average(means[has_mean], weights=counts[has_mean]), 0.0)
+        return _Terms(tuple(known), upper, own + counts * np.square(means), counts * means, counts * has_mean)
+
+    def _error(self, test: PartStatistics) -> float:
+        """Return a client's mean per record of what the measure sums up."""
+        if self.measure not in ("r2", "rmse"):
+            return self.own(test)
+        if test.scores.get("loss", 0.0) >= DIVERGED:
+            return math.inf
+        rmse = test.scores.get("rmse")
+        return self.unit * test.scores.get("loss", math.nan) if rmse is None else rmse**2
+
+    def _of_sums(self, upper: FloatArray | float, lower: FloatArray | float) -> FloatArray | float:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.asarray(upper, dtype=np.float64) / lower
+        return 1 - ratio if self.measure == "r2" else np.sqrt(ratio) if self.measure == "rmse" else ratio
 
     def compared_figures(self, tests: Tests) -> dict[str, float]:
         """Return the figures of the clients that enter comparisons between clients.
@@ -119,7 +165,7 @@ class Criterion:
         Clients with few test records do not, unless nearly all have few.
         """
         rest = len(tests) - len(set(self.apart) & set(tests))
-        drops = self.together or rest >= min(2, len(tests))
+        drops = rest >= min(2, len(tests))
         known = {key: self.own(test) for key, test in tests.items() if not (drops and key in self.apart)}
         return {key: figure for key, figure in known.items() if not math.isnan(figure)}
 
@@ -133,68 +179,63 @@ class Criterion:
         known = self.compared_figures(tests)
         return min(known, key=lambda key: (gain(known[key], 0.0, self.measure), key), default=None)
 
-    def over_records(self, tests: Tests) -> float:
-        """Return the figure over all records; NaN where clients send no sums, unless it is a plain mean."""
-        if self.measure in (*OF_CLASSES, *OF_VALUES) and all(test.sums is not None for test in tests.values()):
-            return pooled(tests.values(), self.measure)  # type: ignore[arg-type]
-        if self.measure not in ("accuracy", "log_loss", "mae", "loss"):
-            return math.nan
-        count = sum(test.n for test in tests.values())
-        return math.fsum(test.n * self.own(test) for test in tests.values()) / count if count else math.nan
-
-    def difference(self, first: Tests, second: Tests, constant_figure: float | None = None) -> Difference:
-        """Return the gain of the first method over the second, with its 95 % interval.
+    def difference(self, first: Tests, second: Tests) -> Difference:
+        """Return the gain of the first method over the second on the same records, with its 95 % interval.
 
         Of `FEW_CLIENTS` clients or more the interval is over clients: it says what other clients like these would
         see. A handful of sites says nothing about others, and their differences need not be alike: the interval is
         then over the records that these sites have, by the bootstrap replicates that each sends (of the same
         resamples for every method, so that differences are paired).
 
-        Source: over clients the standard error of a ratio, and the jackknife for figures over all records (Efron
-        1982); of R2 over all records of a few sites see `error_of_joint_r2`. Over records one record on which the
-        methods differ is added, as for small samples of paired proportions (Agresti and Min 2005): where two models
-        have the same mistakes no resample differs, and the bootstrap alone would have no width.
-
-        `constant_figure`: the second is the constant answer, with this figure over all records, which is taken as it
-        is.
+        Source: over clients the jackknife of the paired difference (Efron 1982), which leaves out all records of a
+        client at a time; of R2 over all records of a few sites see `error_of_joint_r2`. Over records one record on
+        which the methods differ is added, as for small samples of paired proportions (Agresti and Min 2005): where
+        two models have the same mistakes no resample differs, and the bootstrap alone would have no width.
         """
         first, second = self.compared(first), self.compared(second)
-        is_fixed = self.together and constant_figure is not None
-        keys = sorted(first if is_fixed else first.keys() & second.keys())
-        if not self.together:
-            keys = [key for key in keys if not any(math.isnan(self.own(tests[key])) for tests in (first, second))]
-        if len(keys) < FEW_CLIENTS and constant_figure is None:
+        keys = sorted(first.keys() & second.keys())
+        if self.measure not in NOT_SUMS:
+            keys = [key for key in keys if not any(math.isnan(self._error(tests[key])) for tests in (first, second))]
+        if len(keys) < FEW_CLIENTS:
             # Of very few records a client sends no sums: they would be the records.
             has_sums = [key for key in keys if first[key].sums is not None and second[key].sums is not None]
             keys = has_sums or keys
-        first, second = ({key: tests[key] for key in keys if key in tests} for tests in (first, second))
-
-        def gain_without(left_out: str | None = None) -> float:
-            one, other = ({k: test for k, test in tests.items() if k != left_out} for tests in (first, second))
-            reference = constant_figure if is_fixed and constant_figure is not None else self.figure(other)
-            return gain(self.figure(one), reference, self.measure)
-
-        mean = gain_without()
+        first, second = ({key: tests[key] for key in keys} for tests in (first, second))
+        mean = gain(self._figure(first), self._figure(second), self.measure)
         if not keys or not math.isfinite(mean):
             return Difference(math.nan, math.inf, len(keys))
-        if len(keys) >= FEW_CLIENTS and self.together:
-            without = np.array([gain_without(key) for key in keys])
-            error = float(np.sqrt((len(keys) - 1) / len(keys) * np.square(without - without.mean()).sum()))
-        elif len(keys) >= FEW_CLIENTS:
-            error = self._error_over_clients(first, second)
-        elif self.together and self.measure == "r2":
-            error = error_of_joint_r2(first, None if is_fixed else second)
+        if len(keys) >= FEW_CLIENTS:
+            error = _jackknife(self._without_each(first) - self._without_each(second))
+            error *= abs(gain(1.0, 0.0, self.measure))
+        elif self.measure == "r2":
+            error = error_of_joint_r2(first, second)
         else:
             error = self._error_over_records(first, second)
         return Difference(mean, QUANTILE * error if math.isfinite(error) else math.inf, len(keys))
 
-    def _error_over_clients(self, first: Tests, second: Tests) -> float:
-        """Return the standard error of the mean gain over clients."""
-        count = len(first)
-        gains = np.array([gain(self.own(first[key]), self.own(second[key]), self.measure) for key in first])
-        weights = np.array([self.weight(test) for test in first.values()])
-        squares = np.square(weights * (gains - np.average(gains, weights=weights))).sum()
-        return float(np.sqrt(squares * count / (count - 1)) / weights.sum())
+    def over(self, first: Tests, reference: float) -> Difference:
+        """Return the gain of a method over a fixed number, with its 95 % interval."""
+        first = self.compared(first)
+        mean = gain(self._figure(first), reference, self.measure)
+        if not first or not math.isfinite(mean):
+            return Difference(math.nan, math.inf, len(first))
+        if len(first) >= FEW_CLIENTS:
+            error = abs(gain(1.0, 0.0, self.measure)) * _jackknife(self._without_each(first))
+        else:
+            first = {key: test for key, test in first.items() if test.sums is not None} or first
+            error = error_of_joint_r2(first) if self.measure == "r2" else self._error_over_records(first, {})
+        return Difference(mean, QUANTILE * error if math.isfinite(error) else math.inf, len(first))
+
+    def _without_each(self, tests: Tests) -> FloatArray:
+        """Return the figure without each of the clients."""
+        if self.measure in NOT_SUMS:
+            return np.array([self._figure({k: test for k, test in tests.items() if k != key}) for key in tests])
+        known = self._terms(tests)
+        lower = known.lower.sum() - known.lower
+        if known.shifts is not None and known.counts is not None:
+            # The common mean moves as well.
+            lower = lower - np.square(known.shifts) / np.maximum(known.counts.sum() - known.counts, 1.0)
+        return np.asarray(self._of_sums(known.upper.sum() - known.upper, lower))
 
     def _error_over_records(self, first: Tests, second: Tests) -> float:
         """Return the standard error of the gain by the clients' replicates; infinite where one sends none."""
@@ -202,8 +243,7 @@ class Criterion:
         if len(values) < len(first) or not values:
             return math.inf
         gains = np.stack(values)
-        sizes = np.array([effective(test, self.measure) for test in first.values()])
-        weights = sizes if self.together else np.minimum(sizes, FEW_RECORDS)
+        weights = np.array([effective(test, self.measure) for test in first.values()])
         # Of resamples without one of the classes the figure is not defined.
         is_known = np.isfinite(gains)
         total = (weights[:, np.newaxis] * is_known).sum(axis=0)
@@ -213,7 +253,7 @@ class Criterion:
             return math.inf
         shares = weights / weights.sum()
         # Of measures without an upper end nobody knows what one record more would do.
-        one_more = float((shares**2 / np.maximum(sizes, 1.0)).sum()) if self.measure in OF_CLASSES[:4] else 0.0
+        one_more = float((shares**2 / np.maximum(weights, 1.0)).sum()) if self.measure in OF_CLASSES[:4] else 0.0
         one_more *= abs(gain(1.0, 0.0, self.measure))
         return float(np.sqrt(means.var(ddof=1) + one_more**2))
 
@@ -237,6 +277,26 @@ class Criterion:
             return mean, math.nan, math.nan
         low, high = np.quantile(known, [0.025, 0.975])
         return mean, float(low), float(high)
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """What each client (M,) adds to numerator and denominator of a figure over all records.
+
+    Of R2 also records times the mean of the targets, from the common one, and the records that this mean is of.
+    """
+
+    keys: tuple[str, ...]
+    upper: FloatArray
+    lower: FloatArray
+    shifts: FloatArray | None = None
+    counts: FloatArray | None = None
+
+
+def _jackknife(without: FloatArray) -> float:
+    """Return the standard error from the figures without each of the clients."""
+    count = len(without)
+    return float(np.sqrt((count - 1) / count * np.square(without - without.mean()).sum()))
 
 
 def error_of_joint_r2(first: Tests, second: Tests | None = None) -> float:
@@ -299,10 +359,16 @@ class ConstantAnswer:
     measure: Name
     tests: Mapping[Part, Tests] = field(default_factory=dict)
     pooled: Mapping[Part, float] = field(default_factory=dict)
+    seconds: Mapping[Name, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, measure: Name, statistics: Mapping[str, TestStatistics]) -> "ConstantAnswer":
-        """Return it for clients with these tests; without figures for the training loss, which has no constant."""
+    def of(
+        cls, measure: Name, statistics: Mapping[str, TestStatistics], seconds: Collection[Name] = ()
+    ) -> "ConstantAnswer":
+        """Return it for clients with these tests; without figures for the training loss, which has no constant.
+
+        `seconds` are measures whose figures over all test records are wanted as well.
+        """
         tests: dict[Part, Tests] = {}
         over_records: dict[Part, float] = {}
         parts: tuple[Part, ...] = ("test", "validation")
@@ -314,15 +380,36 @@ class ConstantAnswer:
                 for key, figure in known.clients.items()
                 if not math.isnan(figure)
             }
-        return cls(measure, tests, over_records)
+        return cls(
+            measure,
+            tests,
+            over_records,
+            {name: constant(statistics, name).pooled for name in seconds},  # type: ignore[arg-type]
+        )
 
     def figure(self, criterion: Criterion, part: Part = "test") -> float:
-        """Return the figure that methods are compared by; NaN where there is none."""
-        return self.pooled.get(part, math.nan) if criterion.together else criterion.figure(self.tests.get(part, {}))
+        """Return the figure that methods are compared by; NaN where there is none.
+
+        Clients with very few records of a part send no counts of them: the figure of the other part stands in, for
+        both are drawn alike.
+        """
+        known = [self._figure(criterion, one) for one in (part, "test", "validation")]
+        return next((one for one in known if math.isfinite(one)), math.nan)
+
+    def _figure(self, criterion: Criterion, part: Part) -> float:
+        if self.measure in NOT_SUMS or self.measure == "r2":
+            return self.pooled.get(part, math.nan)
+        return criterion.figure(self.tests.get(part, {}))
 
     def beaten_by(self, tests: Tests, criterion: Criterion, part: Part) -> Difference:
-        """Return the gain of a method over the constant answer, with its 95 % interval."""
-        return criterion.difference(tests, self.tests.get(part, {}), self.figure(criterion, part))
+        """Return the gain of a method over the constant answer, with its 95 % interval.
+
+        It is paired by client where a constant's figure adds up over clients and all of them have it.
+        """
+        own = criterion.compared(self.tests.get(part, {}))
+        if self.measure in (*NOT_SUMS, "r2", "rmse") or not criterion.compared(tests).keys() <= own.keys():
+            return criterion.over(tests, self.figure(criterion, part))
+        return criterion.difference(tests, own)
 
     def is_beaten(self, tests: Tests, criterion: Criterion, part: Part) -> bool:
         """Return whether a method is better by more than chance (one-sided at 5 %), or has the only figure."""
@@ -330,6 +417,15 @@ class ConstantAnswer:
             return math.isfinite(criterion.figure(tests))
         over = self.beaten_by(tests, criterion, part)
         return over.mean > (_ONE_SIDED * over.half if math.isfinite(over.half) else 0)
+
+    def is_far_better(self, tests: Tests, criterion: Criterion, part: Part) -> bool:
+        """Return whether the constant answer's error is less than half of a method's: nobody would use that."""
+        constant, figure = self.figure(criterion, part), criterion.figure(tests)
+        if math.isnan(constant) or math.isnan(figure):
+            return False
+        if criterion.measure == "r2":
+            return 1 - figure > _FAR * (1 - constant)
+        return not FORMS[criterion.measure].higher and figure > _FAR * constant
 
 
 def choose(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
@@ -368,6 +464,7 @@ def low_sites(outcome: Outcome, criterion: Criterion, level: float = 0.01) -> li
     records together. It is made of accuracies and areas under the curve: errors in a unit of their own, and R2,
     differ between clients whatever a model does.
     """
+    criterion = replace(criterion, measure=criterion.between_clients)
     if criterion.measure not in ("accuracy", "balanced_accuracy", "auc"):
         return []
     pairs = {key: (test, outcome.validation.get(key)) for key, test in outcome.test.items()}

@@ -8,8 +8,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from florets.reports.pooled import Measure
-
 FloatArray = npt.NDArray[np.float64]
 Name = Literal["accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "r2", "mae", "rmse", "loss"]
 """Measures that a run may choose, and the training loss for tasks that have none of them."""
@@ -20,13 +18,17 @@ RARE = 0.2
 
 @dataclass(frozen=True)
 class Form:
-    """How a measure is read and written; with `percent` differences are percentage points."""
+    """How a measure is read and written; with `percent` differences are percentage points.
+
+    `worst` is what figures are written up to: how much worse one is says nothing more.
+    """
 
     title: str
     higher: bool
     percent: bool
     digits: str
     meaning: str
+    worst: float = math.inf
 
 
 FORMS: dict[Name, Form] = {
@@ -42,28 +44,58 @@ FORMS: dict[Name, Form] = {
         "it. 0.5 is chance, 1 is perfect.",
     ),
     "macro_f1": Form("macro F1", True, False, ".3f", "F1 (precision and recall), averaged over the classes."),
-    "log_loss": Form("log loss", False, False, ".4g", "Minus the log of the probability given to the true class."),
+    "log_loss": Form(
+        "log loss", False, False, ".3f",
+        "Minus the log of the probability that was given to the true class, mean over records: 0 if that was always "
+        "1. Accuracy counts which class was the most likely one; the log loss also sees how likely.",
+        5.0,
+    ),
     "r2": Form(
         "R2", True, False, ".3f",
         "The fraction of the target's variance that is explained. 0 is what the mean scores; 1 is perfect; below 0 "
         "is worse than the mean.",
+        -1.0,
     ),
     "mae": Form("mean absolute error", False, False, ".4g", "The mean absolute error, in the target's unit."),
     "rmse": Form("RMSE", False, False, ".4g", "The root of the mean squared error, in the target's unit."),
     "loss": Form("loss", False, False, ".4g", "The mean training loss per record."),
 }  # fmt: skip
 
+_MOST = 2.0
+"""Differences are written up to so many times the worst figure."""
+
 OF_CLASSES: tuple[Name, ...] = ("accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss")
 OF_VALUES: tuple[Name, ...] = ("r2", "mae", "rmse")
-NOT_ADDITIVE: tuple[Name, ...] = ("balanced_accuracy", "auc", "macro_f1", "r2")
-"""Measures that say little of a handful of records: with few test records per site they are taken over all sites."""
+NOT_SUMS: tuple[Name, ...] = ("balanced_accuracy", "auc", "macro_f1")
+"""Measures that are no ratio of sums over records."""
 
 
-def suitable(is_regression: bool, counts: Collection[FloatArray]) -> Name:
-    """Return the measure for data: R2 for values; AUC where one of two classes is rare anywhere; else accuracy."""
-    if is_regression:
-        return "r2"
-    return "auc" if rare_share(counts) < RARE else "accuracy"
+def suitable(is_regression: bool) -> Name:
+    """Return the measure that methods are compared by: R2 of values, the log loss of classes.
+
+    The log loss is the R2 of classes. It is a proper score: it sees a probability of 0.6 become 0.7, where accuracy
+    sees nothing as long as the same class is the most likely one, and a rare class as well as a frequent one. It adds
+    up over records, so that methods are compared record by record, and few records suffice. The area under the curve
+    does not see probabilities that are all too high at one site, and accuracy of a rare class sees nothing at all.
+    """
+    return "r2" if is_regression else "log_loss"
+
+
+def seconds_of(measure: Name, counts: Collection[FloatArray]) -> tuple[Name, ...]:
+    """Return the measures that are shown in addition, by the training records of each class at each site.
+
+    Of classes the accuracy, but where one of two is rare, and a constant is nearly always right; of two classes the
+    area under the curve.
+    """
+    if measure in OF_VALUES:
+        return ("rmse",) if measure != "rmse" else ("r2",)
+    if measure == "loss" or not counts:
+        return ()
+    is_binary = max(map(len, counts)) == 2
+    known: list[Name] = [] if rare_share(counts) < RARE else ["accuracy"]
+    known += ["auc"] if is_binary else []
+    known += ["log_loss"] if measure != "log_loss" else []
+    return tuple(name for name in known if name != measure)
 
 
 def rare_share(counts: Collection[FloatArray]) -> float:
@@ -72,19 +104,15 @@ def rare_share(counts: Collection[FloatArray]) -> float:
     return min(shares, default=1.0)
 
 
-SECOND: dict[Name, Name] = {"auc": "balanced_accuracy", "r2": "rmse"}
-"""The second measure of a table, where there is one."""
-
-
-def for_stopping(measure: Name) -> Measure:
+def for_stopping(measure: Name) -> str:
     """Return the measure by which rounds and learning rates are chosen.
 
-    An accuracy of a few validation records moves in steps, where the log loss says more. The loss itself has no name
-    as a measure and is proportional to the squared error of values.
+    An accuracy of a few validation records moves in steps, where the log loss says more. R2, RMSE and the loss itself
+    follow the squared error, which each client's loss is, however few validation records it has.
     """
     if measure == "accuracy":
         return "log_loss"
-    return "rmse" if measure == "loss" else measure
+    return "auto" if measure in ("r2", "rmse", "loss") else measure
 
 
 def is_better(first: float, second: float, measure: Name) -> bool:
@@ -100,11 +128,23 @@ def gain(first: float, second: float, measure: Name) -> float:
     return (1 if form.higher else -1) * (100 if form.percent else 1) * (first - second)
 
 
+def plain(number: float, digits: int = 3) -> str:
+    """Return a number of any size with so many significant digits, without an exponent where it is large."""
+    rounded = float(f"{number:.{digits}g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 10.0**digits else f"{rounded:.{digits}g}"
+
+
 def value(number: float, measure: Name) -> str:
     """Return a figure as it is written."""
     form = FORMS[measure]
     if not math.isfinite(number):
         return "-"
+    if math.isfinite(form.worst) and gain(number, form.worst, measure) < 0:
+        return f"{'<' if form.higher else '>'} {form.worst:g}"
+    if form.digits.endswith("g"):
+        return plain(number, 4)
+    # No minus in front of what is rounded to 0.
+    number = float(f"{number:{form.digits if not form.percent else '.3f'}}") + 0.0
     return f"{100 * number:{form.digits}} %" if form.percent else f"{number:{form.digits}}"
 
 
@@ -116,8 +156,17 @@ def named(number: float, measure: Name) -> str:
 def amount(mean: float, half: float, measure: Name, sign: bool = False) -> str:
     """Return a difference with the half width of its interval, and its unit where it has one."""
     form = FORMS[measure]
-    digits = form.digits.replace("4g", "3g")
-    # No minus in front of what is rounded to 0.
-    mean = float(f"{mean:{digits}}") + 0.0
-    interval = f" ± {half:{digits}}" if math.isfinite(half) else ""
-    return f"{mean:{'+' if sign else ''}{digits}}{interval}{' points' if form.percent else ''}"
+    most = _MOST * abs(form.worst)
+
+    def written(number: float) -> str:
+        if abs(number) > most:
+            return f"{'-' if number < 0 else ''}{most:g} or more"
+        if form.digits.endswith("g"):
+            return plain(number)
+        # No minus in front of what is rounded to 0.
+        return f"{float(f'{number:{form.digits}}') + 0.0:{form.digits}}"
+
+    shown = written(mean)
+    plus = "+" if sign and not shown.startswith("-") else ""
+    interval = f" ± {written(half)}" if math.isfinite(half) and abs(mean) <= most else ""
+    return f"{plus}{shown}{interval}{' points' if form.percent else ''}"

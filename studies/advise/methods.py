@@ -14,7 +14,16 @@ from florets.conf.schema import Config
 from florets.reports.console import counted
 from florets.strategies.base.federation import FederationError
 from florets.studies.advise.compare import Criterion
-from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, Name, for_stopping, is_better, named
+from florets.studies.advise.measures import (
+    NOT_SUMS,
+    OF_CLASSES,
+    OF_VALUES,
+    Name,
+    for_stopping,
+    gain,
+    is_better,
+    named,
+)
 from florets.studies.advise.outcomes import Finding, Outcome, read_outcome
 
 VALIDATION = 0.2
@@ -24,6 +33,14 @@ ROUNDS, EVERY, PATIENCE = 40, 2, 3
 the keys say otherwise."""
 STEPS = (1 / 3, 1.0, 3.0)
 """Learning rates that are tried, in units of the experiment's."""
+RATE, RIDGE = "train.learning_rate", "train.ridge"
+RIDGES = (0.1, 1.0, 10.0, 100.0)
+"""Ridges that are tried where linear models train by Newton's steps, which have no learning rate."""
+_NEWTON, _NEWTON_OF_VALUES = 6, 3
+"""Rounds in which Newton's steps, one in each, end at the minimum; for values in the first, but groups need more."""
+_EXACT = ("fedavg", "intercept", "local", "standardised")
+_LEAST = 1e-3
+"""Gain in R2 or log loss, on validation records, for which another ridge is worth a further run."""
 _LOOK = 4
 """Rounds of the first run: replies may be lost, and are then waited for."""
 _LATEST_LOOK = 41
@@ -54,6 +71,10 @@ METHODS = {
     "intercept": Method(
         "one model with an intercept per {site} (FedAvg, personal=intercept)", "strategy=fedavg personal=intercept"
     ),
+    "slopes": Method(
+        "one model with coefficients of each {site}, shrunk towards the common ones (FedAvg, personal=slopes)",
+        "strategy=fedavg personal=slopes",
+    ),
     "discovery": Method("one model per group (strategy=discovery)", "strategy=discovery k=auto"),
     "group_intercept": Method(
         "one model per group, with an intercept per {site} (strategy=discovery, personal=intercept)",
@@ -67,7 +88,7 @@ METHODS = {
     "local": Method("each {site} alone, without federation (strategy=local)", "strategy=local"),
 }
 """The methods, the simplest first: what clients share costs nobody more than what they do alone."""
-OPTIONAL = ("intercept", "group_intercept")
+OPTIONAL = ("intercept", "slopes", "group_intercept")
 """Methods that not every model suits."""
 
 _PER_SITE = "task.table.standardise=site"
@@ -87,13 +108,15 @@ class Question:
     """What is asked: an experiment, without a strategy.
 
     `base`: the experiment with FedAvg, which says everything that all runs share. `slower`: factor of the
-    experiment's learning rate, below 1 where training diverges with it.
+    experiment's learning rate, below 1 where training diverges with it. `by_newton`: models are linear, and train by
+    Newton's steps.
     """
 
     overrides: tuple[str, ...]
     base: Config
     measure: str = "auto"
     slower: float = 1.0
+    by_newton: bool = False
 
     @classmethod
     def of(cls, overrides: Sequence[str]) -> "Question":
@@ -118,7 +141,7 @@ class Question:
                 f"privacy.kind={base.privacy.kind}: `florets advise` decides by tests without noise in many runs, "
                 "each of which would spend epsilon; leave it out, and ask on data that need none."
             )
-        return cls(tuple(overrides), base, measure)
+        return cls(tuple(overrides), base, measure, by_newton=base.train.solver == "newton")
 
     def gives(self, key: str) -> bool:
         """Return whether a key was typed."""
@@ -148,13 +171,22 @@ class Question:
     @property
     def rounds(self) -> int:
         """Rounds of a run at most."""
-        return self.base.num_rounds if self.gives("num_rounds") else max(self.base.num_rounds, ROUNDS)
+        if self.gives("num_rounds"):
+            return self.base.num_rounds
+        return _NEWTON if self.by_newton else max(self.base.num_rounds, ROUNDS)
+
+    @property
+    def tuned_key(self) -> str:
+        """The key whose values are tried."""
+        return RIDGE if self.by_newton else RATE
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The learning rates that are tried: three, unless one was typed."""
+        """The learning rates that are tried, or ridges: several, unless one was typed."""
+        if self.by_newton:
+            return (self.base.train.ridge,) if self.gives(RIDGE) else RIDGES
         rate = self.base.train.learning_rate * self.slower
-        return (rate,) if self.gives("train.learning_rate") else tuple(float(f"{rate * step:.3g}") for step in STEPS)
+        return (rate,) if self.gives(RATE) else tuple(float(f"{rate * step:.3g}") for step in STEPS)
 
     def config(self, *own: str) -> Config:
         """Return the experiment with a strategy, and tests of validation records with sums of them."""
@@ -172,17 +204,28 @@ class Question:
 
 @dataclass(frozen=True)
 class Setup:
-    """What all methods that are compared share: the measure that decides, the learning rates, and further keys."""
+    """What all methods that are compared share: the measure that decides, the values tried, and further keys.
+
+    `rates`: learning rates, or ridges: of `key`.
+    """
 
     measure: Name
     rates: tuple[float, ...]
     keys: tuple[str, ...] = ()
+    key: str = RATE
 
 
 def setup_of(question: Question, measure: Name, is_rare: bool) -> Setup:
-    """Return the first setup: stopping by patience, and class weights where a class is rare."""
-    keys = [f"patience={PATIENCE}", *(["train.class_weights=balanced"] if is_rare else [])]
-    return Setup(measure, question.rates, (f"measure={for_stopping(measure)}", *question.unless_given(*keys)))
+    """Return the first setup: stopping by patience, and class weights where a class is rare.
+
+    Only for measures that look at classes and not at probabilities, which weights distort.
+    """
+    weighs = is_rare and measure in NOT_SUMS
+    # Newton's steps end at the minimum, where one test is enough.
+    keys = ["train.local_epochs=1"] if question.by_newton else [f"patience={PATIENCE}"]
+    keys += ["train.class_weights=balanced"] if weighs else []
+    shared = (f"measure={for_stopping(measure)}", *question.unless_given(*keys))
+    return Setup(measure, question.rates, shared, question.tuned_key)
 
 
 def remedies(question: Question, setup: Setup, standardise: Sequence[str]) -> list[tuple[str, Setup]]:
@@ -194,9 +237,12 @@ def remedies(question: Question, setup: Setup, standardise: Sequence[str]) -> li
     if standardise:
         tried.append(("each site standardises its own inputs", replace(setup, keys=(*setup.keys, *standardise))))
     weights = "train.class_weights=balanced"
-    if question.base.task.loss == "cross_entropy" and weights not in setup.keys and question.unless_given(weights):
+    if setup.measure in NOT_SUMS and weights not in setup.keys and question.unless_given(weights):
         tried.append(("class weights", replace(setup, keys=(*setup.keys, weights))))
-    if not question.gives("train.learning_rate"):
+    if question.by_newton:
+        stronger = tuple(max(setup.rates) * factor for factor in _SMALLER[:2])
+        return [*tried, ("larger ridges", replace(setup, rates=stronger))] if not question.gives(RIDGE) else tried
+    if not question.gives(RATE):
         smaller = [min(setup.rates) / factor for factor in _SMALLER]
         larger = [max(setup.rates) * factor for factor in _LARGER]
         for text, rates in (("smaller learning rates", smaller), ("larger learning rates", larger)):
@@ -217,7 +263,9 @@ def as_regression(question: Question) -> Question:
 
 def slower(question: Question) -> list[Question]:
     """Return the question with smaller learning rates, for training that diverges; none where a rate was typed."""
-    return [] if question.gives("train.learning_rate") else [replace(question, slower=factor) for factor in _SLOWER]
+    if question.by_newton or question.gives(RATE):
+        return []
+    return [replace(question, slower=factor) for factor in _SLOWER]
 
 
 def first_run(question: Question, *keys: str) -> Config:
@@ -225,7 +273,7 @@ def first_run(question: Question, *keys: str) -> Config:
     if question.slower != 1:
         keys = (f"train.learning_rate={question.base.train.learning_rate * question.slower:.3g}", *keys)
     at_once = question.base.task.loss not in _REGRESSIONS and question.base.strategy.settings.fraction_train == 1
-    rounds = _LOOK if at_once else max(question.rounds, _LATEST_LOOK)
+    rounds = _LOOK if at_once else question.rounds if question.by_newton else max(question.rounds, _LATEST_LOOK)
     return question.config(*_look(question), f"num_rounds={rounds}", f"eval_every={rounds}", *keys)
 
 
@@ -241,27 +289,43 @@ def _look(question: Question) -> tuple[str, ...]:
 def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...]]:
     """Return the keys of each method that is run, by name, in the order in which they are run.
 
-    Fine-tuned copies are tested in the runs of FedAvg.
+    Fine-tuned copies are tested in the runs of FedAvg. Where linear models end at their minimum there are none, for
+    coefficients of each client are better ones, and no groups are formed that were not found.
     """
-    runs: dict[str, tuple[str, ...]] = {
-        "fedavg": ("strategy=fedavg", f"fine_tune_epochs={question.fine_tune_epochs}")
-    }
+    tuned = () if question.by_newton else (f"fine_tune_epochs={question.fine_tune_epochs}",)
+    runs: dict[str, tuple[str, ...]] = {"fedavg": ("strategy=fedavg", *tuned)}
     if question.base.task.loss != "reconstruction":
         runs["intercept"] = ("strategy=fedavg", "personal=intercept")
+        runs["slopes"] = ("strategy=fedavg", "personal=slopes")
     runs["local"] = ("strategy=local",)
     if finding.kind in ("groups", "lone"):
         runs["discovery"] = (*_look(question), "loss_matrix=true")
         if finding.kind == "groups":
             runs["group_intercept"] = (*runs["discovery"], "personal=intercept")
-    else:
+    elif not question.by_newton:
         runs["two_groups"] = ("strategy=discovery", "k=2")
-    return {**runs, "clove": ("strategy=clove", f"k={num_groups(finding)}")}
+    return runs if question.by_newton else {**runs, "clove": ("strategy=clove", f"k={num_groups(finding)}")}
 
 
-def candidate_run(question: Question, setup: Setup, keys: Sequence[str], rate: float) -> Config:
-    """Return one run of a method, with one learning rate."""
-    every = question.unless_given(f"eval_every={EVERY}")
-    return question.config(f"train.learning_rate={rate:g}", *every, "pictures=false", *setup.keys, *keys)
+def rounds_of(question: Question, method: str) -> int:
+    """Return the most rounds of a method's run."""
+    is_exact = question.by_newton and question.base.task.loss in _REGRESSIONS and method in _EXACT
+    return _NEWTON_OF_VALUES if is_exact and not question.gives("num_rounds") else question.rounds
+
+
+def candidate_run(question: Question, setup: Setup, method: str, keys: Sequence[str], rate: float) -> Config:
+    """Return one run of a method, with one learning rate or ridge."""
+    rounds = rounds_of(question, method)
+    every = question.unless_given(f"num_rounds={rounds}", f"eval_every={rounds if question.by_newton else EVERY}")
+    # A setup may have other rounds than its question.
+    every = tuple(text for text in every if _key(text) not in map(_key, setup.keys))
+    return question.config(f"{setup.key}={rate:g}", *every, "pictures=false", *setup.keys, *keys)
+
+
+def num_runs(methods: int, setup: Setup) -> int:
+    """Return about how many runs a search takes: of ridges, methods but two take the common model's."""
+    tried = min(len(setup.rates), len(STEPS))
+    return methods + (tried if setup.key == RIDGE and tried > 1 else methods * (tried - 1))
 
 
 def num_groups(finding: Finding) -> int:
@@ -274,7 +338,7 @@ def command(question: Question, method: str, finding: Finding, setup: Setup, rat
     keys = METHODS[method].keys.format(epochs=question.fine_tune_epochs, k=num_groups(finding))
     shown = [shlex.quote(text) for text in question.overrides if _key(text) not in _HOW]
     kept = [key for key in setup.keys if key.startswith(("train.", "task."))]
-    rate_key, rounds_key = f"train.learning_rate={rate:g}", f"num_rounds={rounds}"
+    rate_key, rounds_key = f"{setup.key}={rate:g}", f"num_rounds={rounds}"
     return " ".join(
         ["florets", *shown, keys, *question.unless_given(rate_key), *kept, *question.unless_given(rounds_key)]
     )
@@ -315,14 +379,20 @@ def search(
         Keys of each, by name; those of `OPTIONAL` are left out where the model does not suit them. Fine-tuned copies
         are tested in the runs of FedAvg, at the rate that suits them best.
     criterion
-        Decides on the rates: for accuracies by the log loss, which says more of few validation records.
+        Decides on the rates: of classes by the log loss, which every validation record has a part in.
     every_rate
         Try all rates, whatever the others brought: where nothing is learned figures say nothing of the next rate.
     """
-    if criterion.measure == "accuracy":
+    if criterion.measure in ("accuracy", *NOT_SUMS):
         criterion = replace(criterion, measure="log_loss")
     kept: dict[str, Outcome] = {}
     trials: list[Trial] = []
+
+    def improves(figure: float, last: float) -> bool:
+        """Return whether a setting is better than another; of ridges, by enough to matter."""
+        if setup.key == RIDGE and math.isfinite(figure):
+            return gain(figure, last, criterion.measure) > _LEAST * abs(gain(1.0, 0.0, criterion.measure))
+        return is_better(figure, last, criterion.measure)
 
     def attempt(method: str, rate: float) -> float:
         """Run a method with a rate, keep what is best so far, and return the validation figure."""
@@ -332,19 +402,20 @@ def search(
             figure = named(criterion.figure(one.validation), criterion.measure)
             return f"{counted(one.rounds, 'round')}, validation {figure}"
 
-        name = f"{prefix}{method}" + (f"-rate-{rate:g}" if len(setup.rates) > 1 else "")
+        kind = setup.key.rpartition(".")[2].removeprefix("learning_")
+        name = f"{prefix}{method}" + (f"-{kind}-{rate:g}" if len(setup.rates) > 1 else "")
         try:
-            place = run(name, candidate_run(question, setup, methods[method], rate), result)
+            place = run(name, candidate_run(question, setup, method, methods[method], rate), result)
         except FederationError as error:
             trials.append(Trial(method, rate, 0, math.nan, str(error)))
             return math.nan
         outcomes = [read_outcome(method, place, rate)]
-        if method == "fedavg":
+        if any(key.startswith("fine_tune_epochs=") for key in methods[method]):
             outcomes.append(read_outcome("tuned", place, rate, tuned=True))
         for one in outcomes:
             figure, best = criterion.figure(one.validation), kept.get(one.name)
             trials.append(Trial(one.name, rate, one.rounds, figure))
-            if best is None or is_better(figure, criterion.figure(best.validation), criterion.measure):
+            if best is None or improves(figure, criterion.figure(best.validation)):
                 kept[one.name] = one
         return trials[-len(outcomes)].figure
 
@@ -352,19 +423,30 @@ def search(
         """Try rates one after the other as long as each improves; return whether the first one did."""
         for number, rate in enumerate(rates):
             last, figure = figure, attempt(method, rate)
-            if math.isfinite(last) and not is_better(figure, last, criterion.measure):
+            if math.isfinite(last) and not improves(figure, last):
                 return number > 0
         return bool(rates)
 
+    def is_worth_intercepts(kept: Mapping[str, Outcome]) -> bool:
+        """Return whether groups explain more than levels do: otherwise both together are not looked at."""
+        figures = [criterion.figure(kept[name].validation) for name in ("discovery", "intercept") if name in kept]
+        return len(figures) < 2 or is_better(*figures, criterion.measure)
+
     rates = sorted(setup.rates)
-    middle = rates[len(rates) // 2]
+    middle = rates[(len(rates) - 1) // 2]
     below, above = [rate for rate in rates if rate < middle][::-1], [rate for rate in rates if rate > middle]
     for method in methods:
+        # What clients learn together has many records, and its ridge matters little: the common model's will do.
+        if method == "group_intercept" and setup.key == RIDGE and not is_worth_intercepts(kept):
+            continue
+        as_common = setup.key == RIDGE and method not in ("fedavg", "local") and "fedavg" in kept
         try:
-            first = attempt(method, middle)
+            first = attempt(method, kept["fedavg"].rate if as_common else middle)
         except ConfigError:
             if method not in OPTIONAL:
                 raise
+            continue
+        if as_common:
             continue
         if every_rate:
             for rate in sorted({*rates} - {middle}):
@@ -373,7 +455,8 @@ def search(
             # Larger rates would diverge as well.
             smaller = [middle * factor for factor in _AFTER_DIVERGENCE] if len(rates) > 1 else []
             climb(method, [*below, *smaller], first)
-        # Figures have one peak over the rates: a better one above the middle spares those below it.
-        elif not climb(method, above, first):
+        # Figures have one peak over the rates: a better one above the middle spares those below it. Of the records of
+        # all clients together a smaller ridge than the usual one changes nothing.
+        elif not climb(method, above, first) and (setup.key != RIDGE or method == "local"):
             climb(method, below, first)
     return kept, trials

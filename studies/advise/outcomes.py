@@ -3,11 +3,12 @@
 import csv
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from florets.conf.saved import saved_config
 from florets.reports.clients import ClientRow, read_clients
 from florets.reports.pooled import PartStatistics, TestStatistics, read_test_statistics
 from florets.reports.scores import Part
@@ -91,7 +92,7 @@ class Outcome:
     """A method's results.
 
     `num_bytes` and `seconds` are of all rounds, both directions, without the tests; with those of fine-tuned copies
-    where the method is fine-tuning.
+    where the method is fine-tuning. `is_improving`: the run ended while its models were still improving fast.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Outcome:
     rate: float = math.nan
     rounds: int = 0
     train: Mapping[str, FloatArray] = field(default_factory=dict)
+    is_improving: bool = False
 
     def without(self, clients: Collection[str]) -> "Outcome":
         """Return the results without those of some clients."""
@@ -134,7 +136,32 @@ def read_outcome(name: str, folder: Path, rate: float = math.nan, tuned: bool = 
         rate=rate,
         rounds=len(lines),
         train={key: client.train for key, client in sent.items() if client.train is not None},
+        is_improving=is_improving([line["validation"] for line in lines]),
     )
+
+
+_LATE, _STEEP, _FEWEST_TESTS = 0.25, 0.1, 4
+"""Last part of a run, and the part of all progress that a run which has converged does not make there."""
+
+
+def is_improving(figures: Sequence[float | None]) -> bool:
+    """Return whether validation figures, by round, were still improving fast at the end of a run.
+
+    More than a tenth of all progress was then made in the last quarter, and the last figure is the best. Of fewer
+    than four figures nobody can say.
+    """
+    known = [one for one in figures if one is not None]
+    if len(known) < _FEWEST_TESTS:
+        return False
+    progress, late = known[-1] - known[0], known[-1] - known[-1 - math.ceil(_LATE * (len(known) - 1))]
+    is_last_best = known[-1] in (min(known), max(known)) and known[-1] != known[0]
+    return is_last_best and late / progress > _STEEP
+
+
+def has_linear_models(folder: Path) -> bool:
+    """Return whether a run's models are linear: they are called so, or have no hidden layer."""
+    task = saved_config(folder, trust=True).task
+    return task.model == "linear" or (task.model == "mlp" and not task.model_options.get("hidden", True))
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

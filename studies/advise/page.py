@@ -8,10 +8,8 @@ from typing import Any
 from florets.reports.console import counted, duration, size
 from florets.reports.folder import write_whole
 from florets.reports.pages import Cell, embedded, render
-from florets.reports.pooled import constant, read_test_statistics
 from florets.studies.advise.compare import FEW_RECORDS, Difference
-from florets.studies.advise.measures import FORMS, SECOND, Name, amount, value
-from florets.studies.advise.outcomes import Tests
+from florets.studies.advise.measures import FORMS, amount, value
 from florets.studies.advise.words import Words
 
 NAME = "advice.html"
@@ -45,19 +43,20 @@ dl.terms dd { margin: 0; color: var(--quiet); }
 
 {% call section("What was compared") %}
 <p>Each {{ words.site }}'s records were split in three: to train on, to choose by ({{ validation }}), and to test the
-choice. Every method was trained with learning rates of {{ rates }} for up to {{ rounds }}, and stopped once it no
-longer improved on the validation records, which also decided on the rate and on the method. All figures below are of
-the test records, which had no part in that.</p>
+choice. {% if by_newton %}All models are linear and were fitted by Newton's method in {{ rounds }}; the ridge
+({{ rates }}) was chosen on the validation records, as was the method.{% else %}Every method was trained with learning
+rates of {{ rates }} for up to {{ rounds }}, and stopped once it no longer improved on the validation records, which
+also decided on the rate and on the method.{% endif %} All figures below are of the test records, which had no part in
+that.</p>
 {% if chart %}
-<p>A dot is a {{ words.site }} (hollow: few test records, or one class), a bar the
-{{ "figure over all records" if together else "mean" }}, the dashed line the constant answer.</p>
+<p>A dot is a {{ words.site }} (hollow: few test records, or one class), a bar the figure over all
+records, the dashed line the constant answer.</p>
 {{ image(chart, "Figures of every method at every %s" | format(words.site)) }}
 {% endif %}
 {{ table(methods, "methods") }}
 <p>{{ words.interval }}
-{%- if together %} Methods are compared by the figure over all records; the mean over {{ words.site }}s is of those
-with at least {{ fewest }} test records.{% else %} The mean counts every {{ words.site }} alike, but one with fewer
-than {{ fewest }} test records less, by its records.{% endif %}
+ Methods are compared by the figure over all records; the mean over {{ words.site }}s is of those
+with at least {{ fewest }} test records.
 {%- if fine_tuned %} Fine-tuning is one more local training at the end ({{ epochs }} passes over the records).
 {%- endif %}
 </p>
@@ -95,8 +94,9 @@ records. No record.</p>
 
 {% call folded("Terms") %}
 <dl class="terms">
-{% for one in (form, second) if one %}<dt>{{ one.title }}</dt><dd>{{ one.meaning }}</dd>{% endfor %}
-<dt>constant answer</dt><dd>Always the most frequent class, or the mean of the target. A model must beat it.</dd>
+{% for one in [form] + seconds %}<dt>{{ one.title }}</dt><dd>{{ one.meaning }}</dd>{% endfor %}
+<dt>constant answer</dt><dd>The same for every record: the mean of the target, or the most frequent class (for the log
+loss the share of each class as its probability). A model must beat it.</dd>
 <dt>p</dt><dd>How often {{ words.site }}s without groups send updates as different as these. Groups are claimed
 at 0.005 or less: by mistake once in 200 times.</dd>
 <dt>FedAvg</dt><dd>All train one model; the server averages what they send back, round after round.</dd>
@@ -127,15 +127,15 @@ def write_page(folder: Path, words: Words) -> Path:
         words=words,
         useful=advice.chosen is not None,
         figures=_tiles(words),
+        by_newton=words.question.by_newton,
         rounds=counted(words.question.rounds, "round"),
         rates=", ".join(f"{rate:g}" for rate in words.setup.rates),
         validation=f"{base.task.validation_fraction:.0%} of the training records",
         chart=_chart(words, folder / "methods.png") if base.pictures else None,
         form=FORMS[measure],
-        second=SECOND.get(measure) and FORMS[SECOND[measure]],
-        together=advice.criterion.together,
+        seconds=[FORMS[name] for name in advice.criterion.seconds],
         fewest=FEW_RECORDS,
-        methods=_methods(words, SECOND.get(measure)),
+        methods=_methods(words),
         fine_tuned=advice.outcome("tuned") is not None,
         epochs=f"{words.question.fine_tune_epochs:g}",
         groups=f"{words.listed_groups} ({words.p})."
@@ -170,42 +170,41 @@ def _tiles(words: Words) -> list[tuple[str, str, str]]:
     return [*tiles, ("data sent and received", size(outcome.num_bytes), note)]
 
 
-def _methods(words: Words, second: Name | None) -> list[list[Cell]]:
+def _methods(words: Words) -> list[list[Cell]]:
     """Return the table of the methods, the constant answer first."""
     advice, criterion, measure = words.advice, words.advice.criterion, words.measure
-    head = ["method", f"{FORMS[measure].title}, mean over {words.site}s", "over all records"]
-    head += [] if second is None else [FORMS[second].title]
-    head += ["compared with the advised", f"lowest {words.site}", "learning rate, rounds", "sent and received, time"]
+    head = ["method", f"{FORMS[measure].title}, all records", f"mean over {words.site}s"]
+    head += [FORMS[name].title for name in criterion.seconds]
+    head += ["compared with the advised", f"lowest {words.site}", "settings, rounds", "sent and received, time"]
     rows: list[list[Cell]] = [[*head]]
 
-    def add(
-        title: str, tests: Tests, all_records: float, of_second: float, gain: Difference | None, *rest: str
-    ) -> None:
-        chosen = title == advised
-        versus = "advised" if chosen else "-"
+    def add(name: str, title: str, figures: list[float], gain: Difference | None, *rest: str) -> None:
+        chosen = name == advice.chosen
+        versus = "advised" if chosen else advice.unfit.get(name, "-")
         if gain is not None and math.isfinite(gain.mean) and not chosen:
             versus = amount(-gain.mean, gain.half, measure, sign=True)
-        # The mean that decides or, next to a figure over all records, the plain one.
-        mean = criterion.mean_of_sites(tests) if criterion.together else criterion.figure(tests)
-        figures = [value(mean, measure), value(all_records, measure)]
-        figures += [] if second is None else [value(of_second, second)]
-        cells = [title, *figures, versus, *rest]
+        names = (measure, measure, *criterion.seconds)
+        cells = [title, *(value(figure, one) for figure, one in zip(figures, names, strict=True)), versus, *rest]
         rows.append([(cell, {"class": "chosen"}) for cell in cells] if chosen else [*cells])
 
-    advised = None if advice.chosen is None else words.title(advice.chosen)
-    answer, of_second = advice.constant, math.nan
-    if second is not None and (statistics := read_test_statistics(Path(advice.best.folder))):
-        of_second = constant(statistics, second).pooled  # type: ignore[arg-type]
-    title = f"Constant answer ({'mean' if words.is_regression else 'most frequent class'})"
-    over_records = answer.pooled.get("test", math.nan)
-    add(title, answer.tests.get("test", {}), over_records, of_second, advice.over_constant, "-", "-", "-")
+    answer = advice.constant
+    seconds = [answer.seconds.get(name, math.nan) for name in criterion.seconds]
+    figures = [answer.figure(criterion), criterion.mean_of_sites(answer.tests.get("test", {})), *seconds]
+    what = (
+        "mean" if words.is_regression else "shares of the classes" if measure == "log_loss" else "most frequent class"
+    )
+    title = f"Constant answer ({what})"
+    add("", title, figures, advice.over_constant if advice.chosen else None, "-", "-", "-")
     for outcome in advice.outcomes:
-        tests, title = advice.judged(outcome).test, words.title(outcome.name)
+        # What was not trained has no figures.
+        fit = outcome.name not in advice.unfit or outcome.is_improving
+        tests = advice.judged(outcome).test if fit else {}
         worst = criterion.worst(tests)
         lowest = "-" if worst is None else f"{advice.name(worst)}: {value(criterion.own(tests[worst]), measure)}"
-        figure = math.nan if second is None else replace(criterion, measure=second).figure(tests)
+        seconds = [replace(criterion, measure=name).figure(tests) for name in criterion.seconds]
         cost = f"{outcome.rate:g}, {outcome.rounds}", f"{size(outcome.num_bytes)}, {duration(outcome.seconds)}"
-        add(title, tests, criterion.over_records(tests), figure, advice.against(outcome.name), lowest, *cost)
+        figures = [criterion.figure(tests), criterion.mean_of_sites(tests), *seconds]
+        add(outcome.name, words.title(outcome.name), figures, advice.against(outcome.name), lowest, *cost)
     return rows
 
 
@@ -233,9 +232,16 @@ def _chart(words: Words, path: Path) -> dict[str, Any]:
         picture, (axes,) = figures.stacked(9.6, 0.9 + 0.4 * len(names))
         unit = 100 if form.percent else 1
         for row, one in enumerate(advice.outcomes):
-            for key, test in one.test.items():
-                fill = "none" if key in criterion.apart else "full"
-                axes.plot(unit * criterion.own(test), row, "o", color=figures.colour_of(0), alpha=0.5, fillstyle=fill)
+            if one.name in advice.unfit and not one.is_improving:
+                continue
+            for is_apart in (True, False):
+                own = [
+                    unit * criterion.own(test)
+                    for key, test in one.test.items()
+                    if (key in criterion.apart) is is_apart
+                ]
+                fill = "none" if is_apart else "full"
+                axes.plot(own, [row] * len(own), "o", color=figures.colour_of(0), alpha=0.5, fillstyle=fill)
             axes.plot(unit * criterion.figure(advice.judged(one).test), row, "|", color=figures.INK, ms=16, mew=3)
         axes.axvline(unit * advice.constant.figure(criterion), color=figures.QUIET, linestyle="--")
         axes.set_yticks(range(len(names)), names)
@@ -244,6 +250,8 @@ def _chart(words: Words, path: Path) -> dict[str, Any]:
         if form.higher:
             # Of R2 what is far below the constant answer is outside.
             axes.set_xlim(left=max(axes.get_xlim()[0], -unit))
+        elif math.isfinite(constant := advice.constant.figure(criterion)):
+            axes.set_xlim(right=min(axes.get_xlim()[1], 3 * constant))
         figures.tidy(axes, "x")
         picture.save(path)
     return embedded(path)

@@ -26,10 +26,10 @@ from florets.server_app.data_agreement import CHECK, read_preprocessing
 from florets.server_app.data_findings import Finding as CheckFinding
 from florets.server_app.progress import listening
 from florets.strategies.base.federation import FederationError, TrainingDiverged
-from florets.studies.advise.advice import Advice, Evidence, advise
+from florets.studies.advise.advice import Advice, Evidence, advise, may_be_scale
 from florets.studies.advise.causes import Reason, differences, rule_of
 from florets.studies.advise.compare import ConstantAnswer, Criterion
-from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, RARE, Name, rare_share, suitable
+from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, RARE, Name, rare_share, seconds_of, suitable
 from florets.studies.advise.methods import (
     Question,
     Setup,
@@ -37,6 +37,7 @@ from florets.studies.advise.methods import (
     as_regression,
     candidates,
     first_run,
+    num_runs,
     remedies,
     search,
     setup_of,
@@ -46,6 +47,7 @@ from florets.studies.advise.outcomes import (
     Finding,
     Outcome,
     finding_in,
+    has_linear_models,
     read_losses,
     read_names,
     read_outcome,
@@ -72,19 +74,25 @@ class Meter:
         self._name, self._since, self._said = "", 0.0, 0.0
 
     def plan(self, methods: int, question: Question, setup: Setup, lines: Sequence[RoundLine]) -> None:
-        """Show the most that is ahead from now on, by the rounds of a run that has been made."""
-        self._runs, self._rounds = methods * len(setup.rates), question.rounds
+        """Show what is ahead from now on, by the rounds of a run that has been made."""
+        self._runs, self._rounds = num_runs(methods, setup), question.rounds
         self._finished, self._since = 0, time.monotonic()
         # The first round has the start in it, and one that looks for groups costs more than others.
         each = sorted(map(round_seconds, lines[1:] or lines))
         tests = max(line["seconds"].get("evaluate", 0.0) for line in lines)
         rounds = self._runs * self._rounds
         messages = 2 * rounds * max(line["participants"] for line in lines)
-        longest = duration(rounds * (each[len(each) // 2] + tests))
-        self.note(
-            f"advise: at most {counted(self._runs, 'run')} of {counted(self._rounds, 'round')} "
-            f"({messages:,} messages, {longest}); a run ends early once it no longer improves"
-        )
+        if question.by_newton:
+            about = duration(self._runs * (self._rounds * each[len(each) // 2] + tests))
+            runs = f"about {counted(self._runs, 'run')} of {counted(self._rounds, 'round')}"
+            limits = f"{runs} ({messages:,} messages, {about})"
+        else:
+            longest = duration(rounds * (each[len(each) // 2] + tests))
+            limits = (
+                f"at most {counted(self._runs, 'run')} of {counted(self._rounds, 'round')} ({messages:,} messages, "
+                f"{longest}); a run ends early once it no longer improves"
+            )
+        self.note(f"advise: {limits}")
         self._bar.update(self._task, total=rounds, visible=True)
         self._bar.start()
 
@@ -157,10 +165,11 @@ def answer(question: Question, play: Play, caller: Path | None = None) -> tuple[
     meter = Meter(question.base.quiet)
     try:
         with _warnings_once():
-            advice, setup, trials = _Study(question, play, folder, here, meter).advise()
+            study = _Study(question, play, folder, here, meter)
+            advice, setup, trials = study.advise()
     finally:
         meter.stop()
-    _write(folder, advice, question, setup, trials)
+    _write(folder, advice, study.question, setup, trials)
     return advice, folder
 
 
@@ -204,7 +213,8 @@ class _Study:
     """The runs of one answer, in their order."""
 
     def __init__(self, question: Question, play: Play, folder: Path, here: Path, meter: Meter) -> None:
-        self._question, self._play, self._folder, self._here, self._meter = question, play, folder, here, meter
+        self.question = question
+        self._play, self._folder, self._here, self._meter = play, folder, here, meter
         self._standardise: tuple[str, ...] = ()
 
     def advise(self) -> tuple[Advice, Setup, list[Trial]]:
@@ -213,11 +223,15 @@ class _Study:
         _say_problems(place)
         parts = [part for one in read_test_statistics(place).values() for part in one.parts.values()]
         regression = any(name in part.scores for part in parts for name in ("r2", "rmse"))
-        if regression and self._question.base.task.loss == "cross_entropy":
+        if regression and self.question.base.task.loss == "cross_entropy":
             # The sites' tables have values: groups show once a model has learned what all share.
-            self._question = as_regression(self._question)
+            self.question = as_regression(self.question)
             place = self._first()
-        question = self._question
+        if self.question.by_newton and not has_linear_models(place):
+            self.question = dataclasses.replace(self.question, by_newton=False)
+            if finding_in(place).kind in ("moving", "open"):
+                place = self._first()
+        question = self.question
         first = read_outcome("discovery", place)
         counts = {} if regression else first.train
         one_class = tuple(sorted(key for key, own in counts.items() if np.count_nonzero(own) < 2))
@@ -229,15 +243,17 @@ class _Study:
         measure = self._measure(place, first, regression)
         usable = [own for key, own in counts.items() if key not in one_class]
         # Weights are for an outcome that is rare in all: at one site alone its level says something.
-        setup = setup_of(question, measure, bool(usable) and rare_share([np.sum(usable, axis=0)]) < RARE)
-        criterion = Criterion.of(measure, first.test, one_class if measure in OF_CLASSES else ())
+        is_rare = bool(usable) and rare_share([np.sum(usable, axis=0)]) < RARE
+        setup = setup_of(question, measure, is_rare)
+        seconds = seconds_of(measure, usable)
+        criterion = Criterion.of(measure, first.test, one_class if measure in OF_CLASSES else (), seconds)
         sites = read_sites(place, first.train, measure in OF_VALUES)
         described = any(site.columns for site in sites.values())
         # Sites standardise tables alone.
         self._standardise = question.standardise_keys if described else ()
         reasons = differences(sites, one_class)
         after = None
-        if finding.kind in ("groups", "lone", "all_differ") and self._standardise:
+        if self._standardise and may_be_scale(finding, reasons):
             # What goes once each client has standardised its inputs is a matter of scale.
             config = first_run(question, "pictures=false", *self._standardise)
             after = finding_in(self._run("standardised-discovery", config, _groups_of), one_class)
@@ -245,7 +261,7 @@ class _Study:
         self._meter.plan(len(methods), question, setup, read_lines(place))
         outcomes, trials = search(question, setup, methods, criterion, self._run)
         tried: list[str] = []
-        constant = ConstantAnswer.of(measure, read_test_statistics(place))
+        constant = ConstantAnswer.of(measure, read_test_statistics(place), seconds)
         if not _any_useful(outcomes, criterion, constant):
             setup, outcomes, more, tried = self._rescued(setup, methods, outcomes, criterion, constant)
             trials += more
@@ -264,15 +280,15 @@ class _Study:
 
     def _first(self) -> Path:
         """Look for groups, with smaller learning rates where training diverges."""
-        for other in [*slower(self._question), None]:
+        for other in [*slower(self.question), None]:
             try:
-                place = self._run("discovery", first_run(self._question), _groups_of)
+                place = self._run("discovery", first_run(self.question), _groups_of)
                 if other is None or not _is_far_off(read_test_statistics(place)):
                     break
             except TrainingDiverged:
                 if other is None:
                     raise
-            self._question = other
+            self.question = other
             rate = other.base.train.learning_rate * other.slower
             self._meter.note(f"advise: training diverged; trying train.learning_rate={rate:.3g}")
         return place
@@ -288,12 +304,12 @@ class _Study:
 
     def _measure(self, place: Path, first: Outcome, is_regression: bool) -> Name:
         """Return the measure that was asked for, or the one that suits the data."""
-        given = self._question.measure
+        given = self.question.measure
         if not read_test_statistics(place):
             has_classes = all("accuracy" in test.scores for test in first.test.values())
             return "accuracy" if has_classes and first.test else "loss"
         if given == "auto":
-            return suitable(is_regression, list(first.train.values()))
+            return suitable(is_regression)
         allowed = OF_VALUES if is_regression else OF_CLASSES
         for name in allowed:
             if name == given:
@@ -304,7 +320,7 @@ class _Study:
     def _methods(
         self, finding: Finding, reasons: Sequence[Reason], after: Finding | None
     ) -> dict[str, tuple[str, ...]]:
-        methods = candidates(self._question, finding)
+        methods = candidates(self.question, finding)
         keys = self._standardise
         # Of some out of many sites, other inputs are the usual variety.
         count = finding.num_clients
@@ -324,17 +340,17 @@ class _Study:
         """Try the obvious where nothing is better than a constant answer: with FedAvg, and if it helps with all."""
         tried: list[str] = []
         trials: list[Trial] = []
-        for number, (text, other) in enumerate(remedies(self._question, setup, self._standardise), start=1):
+        for number, (text, other) in enumerate(remedies(self.question, setup, self._standardise), start=1):
             tried.append(text)
             self._meter.note(f"advise: nothing is better than a constant answer; trying: {text}")
             prefix = f"remedy-{number}-"
             first = {"fedavg": methods["fedavg"]}
-            better, more = search(self._question, other, first, criterion, self._run, prefix, every_rate=True)
+            better, more = search(self.question, other, first, criterion, self._run, prefix, every_rate=True)
             trials += more
             if not _any_useful(better, criterion, constant):
                 continue
             rest = {name: keys for name, keys in methods.items() if name not in ("fedavg", "standardised")}
-            others, more = search(self._question, other, rest, criterion, self._run, prefix)
+            others, more = search(self.question, other, rest, criterion, self._run, prefix)
             return other, {**better, **others}, [*trials, *more], tried
         return setup, dict(outcomes), trials, tried
 
@@ -375,7 +391,7 @@ def _write(folder: Path, advice: Advice, question: Question, setup: Setup, trial
         "chosen": advice.chosen,
         "command": None if advice.chosen is None else words.command,
         "measure": criterion.measure,
-        "over_all_records": criterion.together,
+        "seconds": criterion.seconds,
         "finding": dataclasses.asdict(advice.finding),
         "evidence": dataclasses.asdict(advice.evidence),
         "methods": [_method(advice, one) for one in advice.outcomes],
@@ -401,7 +417,8 @@ def _method(advice: Advice, outcome: Outcome) -> dict[str, Any]:
         "figure": criterion.figure(judged.test),
         "validation_figure": criterion.figure(judged.validation),
         "mean_of_sites": criterion.mean_of_sites(judged.test),
-        "over_records": criterion.over_records(judged.test),
+        "unfit": advice.unfit.get(outcome.name),
+        **{name: dataclasses.replace(criterion, measure=name).figure(judged.test) for name in criterion.seconds},
         "advised_gains": None if gain is None else dataclasses.asdict(gain),
         **{part: {k: {"records": one.n, **one.scores} for k, one in tests.items()} for part, tests in parts.items()},
     }

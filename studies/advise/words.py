@@ -1,16 +1,17 @@
 """Advice in plain words: the answer, why, and what would change it."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from florets.reports.console import counted, duration, size
 from florets.reports.pooled import PartStatistics
-from florets.studies.advise.advice import Advice
+from florets.studies.advise.advice import TRIFLE, Advice, clients_apart
 from florets.studies.advise.causes import ColumnShift, Reason
 from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, is_below, joined_accuracy, low_sites
-from florets.studies.advise.measures import FORMS, OF_VALUES, amount, named, value
+from florets.studies.advise.measures import FORMS, OF_VALUES, Name, amount, named, plain, value
+from florets.studies.advise.measures import gain as gain_in
 from florets.studies.advise.methods import METHODS, Question, Setup, command
 from florets.studies.advise.outcomes import Kind, Outcome
 
@@ -99,9 +100,11 @@ class Words:
     def _row(self, key: str, outcomes: Sequence[Outcome]) -> SiteRow:
         advice, criterion = self.advice, self.advice.criterion
         groups = advice.finding.groups if len(advice.finding.groups) > 1 else ()
+        others = (
+            None if name in advice.unfit else advice.outcome(name) for name in (self.alternative, "local", "fedavg")
+        )
         chosen, other, alone, together = (
-            None if one is None else one.test.get(key)
-            for one in (advice.best, *map(advice.outcome, (self.alternative, "local", "fedavg")))
+            None if one is None else one.test.get(key) for one in (advice.best, *others)
         )
         gain = (math.nan, math.nan, math.nan)
         is_one_class = key in advice.evidence.one_class
@@ -157,9 +160,20 @@ class Words:
                 finding = f"{finding.partition(' that ')[0]}, no groups once each standardises its own inputs"
         if self.advice.chosen is None:
             return f"Nothing to advise yet: no method is better than the constant answer beyond chance. {finding}."
+        if apart := self._apart_by:
+            kind = self.advice.finding.kind
+            none = f", no groups ({self.p})" if kind == "none" else ""
+            finding = f"{self.sites(self.advice.finding.num_clients)} that differ {apart}{none}"
         units = self._with_other_units
         asked_again = f", until the unit at {self.named(units)} is declared: then ask again" if units else ""
         return f"{finding}: {self.method(self.advice.best.name)}{asked_again}."
+
+    @property
+    def _apart_by(self) -> str:
+        """By what clients differ where what is advised says so, and it is better than one model for all."""
+        ways = {"intercept": "by level", "slopes": "in their coefficients"}
+        gain = self.advice.over_common
+        return ways.get(self.advice.chosen or "", "") if gain is not None and gain.is_gain else ""
 
     @property
     def _with_other_units(self) -> list[str]:
@@ -194,7 +208,7 @@ class Words:
     def interval(self) -> str:
         """What the intervals are over, and which direction is better."""
         count, form = len(self.advice.judged(self.advice.best).test), FORMS[self.measure]
-        better = f"{capital(form.title)}: {'higher' if form.higher else 'lower'} is better."
+        better = f"{capital(form.title)} over all records; {'higher' if form.higher else 'lower'} is better."
         points = " Points are percentage points." if form.percent else ""
         over = f"over {self.site}s like these"
         if count < FEW_CLIENTS:
@@ -257,6 +271,8 @@ class Words:
         if math.isnan(row.low):
             return next(ends)
         mean, low, high = (text.removesuffix(" points") for text in ends)
+        if "or more" in mean:
+            return mean
         return f"{mean} ({low} to {high})"
 
     @property
@@ -294,21 +310,29 @@ class Words:
     def _figures(self) -> Iterator[str]:
         """Yield what is expected, and how figures are taken."""
         advice, criterion = self.advice, self.advice.criterion
-        constant = advice.constant.figure(criterion)
-        versus = f"; the constant answer reaches {value(constant, self.measure)}" if math.isfinite(constant) else ""
-        over = "over all records together" if criterion.together else f"mean over {self.site}s"
-        figure = named(criterion.figure(advice.judged(advice.best).test), self.measure)
-        yield f"Expected on new records: {figure} ({over}){versus}."
+        own = criterion.figure(advice.judged(advice.best).test), advice.constant.figure(criterion)
+        figures = [self._against_constant(self.measure, *own)]
+        for name in criterion.seconds:
+            figure = replace(criterion, measure=name).figure(advice.judged(advice.best).test)
+            if math.isfinite(figure):
+                figures.append(self._against_constant(name, figure, advice.constant.seconds.get(name, math.nan)))
+        yield f"Expected on new records: {', '.join(figures)}."
         if advice.evidence.tried:
             yield f"Nothing was better than the constant answer at first; what helped: {advice.evidence.tried[-1]}."
-        if criterion.together:
+        if least := advice.least_seen:
+            records = sum(test.n for test in advice.judged(advice.best).validation.values())
+            least = amount(least, math.inf, self.measure)
             yield (
-                f"Most {self.site}s have fewer than {FEW_RECORDS} test records, too few for "
-                f"{FORMS[self.measure].title} per {self.site}: it is taken over all records together."
+                f"Methods are compared on {counted(records, 'validation record')}: differences below about {least} "
+                f"in {FORMS[self.measure].title} cannot be seen here."
             )
         if "train.class_weights=balanced" in self.setup.keys:
-            by_auc = ", and methods are compared by AUC" if self.measure == "auc" else ""
-            yield f"One class is rare: training weights the classes equally{by_auc}."
+            yield "One class is rare: training weights the classes equally."
+
+    @staticmethod
+    def _against_constant(measure: Name, figure: float, constant: float) -> str:
+        known = f" (constant answer: {value(constant, measure)})" if math.isfinite(constant) else ""
+        return f"{named(figure, measure)}{known}"
 
     def _groups(self) -> Iterator[str]:
         finding = self.advice.finding
@@ -324,8 +348,10 @@ class Words:
             yield f"The groups: {self.listed_groups}."
         if self.advice.chosen == "fedavg":
             yield "One model serves them as well as one per group does."
-        elif self.advice.chosen == "intercept":
-            yield f"An intercept per {self.site} explains more than the groups do."
+        elif self.advice.chosen in ("intercept", "slopes"):
+            what = "An intercept" if self.advice.chosen == "intercept" else "A set of coefficients"
+            groups = f"the {len(finding.groups)} groups that were detected ({self.p})"
+            yield f"{what} per {self.site} explains more than {groups}."
 
     @property
     def listed_groups(self) -> str:
@@ -337,9 +363,9 @@ class Words:
         advice, after = self.advice, self.advice.evidence.standardised
         if advice.is_scale and after is not None:
             yield (
-                f"What sets {self.named(advice.apart)} apart is the scale of the inputs: once each {self.site} "
-                f"standardises its own inputs no difference is detected ({p_words(after.p_value)}). Look for other "
-                "units or instruments, and declare them (scale in node.toml)."
+                f"What sets {self.named(clients_apart(advice.finding))} apart is the scale of the inputs: once each "
+                f"{self.site} standardises its own inputs no difference is detected ({p_words(after.p_value)}). "
+                "Look for other units or instruments, and declare them (scale in node.toml)."
             )
         for reason in advice.evidence.reasons:
             yield self._reason(reason)
@@ -374,13 +400,12 @@ class Words:
             return f"Inputs: the distributions at {who} differ {what}, most of all in {columns}."
         shares = sorted(reason.shares.values())
         if reason.kind == "labels" and self.is_regression:
-            return (
-                f"Target: its mean is {range_of(shares, '.3g')} at {who}, and {reason.elsewhere:.3g} at the others."
-            )
+            elsewhere = plain(reason.elsewhere)
+            return f"Target: its mean is {range_of(shares, plain)} at {who}, and {elsewhere} at the others."
         if reason.kind == "labels":
             classes = self.advice.evidence.classes
             name = classes[reason.label] if reason.label < len(classes) else str(reason.label)
-            there = range_of([100 * share for share in shares], ".0f")
+            there = range_of([100 * share for share in shares], "{:.0f}".format)
             text = f"Labels: class {name} is {there} % of the records of {who}, and {100 * reason.elsewhere:.0f} %"
             kinds = {one.kind for one in self.advice.evidence.reasons}
             explained = "" if kinds & {"inputs", "unit"} else " The inputs differ no more than these shares explain."
@@ -414,13 +439,17 @@ class Words:
         if bad := advice.own_is_low:
             figures = ""
             if alone is not None:
-                others = value(advice.criterion.figure(advice.judged(alone).test), self.measure)
+                between = replace(advice.criterion, measure=advice.criterion.between_clients)
+                others = value(between.figure(advice.judged(alone).test), between.measure)
                 figures = f" ({self._figures_at(alone, bad)} alone, {others} elsewhere)"
             yield (
                 f"No model predicts the records of {self.named(bad)}, not even one trained there{figures}. Look for "
                 "mistakes, such as labels that do not belong to their records. Figures are of the other "
                 f"{self.site}s."
             )
+        if self._apart_by:
+            # Each client has a level or coefficients that suit it.
+            return
         badly = [] if alone is None else low_sites(alone, advice.criterion)
         # What another unit does is no rule.
         lone = [key for key in advice.finding.lone if key not in (*bad, *self._with_other_units)]
@@ -441,22 +470,28 @@ class Words:
             )
 
     def _figures_at(self, outcome: Outcome, keys: Sequence[str]) -> str:
-        tests = outcome.test
-        return ", ".join(value(self.advice.criterion.own(tests[key]), self.measure) for key in keys if key in tests)
+        tests, measure = outcome.test, self.advice.criterion.between_clients
+        own = replace(self.advice.criterion, measure=measure).own
+        return ", ".join(value(own(tests[key]), measure) for key in keys if key in tests)
 
     def _gains(self) -> Iterator[str]:
         """Yield how the most telling other methods compare."""
-        for name in ("fedavg", "discovery", "two_groups", "local", "standardised"):
+        for name in ("fedavg", "intercept", "slopes", "discovery", "two_groups", "local", "standardised"):
             gain = self.advice.against(name)
             if self.advice.chosen in (None, name) or gain is None or not math.isfinite(gain.mean):
                 continue
             text = f"no clear difference ({amount(-gain.mean, gain.half, self.measure, sign=True)})"
-            if gain.is_gain:
+            if abs(gain.mean) + gain.half < TRIFLE * abs(gain_in(1.0, 0.0, self.measure)):
+                text = "no difference"
+            elif gain.is_gain:
                 text = f"worse by {amount(gain.mean, gain.half, self.measure)}"
             elif gain.is_loss:
                 better = amount(-gain.mean, gain.half, self.measure)
                 text = f"better by {better} on the test records, but not clearly on the validation ones, which decide"
             yield f"{self.title(name)}: {text}."
+        for reason in dict.fromkeys(self.advice.unfit.values()):
+            names = [self.method(name) for name, own in self.advice.unfit.items() if own == reason]
+            yield f"Not compared, because {reason}: {'; '.join(names)}."
 
     def _apart(self) -> Iterator[str]:
         """Yield the sites that enter no comparison, and those that the advised model serves badly."""
@@ -470,8 +505,8 @@ class Words:
         if few and len(few) < len(self.rows):
             who = self.sites(len(few)) if len(few) > _MOST_LISTED else self.named(few)
             yield (
-                f"Fewer than {FEW_RECORDS} test records: {who}. Figures of so few are mostly noise and enter no "
-                "comparison."
+                f"Fewer than {FEW_RECORDS} test records: {who}. Their own figures are mostly noise; methods are "
+                "compared over all records together."
             )
         low = [key for key in advice.low if key not in (*advice.finding.lone, *advice.criterion.apart)]
         if low and advice.chosen is not None:
@@ -496,9 +531,9 @@ def shift_of(one: ColumnShift, kind: str) -> str:
     return f"{name} (mean {one.shift:+.1f} standard deviations)"
 
 
-def range_of(values: Sequence[float], form: str) -> str:
+def range_of(values: Sequence[float], write: Callable[[float], str]) -> str:
     """Return the ends of some sorted values, or the one value."""
-    return " to ".join(dict.fromkeys(format(one, form) for one in (values[0], values[-1])))
+    return " to ".join(dict.fromkeys(map(write, (values[0], values[-1]))))
 
 
 def listed(names: Sequence[str], most: int = _MOST_NAMES) -> str:

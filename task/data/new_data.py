@@ -199,7 +199,10 @@ def _far(preprocessing: Preprocessing, frame: "pd.DataFrame") -> list[str]:
     found = []
     for column in preprocessing.numeric:
         values = frame[column.name].to_numpy(dtype=np.float64, na_value=np.nan)
-        known = np.abs(values[np.isfinite(values)] - column.mean) / column.std
+        if column.values:
+            # Scores end where the run's values end.
+            values = np.where(values < column.values[0], -np.inf, np.where(values > column.values[-1], np.inf, 0.0))
+        known = np.abs(values[~np.isnan(values)] - column.mean) / column.std
         if len(known) and float(np.median(known)) > _FAR:
             found.append(
                 f"warning: {column.name!r} lies more than {_FAR:g} standard deviations from the run's mean in most "

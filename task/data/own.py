@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.task.data.array_scale import MOST_FEATURES, ArrayScale
 from florets.task.data.dataset import Dataset, FloatArray, TargetArray
 from florets.task.data.files import inside, links_inside
 from florets.task.data.image_files import ImageOptions, read_images
@@ -16,11 +17,13 @@ from florets.task.data.samples import Samples, read_arrays, read_npz
 from florets.task.data.splits import split_rows
 from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import SUFFIXES, is_table
-from florets.task.data.tables.description import Description, Scale
+from florets.task.data.tables.description import Description, Scale, TargetSummary
 from florets.task.data.tables.site_table import SiteTable
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
+from florets.task.spec import DECLARED
 
+TEST_SHARE = 0.2
 FEWEST = 10
 """Records below which nothing is said: a statement on a few records would be one on each of them."""
 _LARGE, _SMALL = 10.0, 0.01
@@ -85,11 +88,12 @@ def own(
     image_size: int | None = None,
     grayscale: bool = False,
     depth: int | None = None,
-    test_share: float = 0.2,
+    test_share: float = TEST_SHARE,
     owner: str | None = None,
     table: Mapping[str, Any] | None = None,
     client: int = 0,
     untrained: list[str | int] | None = None,
+    scale: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Read the data set of one folder, or of one file that is a table.
 
@@ -127,6 +131,9 @@ def own(
         an undivided set, with the seed.
     untrained
         Archives and images: classes that no site trains on, whose test samples are left out; None: there are none.
+    scale
+        Archives: mean and std of each number of an input, and target_mean and target_std of a regression, by which
+        they are standardised; the sites agree on it. None: they stay as they are.
     """
     files = find_files(data_dir)
     if not 0 < test_share < 1:
@@ -142,6 +149,24 @@ def own(
         return site.dataset(preprocessing)
     labels = _labels(classes, regression)
     images = ImageOptions(image_size, grayscale, depth)
+    train, test = _samples(
+        files, labels, regression, images, owner, test_share, generator(seed, 0, Purpose.DATA, client)
+    )
+    if untrained:
+        test = test.of(_seen(test.y, untrained, labels))
+    return _dataset(train, test, regression, ArrayScale.of(scale))
+
+
+def _samples(
+    files: Files,
+    labels: Sequence[str] | None,
+    regression: bool,
+    images: ImageOptions,
+    owner: str | None,
+    test_share: float,
+    rng: np.random.Generator,
+) -> tuple[Samples, Samples]:
+    """Return the training and the test set of archives or folders of images; see `own`."""
 
     def read(path: Path) -> Samples:
         if files.is_archive:
@@ -156,26 +181,28 @@ def own(
 
     parts = [read(path) for path in files.paths]
     if len(parts) == 1:
-        rng = generator(seed, 0, Purpose.DATA, client)
         rows = split_rows(parts[0].y.astype(np.float64), None, test_share, rng, regression)
         parts = [parts[0].of(part) for part in rows]
-    train, test = parts
+    return parts[0], parts[1]
+
+
+def _dataset(train: Samples, test: Samples, regression: bool, scale: ArrayScale) -> Dataset:
     num_outputs = 1 if regression else int(max(train.y.max(), test.y.max())) + 1
-    if untrained:
-        test = test.of(_seen(test.y, untrained, labels))
     # Values do not group samples, and a node's own data are not shared out by groups.
     groups = [np.zeros(len(part.y), dtype=np.int64) if regression else part.y for part in (train, test)]
+    y_train, y_test = (scale.targets(part.y) if regression else part.y for part in (train, test))
     return Dataset(
-        train.x,
-        train.y,
-        test.x,
-        test.y,
+        scale.inputs(train.x),
+        y_train,
+        scale.inputs(test.x),
+        y_test,
         num_outputs,
         groups[0],
         groups[1],
         owners_train=train.owners,
         owners_test=test.owners,
         scaled=train.scaled,
+        target_scale=scale.target_std if regression else 1.0,
     )
 
 
@@ -197,7 +224,7 @@ def describe(
     if files.is_table:
         return SiteTable.read(files.paths, table, seed, client).describe()
     if files.is_archive:
-        return _describe_archive(files, options, seed, client)
+        return _describe_archive(files, options, table, seed, client)
     folders = [folder for path in files.paths for folder in path.iterdir()]
     names = sorted({path.name for path in folders if path.is_dir() and not path.name.startswith(".")})
     given = tuple(map(str, options.get("classes") or names))
@@ -225,31 +252,63 @@ def _seen(y_test: TargetArray, untrained: Sequence[str | int], labels: Sequence[
     return kept
 
 
-def _describe_archive(files: Files, options: Mapping[str, Any], seed: int, client: int) -> Description:
+def _describe_archive(
+    files: Files, options: Mapping[str, Any], table: Mapping[str, Any], seed: int, client: int
+) -> Description:
     """Describe an archive; its targets are values where the run says so, or they are no integers."""
     regression = bool(options.get("regression"))
     if not regression and options.get("classes") is None:
         _, y = read_arrays(files.paths[0], ("x", "y"))
         regression = y.dtype.kind == "f" and bool(np.any(y != np.floor(y)))
-    given = {**options, "regression": regression, "client": client, "untrained": None}
-    data = own(files.paths[0].parent, seed, 0, **given)
+    labels = _labels(options.get("classes"), regression)
+    rng = generator(seed, 0, Purpose.DATA, client)
+    test_share = options.get("test_share", TEST_SHARE)
+    train, test = _samples(files, labels, regression, ImageOptions(), options.get("owner"), test_share, rng)
+    data = _dataset(train, test, regression, ArrayScale())
     n = len(data.x_train), len(data.x_test)
     named = options.get("classes") or range(data.num_outputs)
     classes = () if regression else tuple(map(str, named))
     trained = () if regression else tuple(classes[label] for label in np.unique(data.y_train))
     # Bytes have been divided by 255 already.
     scale: Scale = scale_of(data.x_train) if isinstance(data.x_train, np.ndarray) and not data.scaled else ""
+    target_scale = scale_of(data.y_train[:, np.newaxis]) if regression else ""
+    figures: dict[str, Any] = {}
+    if table.get(DECLARED, {}).get("standardise", "pooled") == "pooled":
+        # What is standardised needs no warning.
+        scale, target_scale = "" if train.is_real else scale, ""
+        figures = _figures(train, regression)
     return Description(
         "archive",
         sum(n),
         n[0],
         shape=data.input_shape,
-        unseen=_unseen(data, options, _labels(options.get("classes"), regression)),
+        unseen=_unseen(data, options, labels),
         classes=classes,
         trained=trained,
         scale=scale,
-        target_scale=scale_of(data.y_train[:, np.newaxis].astype(np.float32)) if regression else "",
+        target_scale=target_scale,
+        **figures,
     )
+
+
+def _figures(train: Samples, regression: bool) -> dict[str, Any]:
+    """Return means and sums of squares by which arrays are standardised, as fields of a description."""
+    figures: dict[str, Any] = {"is_real": train.is_real}
+    if len(train.x) < FEWEST:
+        return figures
+    if train.is_real and train.x.shape[1] <= MOST_FEATURES:
+        x = train.x.astype(np.float64)
+        middle = x.mean(axis=0)
+        figures["feature_means"] = tuple(middle.tolist())
+        figures["feature_m2"] = tuple(((x - middle) ** 2).sum(axis=0).tolist())
+    if regression:
+        mean, distinct = float(train.y.mean()), len(np.unique(train.y))
+        m2 = float(((train.y - mean) ** 2).sum())
+        whole = bool((train.y == np.floor(train.y)).all())
+        figures["target"] = TargetSummary(
+            "y", numeric=True, whole=whole, known=len(train.y), distinct=distinct, mean=mean, m2=m2
+        )
+    return figures
 
 
 def _labels(classes: Sequence[str | int] | None, regression: bool) -> list[str] | None:

@@ -4,6 +4,8 @@ Errors say where a value stands, counted from 0, and not what it is: on a real n
 """
 
 import math
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,22 +15,27 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from florets.task.data.dataset import FloatArray, TargetArray
+from florets.task.data.dataset import TargetArray
 from florets.task.data.tables.names import class_name
+
+_HEAD = 4096
+"""Bytes of an array's file in which a pickled object names its type."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs float32 (n, *input_shape), targets (n,): int64 class labels or float32 values, and whose each sample is.
+    """Inputs (n, *input_shape), targets (n,): int64 class labels or float64 values, and whose each sample is.
 
-    `owners` holds names (n,), None where the file tells none. `scaled`: the inputs are integers of pixels, brought to
-    [0, 1].
+    Inputs are float32; vectors of float64 stay what they are until they are standardised. `owners` holds names (n,),
+    None where the file tells none. `scaled`: the inputs are integers of pixels, brought to [0, 1]. `is_real`: they
+    are vectors of floating numbers.
     """
 
-    x: FloatArray
+    x: NDArray[Any]
     y: TargetArray
     owners: NDArray[np.str_] | None = None
     scaled: bool = False
+    is_real: bool = False
 
     def of(self, rows: NDArray[np.int64]) -> "Samples":
         """Return some of the samples."""
@@ -54,7 +61,8 @@ def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
             "targets, and at least one row."
         )
     pixels = x.dtype == np.uint8
-    inputs = x.astype(np.float32) / np.float32(255) if pixels else x.astype(np.float32, copy=False)
+    with np.errstate(over="ignore"):
+        inputs = x.astype(np.float32) / np.float32(255) if pixels else x.astype(np.float32, copy=False)
     for name, values in (("inputs", inputs), ("targets", y)):
         finite = np.isfinite(values)
         if not finite.all():
@@ -63,7 +71,8 @@ def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
                 f"{path}: {int((~finite).sum())} of the {name} are not finite numbers, the first in sample {row}: "
                 f"fill the gaps or leave those samples out."
             )
-    return Samples(np.ascontiguousarray(inputs), y, scaled=pixels)
+    is_real = x.ndim == 2 and x.dtype.kind == "f"
+    return Samples(np.ascontiguousarray(x if is_real else inputs), y, scaled=pixels, is_real=is_real)
 
 
 def fits_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
@@ -76,7 +85,7 @@ def fits_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 
 
 def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, regression: bool) -> TargetArray:
-    """Return targets as class labels or as values.
+    """Return targets as class labels, or as values of float64.
 
     Parameters
     ----------
@@ -112,7 +121,7 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
         remedy = "correct them" if regression else "name the classes in task.data_options.classes, or correct them"
         raise ValueError(f"{path}: the targets are not numbers: {remedy}.")
     if regression:
-        return numbers.astype(np.float32)
+        return numbers
     # NaN fails the first test.
     whole = (numbers == np.floor(numbers)) & (numbers >= 0)
     if not whole.all():
@@ -144,6 +153,18 @@ def read_npz(path: Path, classes: Sequence[str] | None, regression: bool, owner:
     return replace(found, owners=owners[0].astype(np.str_))
 
 
+_SPARSE = "save it as an array, x=<matrix>.toarray()"
+
+
+def _holds_sparse(path: Path) -> bool:
+    """Return whether an archive holds a pickled sparse matrix, by its name alone: nothing is unpickled."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(b"scipy.sparse" in archive.open(name).read(_HEAD) for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError):
+        return False
+
+
 def read_arrays(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
     """Read arrays of an archive by their names; the first holds inputs, which must be real numbers.
 
@@ -161,6 +182,8 @@ def read_arrays(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
                 arrays = [archive[name] for name in names if name in found]
                 missing = [name for name in names if name not in found]
                 reason = f"it holds {len(found)} arrays, but no {missing[0]!r}" if missing else ""
+                if missing and {"format", "shape", "data"} <= found:
+                    reason = f"it is a sparse matrix, and no archive of arrays; {_SPARSE}"
             else:
                 reason = "it is a single array (.npy)"
     # Damaged archives raise zipfile's BadZipFile, zlib's error, NotImplementedError, ..., which are no ValueErrors.
@@ -171,6 +194,8 @@ def read_arrays(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
         ) or f"{type(error).__name__}: it is damaged, or not an archive"
         if "allow_pickle" in str(error):
             reason = "it is not an archive, or holds Python objects, which are not unpacked"
+            if _holds_sparse(path):
+                reason = f"it holds a sparse matrix of SciPy, which NumPy saves as a Python object; {_SPARSE}"
     if reason:
         call = ", ".join(f"{name}=..." for name in names)
         raise ValueError(f"the archive {path} cannot be read: {reason}. It is made by numpy.savez(path, {call}).")

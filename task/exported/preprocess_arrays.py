@@ -14,8 +14,8 @@ def read_inputs(data: str, which: str) -> tuple[torch.Tensor, dict[str, list[str
     Parameters
     ----------
     data
-        Nested lists (.json), a tensor (.pt), an array (.npy), or the array x of an archive (.npz), scaled as the
-        run's own inputs were: see README.md.
+        Nested lists (.json), a tensor (.pt), an array (.npy), or the array x of an archive (.npz), as the run's sites
+        have them: see README.md.
     which
         Not used: the inputs of all sites are read alike.
 
@@ -26,7 +26,7 @@ def read_inputs(data: str, which: str) -> tuple[torch.Tensor, dict[str, list[str
     """
     suffix, shape = Path(data).suffix.lower(), tuple(ABOUT["input_shape"])
     if suffix == ".json":
-        x = torch.tensor(json.loads(Path(data).read_text(encoding="utf-8")), dtype=torch.float32)
+        x = torch.tensor(json.loads(Path(data).read_text(encoding="utf-8")), dtype=torch.float64)
     elif suffix == ".pt":
         x = torch.load(data, weights_only=True)
     elif suffix in (".npy", ".npz"):
@@ -40,7 +40,11 @@ def read_inputs(data: str, which: str) -> tuple[torch.Tensor, dict[str, list[str
     if not len(x) or tuple(x.shape[1:]) not in (shape, flat, *([shape[1:]] if shape[0] == 1 else [])):
         raise ValueError(f"{data}: has shape {tuple(x.shape)}, but the models take {('n', *shape)}")
     # Bytes are pixels.
-    x = x / torch.tensor(255.0) if x.dtype == torch.uint8 else x.float()
+    x = x / torch.tensor(255.0) if x.dtype == torch.uint8 else x.double()
+    if ABOUT.get("mean"):
+        mean, std = (torch.tensor(ABOUT[name], dtype=torch.float64) for name in ("mean", "std"))
+        x = (x.reshape(len(x), *shape) - mean) / std
+    x = x.float()
     if not x.isfinite().all():
         raise ValueError(f"{data}: some of the inputs are not finite numbers")
     return x.reshape(len(x), *shape), {}

@@ -4,6 +4,7 @@ What a file has otherwise than the run's tables, node.toml next to it (or <name>
 missing_in, separator, decimal, encoding, header, columns.
 """
 
+import bisect
 import csv
 import gzip
 import io
@@ -52,7 +53,7 @@ def read_inputs(data: str, which: str) -> tuple[torch.Tensor, dict[str, list[str
     """
     records = read_records(Path(data))
     columns, missing, unknown = [], [0] * len(records), [0] * len(records)
-    numeric = {column["name"]: _numbers(records, column["name"]) for column in RULES["numeric"]}
+    numeric = {column["name"]: _tamed(_numbers(records, column["name"]), column) for column in RULES["numeric"]}
     scales = _scales(numeric, which)
     for values, (mean, std) in zip(numeric.values(), scales, strict=True):
         filled = [mean if math.isnan(value) else value for value in values]
@@ -138,6 +139,25 @@ def _scales(numeric: dict[str, list[float]], which: str) -> list[tuple[float, fl
         std = math.sqrt(math.fsum((value - mean) ** 2 for value in known) / len(known))
         scales.append((mean, std if std > 1e-9 * abs(mean) else 1.0))
     return scales
+
+
+def _tamed(values: list[float], rule: dict[str, Any]) -> list[float]:
+    """Return a column's numbers, clipped or as scores of their ranks where its rule says so; NaN stays."""
+    low, high = rule.get("low", -math.inf), rule.get("high", math.inf)
+    places, scores = rule.get("values", []), rule.get("scores", [])
+
+    def tamed(value: float) -> float:
+        if math.isnan(value):
+            return value
+        if not places:
+            return min(max(value, low), high)
+        after = bisect.bisect_right(places, value)
+        if after in (0, len(places)):
+            return float(scores[max(after - 1, 0)])
+        share = (value - places[after - 1]) / (places[after] - places[after - 1])
+        return float(scores[after - 1] + share * (scores[after] - scores[after - 1]))
+
+    return [tamed(value) for value in values]
 
 
 def _numbers(records: Records, name: str) -> list[float]:

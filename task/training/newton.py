@@ -53,6 +53,7 @@ def second_order(
     loss: str,
     with_bias: bool = True,
     weights: NDArray[Any] | None = None,
+    offsets: NDArray[Any] | None = None,
 ) -> SecondOrder:
     """Return value, gradient and Hessian of a linear model's loss.
 
@@ -66,11 +67,13 @@ def second_order(
         Values, or labels from 0.
     weights : (n,), optional
         Of the records.
+    offsets : (n, C), optional
+        What is added to the outputs.
     """
     inputs = _with_ones(x, with_bias)
     worth = np.ones(len(inputs)) if weights is None else np.asarray(weights, dtype=np.float64)
     table = _as_table(parameters, inputs.shape[1], with_bias)
-    outputs = inputs @ table.T
+    outputs = inputs @ table.T + (0.0 if offsets is None else offsets)
     width = len(table)
     if loss in CURVATURES:
         residuals = outputs[:, 0] - np.asarray(y, dtype=np.float64)

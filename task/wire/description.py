@@ -8,6 +8,7 @@ from typing import Any, get_args
 from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.data.tables.description import (
+    INNER,
     MOST_CATEGORIES,
     MOST_CLASSES,
     ColumnSummary,
@@ -66,8 +67,10 @@ def _refuse(constant: str) -> float:
 
 
 def _check(found: Description) -> None:
-    if found.form not in ("table", "archive", "images") or (found.form == "table") != (found.target is not None):
+    if found.form not in ("table", "archive", "images") or (found.form == "table" and found.target is None):
         raise ValueError("form")
+    if found.target is not None and (found.form == "images" or (found.form == "archive" and found.classes)):
+        raise ValueError("target")
     for number in (
         found.records,
         found.train_records,
@@ -99,6 +102,7 @@ def _check(found: Description) -> None:
     for scale in (found.scale, found.target_scale):
         if scale not in ("", "raw", "pixels") or (scale and found.form != "archive"):
             raise ValueError("scale")
+    _features(found)
     if type(found.guessed) is not bool or (found.guessed and found.form != "table"):
         raise ValueError("encoding")
     if len(found.notes) > _MOST_NOTES or max(len(found.lacking), len(found.leaking)) > MOST_COLUMNS:
@@ -122,6 +126,7 @@ def _column(column: ColumnSummary, records: int) -> None:
     if column.known + column.missing != records or {type(column.repeats), type(column.whole)} != {bool}:
         raise ValueError("counts")
     _figures(column.mean, column.m2, column.quantiles)
+    _shape(column)
     if _categories(column.categories) + column.other > column.known:
         raise ValueError("categories")
 
@@ -161,6 +166,39 @@ def _figures(mean: Any, m2: Any, quantiles: tuple[Any, ...]) -> None:
         raise ValueError("figures")
     if m2 < 0 or len(quantiles) not in (0, 3) or list(quantiles) != sorted(quantiles):
         raise ValueError("figures")
+
+
+def _features(found: Description) -> None:
+    """Check what is sent of the numbers of an archive's inputs."""
+    means, squares = found.feature_means, found.feature_m2
+    if type(found.is_real) is not bool or len(means) != len(squares) or (means and not found.is_real):
+        raise ValueError("features")
+    if found.is_real and (found.form != "archive" or len(found.shape) != 1 or len(means) not in (0, *found.shape)):
+        raise ValueError("features")
+    for mean, m2 in zip(means, squares, strict=True):
+        _figures(mean, m2, ())
+    if any(map(math.isnan, means)):
+        raise ValueError("features")
+
+
+def _shape(column: ColumnSummary) -> None:
+    """Check what is sent of a column's tails: all of it, or nothing."""
+    figures = (column.inner_mean, column.inner_m2, column.skew, column.kurtosis)
+    if not column.knots:
+        if column.tail or not all(map(math.isnan, figures)):
+            raise ValueError("tails")
+        return
+    _count(column.tail, column.known // 10, least=1)
+    _figures(column.inner_mean, column.inner_m2, ())
+    _figures(0.0, column.kurtosis, ())
+    for number in (*column.knots, *figures):
+        if type(number) not in (int, float) or not abs(number) <= LARGEST:
+            raise ValueError("tails")
+    # Of n values the kurtosis is n at most, in two digits.
+    if len(column.knots) != len(INNER) + 2 or list(column.knots) != sorted(column.knots) or not column.m2 > 0:
+        raise ValueError("tails")
+    if column.kurtosis > 1.1 * column.known or abs(column.skew) > 1.1 * math.sqrt(column.known):
+        raise ValueError("tails")
 
 
 def _name(text: Any) -> None:

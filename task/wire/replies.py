@@ -34,6 +34,15 @@ _ROUNDING = 1e-6
 _terms = partial(Tensor, record=kinds.SECOND_ORDER, dtype="float64", most=kinds.DIVERGED)
 
 
+def check_convex(hessian: npt.NDArray[np.float64]) -> None:
+    """Refuse a matrix that is no Hessian of a convex loss."""
+    scale = float(np.abs(hessian).max(initial=0.0))
+    if np.abs(hessian - hessian.T).max(initial=0.0) > _ROUNDING * scale:
+        raise MalformedMessage("the Hessian is not symmetric")
+    if np.linalg.eigvalsh(hessian)[0] < -_ROUNDING * scale:
+        raise MalformedMessage("the Hessian is not one of a convex loss: it has a negative eigenvalue")
+
+
 @dataclass(frozen=True)
 class Update:
     """Reply to a training message: new parameters or a gradient (R,) of model `model`.
@@ -69,11 +78,7 @@ class Update:
             return
         if self.gradient is None or self.hessian is None or self.gradient.shape != self.vector.shape:
             raise MalformedMessage("gradient and Hessian are not those of the model that was sent")
-        scale = float(np.abs(self.hessian).max(initial=0.0))
-        if np.abs(self.hessian - self.hessian.T).max(initial=0.0) > _ROUNDING * scale:
-            raise MalformedMessage("the Hessian is not symmetric")
-        if np.linalg.eigvalsh(self.hessian)[0] < -_ROUNDING * scale:
-            raise MalformedMessage("the Hessian is not one of a convex loss: it has a negative eigenvalue")
+        check_convex(self.hessian)
 
     @property
     def vector(self) -> Vector:

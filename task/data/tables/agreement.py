@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
+from florets.task.data.array_scale import ArrayScale, pooled_scale
 from florets.task.data.samples import fits_shape
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import MOST_CLASSES, MOST_GUESSED, ColumnSummary, Description, TargetSummary
@@ -236,6 +237,10 @@ class Agreed:
     target_why
         Why a table's target was taken for classes or values, and the key for the other; empty where that is declared
         or plain.
+    heavy
+        Kurtosis of the numeric columns that have heavy tails.
+    scale
+        By which arrays are standardised; None: not at all.
     """
 
     input_shape: tuple[int, ...]
@@ -249,6 +254,8 @@ class Agreed:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     target_why: str = ""
+    heavy: Mapping[str, float] = field(default_factory=dict)
+    scale: ArrayScale | None = None
 
 
 def agree(
@@ -279,7 +286,16 @@ def agree(
     tables = {key: site for key, site in sorted(sites.items()) if site.form == "table"}
     others = {key: site for key, site in sorted(sites.items()) if site.form != "table"}
     if not tables:
-        return _arrays(others, classes, input_shape, num_outputs)
+        if declared.standardise == "site":
+            raise ValueError(
+                "task.table.standardise=site: holds for tables, and the sites have arrays; these are standardised by "
+                "pooled figures, or not at all (none)."
+            )
+        found = _arrays(others, classes, input_shape, num_outputs)
+        if declared.standardise == "none":
+            return found
+        taking_part = {key: site for key, site in others.items() if key not in found.left_out}
+        return replace(found, scale=pooled_scale(taking_part, found.input_shape, found.is_regression))
     if others:
         try:
             return _mixed(declared, tables, others, classes, input_shape, num_outputs)
@@ -329,10 +345,13 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
     if not sites:
         raise ValueError(f"no site can take part: {_reasons(left_out)}")
     numeric, categorical = [], []
+    heavy: dict[str, float] = {}
+    # Each site's own scale, and none at all, know no pooled bounds.
+    numbers = declared.numbers if declared.standardise == "pooled" else "standard"
     for name, summaries in columns.items():
         known = {key: summaries[key] for key in sites if key in summaries}
         if _kind(list(known.values())) == "numeric":
-            numeric += numeric_input(name, known, notes)
+            numeric += numeric_input(name, known, numbers, heavy, notes)
         else:
             categorical += categorical_input(name, list(known.values()), notes)
             warnings += _garbled_categories(name, known, sites)
@@ -367,6 +386,7 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         notes=tuple(notes),
         warnings=(*warnings, *_odd_classes(declared, values), *_doubtful_classes(declared, targets, values)),
         target_why=_target_why(declared, targets, values),
+        heavy=heavy,
     )
 
 
@@ -686,7 +706,7 @@ def _mixed(
 ) -> Agreed:
     """Agree where some sites have tables, others arrays: the tables' columns are the arrays' numbers, as they are."""
     common = _arrays(others, classes, input_shape, num_outputs)
-    found = _tables(replace(declared, standardise="none"), tables, classes)
+    found = _tables(replace(declared, standardise="none", numbers="standard"), tables, classes)
     prepared = found.preprocessing
     assert prepared is not None
     first = next(site for key, site in tables.items() if key not in found.left_out)

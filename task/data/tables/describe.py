@@ -4,12 +4,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.task.data.tables import description
+from florets.task.data.tables import description, tails
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.marks import in_the_way, marks_of
 from florets.task.data.tables.names import DATE, as_numbers, class_name, is_sendable, listed, nearest_columns
@@ -232,7 +233,23 @@ def _numeric_columns(
             # Of few values the outer quantiles would be the extreme records'.
             quantiles=_quantiles(ordered[:n, place], float(m2[place])) if enough and not few else (),
         )
+        # Of a few different values a rare one is no tail.
+        if enough and not few and different > description.MOST_GUESSED:
+            outer = _outer(values[:, place], owners, declared.min_count)
+            shape = tails.figures_of(ordered[:n, place], float(mean[place]), float(m2[place]), outer)
+            found[name] = replace(found[name], **shape)
     return found
+
+
+def _outer(values: NDArray[np.float64], owners: NDArray[np.intp] | None, min_count: int) -> int:
+    """Return how many of the lowest records, and of the highest, are needed for so many subjects to be among them."""
+    if owners is None:
+        return min_count
+    known = np.isfinite(values)
+    ordered = owners[known][np.argsort(values[known], kind="stable")]
+    return max(
+        int(np.sort(np.unique(ends, return_index=True)[1])[min_count - 1]) + 1 for ends in (ordered, ordered[::-1])
+    )
 
 
 def _quantiles(ordered: NDArray[np.float64], m2: float) -> tuple[float, ...]:
@@ -242,8 +259,7 @@ def _quantiles(ordered: NDArray[np.float64], m2: float) -> tuple[float, ...]:
     if not std:
         # All values are one; their mean says so as well.
         return (float(ordered[0]),) * 3
-    step = 10.0 ** math.floor(math.log10(std))
-    step = step / 2 if std < 5 * step else step
+    step = tails.rounding(std)
     rows = [round(share * (n - 1)) for share in (0.1, 0.5, 0.9)]
     return tuple(round(float(ordered[row]) / step) * step for row in rows)
 

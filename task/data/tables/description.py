@@ -18,6 +18,8 @@ MOST_CATEGORIES = 100
 MOST_CLASSES = 50
 MOST_GUESSED = 10
 """Different whole numbers of a target that are still taken for classes where nothing is declared."""
+INNER = (0.1, 0.25, 0.5, 0.75, 0.9)
+"""Levels of a column's knots between its tails."""
 
 Kind = Literal["numeric", "text", "empty"]
 Role = Literal["input", "id", "date", "words", "marked"]
@@ -62,6 +64,14 @@ class ColumnSummary:
         Mean, and sum of squared deviations from it; NaN where they are not sent.
     quantiles
         About the 10th, 50th and 90th percentile; empty where they are not sent.
+    knots
+        Seven quantiles: those of the tails, and between them those of `INNER`; empty where they are not sent.
+    tail
+        Records of each tail: at or beyond the outer knots.
+    inner_mean, inner_m2
+        As `mean` and `m2`, of values that are clipped at the outer knots.
+    skew, kurtosis
+        Of all values, in two digits.
     categories, other
         Records of each category that is named, and of all others together.
     marks
@@ -79,6 +89,12 @@ class ColumnSummary:
     mean: float = math.nan
     m2: float = math.nan
     quantiles: tuple[float, ...] = ()
+    knots: tuple[float, ...] = ()
+    tail: int = 0
+    inner_mean: float = math.nan
+    inner_m2: float = math.nan
+    skew: float = math.nan
+    kurtosis: float = math.nan
     categories: Mapping[str, int] = field(default_factory=dict)
     other: int = 0
     marks: tuple[Mark, ...] = ()
@@ -124,7 +140,11 @@ class Description:
     columns
         Of a table, in the file's order, without target, group, ids and what was dropped.
     target
-        Of a table.
+        Of a table; of an archive of values, which names none, their mean and sum of squares.
+    feature_means, feature_m2
+        Of an archive: mean and sum of squared deviations of each number of its inputs; empty where not sent.
+    is_real
+        Whether an archive's inputs are vectors of floating numbers.
     shape
         Of one input, of archives and images.
     classes
@@ -157,6 +177,9 @@ class Description:
     unseen: int = 0
     columns: tuple[ColumnSummary, ...] = ()
     target: TargetSummary | None = None
+    feature_means: tuple[float, ...] = ()
+    feature_m2: tuple[float, ...] = ()
+    is_real: bool = False
     shape: tuple[int, ...] = ()
     classes: tuple[str, ...] = ()
     trained: tuple[str, ...] = ()
@@ -181,11 +204,32 @@ class Description:
     def without_figures(self) -> "Description":
         """Return the description with no more than names, kinds and counts of columns, and the target's classes."""
         columns = tuple(
-            replace(column, mean=math.nan, m2=math.nan, quantiles=(), categories={}, other=column.known)
-            for column in self.columns
+            ColumnSummary(
+                one.name,
+                one.kind,
+                one.role,
+                one.known,
+                one.missing,
+                one.distinct,
+                one.repeats,
+                one.whole,
+                other=one.known,
+                marks=one.marks,
+            )
+            for one in self.columns
         )
         target = None if self.target is None else replace(self.target, mean=math.nan, m2=math.nan, quantiles=())
-        return replace(self, columns=columns, target=target, scale="", target_scale="", leaking=(), unseen=0)
+        return replace(
+            self,
+            columns=columns,
+            target=target,
+            scale="",
+            target_scale="",
+            feature_means=(),
+            feature_m2=(),
+            leaking=(),
+            unseen=0,
+        )
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Description":
@@ -194,10 +238,10 @@ class Description:
         if len(read) != len(values):
             raise ValueError("a description with other entries")
         read["columns"] = tuple(
-            ColumnSummary(**{**_read(column), "marks": tuple(column.get("marks", ()))}) for column in read["columns"]
+            ColumnSummary(**{**_read(column), **_tuples(column, "knots", "marks")}) for column in read["columns"]
         )
         read["target"] = None if read["target"] is None else TargetSummary(**_read(read["target"]))
-        for name in ("shape", "classes", "trained", "notes", "lacking", "leaking"):
+        for name in ("feature_means", "feature_m2", "shape", "classes", "trained", "notes", "lacking", "leaking"):
             read[name] = tuple(read[name])
         return cls(**read)
 
@@ -208,4 +252,8 @@ def _known(summary: ColumnSummary | TargetSummary) -> dict[str, Any]:
 
 
 def _read(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {**values, "quantiles": tuple(values.get("quantiles", ()))}
+    return {**values, **_tuples(values, "quantiles")}
+
+
+def _tuples(values: Mapping[str, Any], *names: str) -> dict[str, tuple[Any, ...]]:
+    return {name: tuple(values.get(name, ())) for name in names}

@@ -3,10 +3,13 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median, median_low
 
+from florets.task.data.tables.declaration import Numbers
 from florets.task.data.tables.description import MOST_CATEGORIES, ColumnSummary, Description, TargetSummary
 from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Scale
+from florets.task.data.tables.tails import Pooled, clipped, is_heavy, kurtosis
 
 _FAR = 1000.0
 """Multiple of the median site's figures or records beyond which those of a site do not count."""
@@ -66,8 +69,13 @@ def spread(count: int, mean: float, m2: float) -> float:
     return std if std > 1e-9 * abs(mean) else 1.0
 
 
-def numeric_input(name: str, sites: Mapping[str, ColumnSummary], notes: list[str]) -> list[NumericInput]:
-    """Return the input of a numeric column from its summaries; none, with a note, where it is constant or rare."""
+def numeric_input(
+    name: str, sites: Mapping[str, ColumnSummary], numbers: Numbers, heavy: dict[str, float], notes: list[str]
+) -> list[NumericInput]:
+    """Return the input of a numeric column from its summaries; none, with a note, where it is constant or rare.
+
+    `heavy` gets the column's kurtosis where it has heavy tails.
+    """
     count, mean, m2 = pooled_figures(sites)
     missing = sum(one.missing for one in sites.values())
     if not count:
@@ -76,7 +84,25 @@ def numeric_input(name: str, sites: Mapping[str, ColumnSummary], notes: list[str
     if math.sqrt(m2 / count) <= 1e-9 * abs(mean) and not missing:
         notes.append(f"{name!r} is not used: it has one value in all records")
         return []
-    return [NumericInput(name, mean, spread(count, mean, m2), missing > 0)]
+    plain = NumericInput(name, mean, spread(count, mean, m2), missing > 0)
+    known, out = {key: one for key, one in sites.items() if one.known and math.isfinite(one.mean)}, outlying(sites)
+    # A site that is out of line has the heaviest tail.
+    curved = kurtosis(list(known.values()))
+    known = {key: one for key, one in known.items() if key not in out}
+    of_all = Pooled(list(known.values()))
+    if not of_all.is_known:
+        return [plain]
+    if is_heavy(curved):
+        heavy[name] = curved
+    if numbers == "ranks":
+        values, scores, mean, std = of_all.ranks()
+        return [replace(plain, mean=mean, std=std, values=values, scores=scores)] if std else [plain]
+    if numbers == "clipped" or (numbers == "auto" and name in heavy):
+        low, high = of_all.bounds()
+        count, mean, m2 = pooled_figures(clipped(known, low, high))
+        if low < high and m2 > 0:
+            return [replace(plain, mean=mean, std=spread(count, mean, m2), low=low, high=high)]
+    return [plain]
 
 
 def categorical_input(name: str, sites: Sequence[ColumnSummary], notes: list[str]) -> list[CategoricalInput]:

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -30,17 +31,43 @@ class NumericInput:
     """A numeric column: one input, and one more that says whether the value is missing where `indicator` is set.
 
     `mean` stands for a missing value; `mean` and `std` standardise. All are of the pooled training records.
+
+    Values are clipped at `low` and `high` before, where these are given; or they become what is interpolated between
+    `scores` at `values`, which rise. `mean` and `std` are of what they become.
     """
 
     name: str
     mean: float
     std: float
     indicator: bool = False
+    low: float | None = None
+    high: float | None = None
+    values: tuple[float, ...] = ()
+    scores: tuple[float, ...] = ()
 
     @property
     def width(self) -> int:
         """Number of a model's inputs that it makes."""
         return 1 + self.indicator
+
+    def tamed(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return raw values (n,), or NaN, clipped or as scores."""
+        if self.values:
+            return np.asarray(np.interp(values, self.values, self.scores))
+        return values if self.low is None and self.high is None else np.clip(values, self.low, self.high)
+
+    def check(self) -> None:
+        """Raise ValueError where the bounds or the scores cannot be used."""
+        bounds = [bound for bound in (self.low, self.high) if bound is not None]
+        if not all(map(_is_number, (*bounds, *self.values, *self.scores))):
+            raise ValueError(f"{self.name!r}: low, high, values and scores must be numbers")
+        if len(bounds) == 2 and not bounds[0] < bounds[1]:
+            raise ValueError(f"{self.name!r}: low must be below high")
+        rises = all(one < other for of in (self.values, self.scores) for one, other in pairwise(of))
+        if len(self.values) != len(self.scores) or not rises or (self.values and bounds):
+            raise ValueError(
+                f"{self.name!r}: values and scores must rise, be as many, and stand without low and high"
+            )
 
 
 @dataclass(frozen=True)
@@ -240,7 +267,8 @@ class Preprocessing:
     def _numbers(self, frame: "pd.DataFrame") -> NDArray[np.float64]:
         if not self.numeric:
             return np.empty((len(frame), 0))
-        return frame[[column.name for column in self.numeric]].to_numpy(dtype=np.float64, na_value=np.nan)
+        raw = frame[[column.name for column in self.numeric]].to_numpy(dtype=np.float64, na_value=np.nan)
+        return np.stack([column.tamed(raw[:, place]) for place, column in enumerate(self.numeric)], axis=1)
 
     def targets(self, frame: "pd.DataFrame") -> NDArray[Any]:
         """Return class labels int64 (n,), or standardised values float32 (n,); no target may be missing."""
@@ -275,6 +303,10 @@ class Preprocessing:
     def to_plain(self) -> dict[str, Any]:
         """Return plain values, as JSON has them."""
         values: dict[str, Any] = json.loads(json.dumps(asdict(self), allow_nan=False))
+        for column in values["numeric"]:
+            # Few columns are clipped, and all travel with each message.
+            for name in [name for name in ("low", "high", "values", "scores") if column[name] in (None, [])]:
+                del column[name]
         # A list: labels follow the order of the classes, and JSON that is sent has sorted keys.
         return {**values, "classes": [[name, list(raws)] for name, raws in self.classes.items()]}
 
@@ -292,7 +324,17 @@ class Preprocessing:
                 _check_keys("numeric: ", column, NumericInput, {"name", "mean", "std"} - scale.keys())
             for column in read["categorical"]:
                 _check_keys("categorical: ", column, CategoricalInput, ("name", "categories"))
-            numeric = tuple(NumericInput(**{**scale, **column}) for column in read["numeric"])
+            numeric = tuple(
+                NumericInput(
+                    **{
+                        **scale,
+                        **column,
+                        "values": tuple(column.get("values", ())),
+                        "scores": tuple(column.get("scores", ())),
+                    }
+                )
+                for column in read["numeric"]
+            )
             texts = [_texts(column["name"], column["categories"]) for column in read["categorical"]]
             words = tuple(
                 CategoricalInput(**{"mode": categories[0], **column, "categories": categories})
@@ -332,6 +374,8 @@ class Preprocessing:
             raise ValueError(f"column {twice[0]!r} is named twice; a target is no input")
         if not all(_is_number(mean) and _is_number(std) and std > 0 for mean, std in scales):
             raise ValueError("each mean must be a number, and each std one above 0")
+        for column in self.numeric:
+            column.check()
         flags = [c.indicator for c in self.numeric] + [
             flag for c in self.categorical for flag in (c.indicator, c.other)
         ]

@@ -262,7 +262,11 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
     names, notes = _names(path, rows, declared, site, has_header, is_sure)
     lines, decimal = scan(path, text, separator, len(names), has_header, site.decimal)
     common = [site.rename.get(name, name) for name in names]
-    inputs = set(declared.inputs_of(tuple(common))) - {declared.target, *declared.categorical}
+    listed_inputs = declared.columns if declared.header else ()
+    candidates = [name for name in declared.inputs_of(tuple(common)) if name not in listed_inputs]
+    # Where none is named, the last one is the target; what may stand in it is said of targets.
+    target = declared.target or (candidates[-1] if candidates else "")
+    inputs = set(declared.inputs_of(tuple(common))) - {target, *declared.categorical}
     # What a class is declared by is no missing value: a severity "None".
     marks = {*MISSING, *declared.missing, *site.missing} - {raw for raws in declared.classes.values() for raw in raws}
     try:

@@ -1,0 +1,321 @@
+"""Random effects: each client tests its group's model with own coefficients, shrunk towards the group's."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import RecordDict
+
+from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.exchange import Replies
+from florets.strategies.base.method import PersonalMethod
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client
+from florets.strategies.core import BoolArray, FloatArray, IntArray
+from florets.strategies.core.outliers import LEAST_CLIENTS, UPDATE_FACTOR, lower_median
+from florets.strategies.random_effects.messages import TERMS, OwnTerms, contrasts, offset_basis
+from florets.strategies.random_effects.mixed_model import Penalty, Terms, fit
+from florets.strategies.settings import Experiment, Settings
+from florets.strategies.shared.estimates import last_layer
+from florets.task.keys import setting
+from florets.task.training.settings import Training
+from florets.task.wire import codec, kinds
+from florets.task.wire.evaluation import TestResult
+from florets.task.wire.leaving import STATISTICS
+from florets.task.wire.records import Entry
+from florets.task.wire.replies import Update
+
+MOST_COEFFICIENTS = 500
+"""Coefficients of a mixed model: its server inverts a matrix of this size for each client, tens of times."""
+FAR = f"rejected as an outlier: its loss or its derivatives are over {UPDATE_FACTOR:g} times the others'"
+
+
+@dataclass(frozen=True)
+class RandomEffectsSettings(Settings):
+    """The group's model, with own coefficients of each client that are shrunk towards the common ones."""
+
+    passes: int = setting(
+        3,
+        "of classes: exchanges before a test, each at the client's present coefficients; values need one",
+        least=1,
+        most=20,
+    )
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse a task whose outputs have no coefficients."""
+        if run.task.loss != "reconstruction":
+            return []
+        return [
+            f"personal={run.personal}: is for logits or one value, and task.loss=reconstruction has neither; use "
+            "personal=none."
+        ]
+
+
+@dataclass
+class RandomEffectsKept:
+    """What clients add to their group's model, by the last evaluation that they took part in.
+
+    Attributes
+    ----------
+    effects
+        The change (P,) of each client's coefficients.
+    groups
+        Its group at that time.
+    """
+
+    effects: dict[str, FloatArray] = field(default_factory=dict)
+    groups: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The last layer of a model: names of its weights, where they take part, and of its biases; places; inputs."""
+
+    names: Sequence[str]
+    places: IntArray
+    depth: int
+
+
+class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKept]):
+    """The groups' models are trained as without the method; before a test each client gets coefficients of its own.
+
+    They are those of the last layer, whose inputs are fixed features. A client sends the loss of its present model on
+    its training data, with gradient and Hessian by these coefficients. The server fits a mixed model to each group
+    (`mixed_model.fit`): common coefficients, the variance of each one between clients, and each client's own, which
+    are the better the more records it has, and else near the common ones. Of a linear model the common ones are
+    estimated together with these, as owners differ; those of a network stay as they were trained.
+
+    Classes take `passes` of it, each at the coefficients that the last one found. A client of fewer than
+    `MIN_RECORDS` records, or that keeps its statistics back, has its group's model, as later clients have.
+
+    Source: Laird and Ware 1982 for the model; Breslow and Clayton 1993 (penalised quasi-likelihood) for classes.
+    Deviation: see `mixed_model.fit`.
+    """
+
+    leaving = (STATISTICS,)
+    Settings = RandomEffectsSettings
+    Kept = RandomEffectsKept
+    remedy = "personal=none"
+    """What to use where there are too many coefficients."""
+
+    @property
+    def is_active(self) -> bool:
+        """Never: clients train their group's model alone."""
+        return False
+
+    @abstractmethod
+    def fitted(self, models: Models) -> Layer:
+        """Return the coefficients that a mixed model is fitted to, the biases last."""
+
+    @abstractmethod
+    def is_random(self, size: int) -> BoolArray:
+        """Return which of them (P,) differ between clients."""
+
+    def check(self, models: Models) -> None:
+        """Refuse a model whose last layer is no linear one with a bias, or too large."""
+        if self.num_outputs < 1:
+            raise ValueError(f"personal={self.name}: needs the number of outputs: give num_outputs.")
+        size = self._basis(self.fitted(models)).shape[1]
+        if size > MOST_COEFFICIENTS:
+            raise ValueError(
+                f"personal={self.name}: the model's last layer has {size} coefficients for each client, and more "
+                f"than {MOST_COEFFICIENTS} are too many for a mixed model; use {self.remedy}."
+            )
+
+    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
+        """Never asked for, see `is_active`."""
+        raise NotImplementedError("random effects leave training as it is")
+
+    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
+        """Let every tester with a group send its terms, and test its group's model with what was fitted."""
+        testers = [client for client in context.testers if client.key in groups]
+        if not testers:
+            return context.test({})
+        models, kept = context.models, self.kept
+        found: dict[str, FloatArray] = {}
+        for _ in range(1 if self.num_outputs == 1 else self.settings.passes):
+            replies = self._ask(context, testers, groups, found)
+            for group in sorted(set(groups.values())):
+                members = [(key, own) for key, own in replies.ok if groups[key] == group]
+                found |= self._fit(context, models.bank[group], members, found)
+        kept.effects |= found
+        kept.groups |= {key: groups[key] for key in found}
+        own_models = self.own_models(models, groups)
+        # A client that never answered tests its group's model as it is.
+        return context.test(
+            {
+                client.key: models.replaced(own_models[client.key][np.newaxis]).one(0)
+                if client.key in own_models
+                else models.one(groups[client.key])
+                for client in testers
+            }
+        )
+
+    def _ask(
+        self, context: Round, testers: Sequence[Client], groups: Mapping[str, int], found: Mapping[str, FloatArray]
+    ) -> Replies[OwnTerms]:
+        """Ask testers for their terms at what was `found` for them, or at their group's model before that."""
+        models = context.models
+        layer = self.fitted(models)
+        size = self._basis(layer).shape[1]
+        requests = []
+        for client in testers:
+            group = groups[client.key]
+            model = models.one(group)
+            if client.key in found:
+                model = models.replaced(self._with(models, group, found[client.key])[np.newaxis]).one(0)
+            settings = {kinds.HEAD: list(layer.names)}
+            requests.append(context.request_custom(TERMS, client, model, settings, category="query"))
+
+        def read(_: str, content: RecordDict) -> OwnTerms:
+            own = codec.read(OwnTerms, content, P=size)
+            if self.num_outputs == 1:
+                own.check_squares()
+            return own
+
+        replies = context.ask(requests, read)
+        return context.reject(replies, _outliers(replies.ok), FAR)
+
+    def _fit(
+        self,
+        context: Round,
+        model: FloatArray,
+        members: Sequence[tuple[str, OwnTerms]],
+        places: Mapping[str, FloatArray],
+    ) -> dict[str, FloatArray]:
+        """Fit a group's mixed model (R,); return its members' effects (P,), of whoever says nothing 0."""
+        layer = self.fitted(context.models)
+        basis = self._basis(layer)
+        size = basis.shape[1]
+        nothing = np.zeros(size)
+        own = {key: terms for key, terms in members if terms.is_told}
+        effects = {key: nothing for key, _ in members}
+        if not own:
+            return effects
+        terms = Terms(
+            np.stack([places.get(key, nothing) for key in own]),
+            np.array([one.value for one in own.values()]),
+            np.stack([one.gradient for one in own.values()]),
+            np.stack([one.hessian for one in own.values()]),
+            np.array([one.num_examples for one in own.values()], dtype=np.float64),
+            offset_basis(self.num_outputs).shape[1],
+            is_quadratic=self.num_outputs == 1,
+        )
+        penalty = None
+        if self._is_linear(context.models, layer):
+            training = Training.received(context.config)
+            is_bias = np.arange(len(layer.places)) >= self.num_outputs * layer.depth
+            ridge = training.penalty(is_bias) if training.solver == "newton" else np.zeros(len(is_bias))
+            penalty = Penalty((ridge * model[layer.places]) @ basis, basis.T @ (ridge[:, None] * basis))
+        fitted = fit(terms, self.is_random(size), penalty)
+        return effects | dict(zip(own, fitted.common + fitted.effects, strict=True))
+
+    def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
+        """Return the groups' models with the effects of the clients that have some for the group they are in."""
+        kept = self.kept
+        return {
+            key: self._with(models, group, kept.effects[key])
+            for key, group in groups.items()
+            if kept.groups.get(key) == group
+        }
+
+    def _with(self, models: Models, group: int, effects: FloatArray) -> FloatArray:
+        row, layer = models.bank[group].copy(), self.fitted(models)
+        row[layer.places] += self._basis(layer) @ effects
+        own: FloatArray = row
+        return own
+
+    def _basis(self, layer: Layer) -> FloatArray:
+        return contrasts(self.num_outputs, layer.depth)
+
+    @staticmethod
+    def _is_linear(models: Models, layer: Layer) -> bool:
+        return len(layer.places) == models.layout.size
+
+    def _whole(self, models: Models) -> tuple[Entry, Entry]:
+        """Return weights and biases of the last layer."""
+        (name,) = last_layer(models)
+        entries = {entry.name: entry for entry in models.layout.entries}
+        weight, bias = entries.get(f"{name}.weight"), entries.get(f"{name}.bias")
+        if (
+            bias is None
+            or bias.shape != (self.num_outputs,)
+            or (weight is None or weight.shape[:1] != bias.shape or len(weight.shape) != 2)
+        ):
+            raise ValueError(
+                f"personal={self.name}: the model's last layer {name!r} is not a linear layer with a bias for each "
+                f"of its {self.num_outputs} outputs; use one that is (task.model=linear: "
+                f"task.model_options.bias=true), or personal=none."
+            )
+        return weight, bias
+
+
+class SlopesClients(RandomEffectsClients):
+    """Each client has its own weights and biases of the last layer.
+
+    They hold everything between one model for all (no variance), an intercept for each client (of the biases alone)
+    and each client alone (of everything, large).
+    """
+
+    Settings = RandomEffectsSettings
+    name = "slopes"
+    remedy = "personal=intercept, or a model whose last layer has fewer inputs"
+
+    def fitted(self, models: Models) -> Layer:
+        """Return the whole layer."""
+        weight, bias = self._whole(models)
+        return _layer(models, weight, bias)
+
+    def is_random(self, size: int) -> BoolArray:
+        """Return that all are."""
+        return np.ones(size, dtype=np.bool_)
+
+
+class InterceptClients(RandomEffectsClients):
+    """Each client has its own biases of the last layer: one of values, the log odds of classes.
+
+    Of a linear model the common weights are estimated together with these; of one with too many the biases alone.
+    """
+
+    Settings = RandomEffectsSettings
+    name = "intercept"
+
+    def fitted(self, models: Models) -> Layer:
+        """Return the whole layer of a linear model that is small enough, else the biases."""
+        weight, bias = self._whole(models)
+        layer = _layer(models, weight, bias)
+        is_small = self._basis(layer).shape[1] <= MOST_COEFFICIENTS
+        return layer if self._is_linear(models, layer) and is_small else _layer(models, None, bias)
+
+    def is_random(self, size: int) -> BoolArray:
+        """Return that the biases are, which come last."""
+        width = offset_basis(self.num_outputs).shape[1]
+        are_biases: BoolArray = np.arange(size) >= size - width
+        return are_biases
+
+
+def _layer(models: Models, weight: Entry | None, bias: Entry) -> Layer:
+    entries = [bias] if weight is None else [weight, bias]
+    places = np.arange(models.layout.size)
+    depth = 0 if weight is None else weight.shape[1]
+    return Layer([entry.name for entry in entries], np.concatenate([places[one.place] for one in entries]), depth)
+
+
+def _outliers(replies: Sequence[tuple[str, OwnTerms]]) -> set[str]:
+    """Return the clients whose loss or derivatives, by record, are far beyond the others': a fixed bound.
+
+    Slopes are compared with the root of loss times curvature, which they have by Cauchy and Schwarz: those of
+    benign clients may all be near 0.
+    """
+    told = [(key, own) for key, own in replies if own.is_told]
+    if len(told) < LEAST_CLIENTS:
+        return set()
+    counts = np.array([own.num_examples for _, own in told])
+    losses = np.array([own.value for _, own in told]) / counts
+    curvatures = np.array([np.diagonal(own.hessian).max() for _, own in told]) / counts
+    slopes = np.array([np.abs(own.gradient).max() for _, own in told]) / counts
+    loss, curvature = lower_median(losses), lower_median(curvatures)
+    usual = np.array([loss, curvature, np.sqrt(loss * curvature)])
+    far = (np.stack([losses, curvatures, slopes], axis=1) > UPDATE_FACTOR * usual) & (usual > 0)
+    return {key for (key, _), row in zip(told, far, strict=True) if row.any()}

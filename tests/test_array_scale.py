@@ -1,0 +1,116 @@
+"""Arrays are prepared like tables: standardised by pooled figures, saved with the models, scores in their unit."""
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import florets
+from florets.api.export import export
+from florets.conf.problems import ConfigError
+from florets.task.data.array_scale import ArrayScale
+from florets.task.data.own import describe, own
+
+RNG = np.random.default_rng(0)
+CENTRE, WIDTH = np.array([5e7, 0.0, 3.0]), np.array([10.0, 1e-4, 1.0])
+KEYS: dict[str, Any] = {
+    "strategy": "fedavg", "num_rounds": 8, "quiet": True, "pictures": False, "loss_matrix": False, "seed": 0,
+    "task.model": "linear",
+}  # fmt: skip
+
+
+def clients(count: int = 4, records: int = 60) -> list[tuple[np.ndarray, np.ndarray]]:
+    z = RNG.normal(size=(count, records, 3))
+    return [(one * WIDTH + CENTRE, 3e7 + 2.0 * (one @ [1.0, -2.0, 0.5])) for one in z]
+
+
+def test_values_and_inputs_of_any_scale_are_learned_and_predicted_in_their_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = clients()
+    run = florets.run(given, **KEYS)
+    x, y = given[0]
+    assert np.abs(run.predict(x).labels - y).mean() < 0.5
+    scale = ArrayScale.of(run.config["task"]["data_options"]["scale"])
+    assert scale.mean == pytest.approx(CENTRE, rel=1e-6, abs=1.0)
+    assert scale.std == pytest.approx(WIDTH, rel=0.2)
+    assert (scale.target_mean, scale.target_std) == (
+        pytest.approx(3e7, abs=2),
+        pytest.approx(2 * 21**0.5 / 2, rel=0.2),
+    )
+    assert run.clients["test_r2"].min() > 0.9
+    # Of errors in the targets' unit.
+    spread = scale.target_std * run.clients["test_loss"] ** 0.5
+    assert run.clients["test_rmse"].tolist() == pytest.approx(spread.tolist())
+    folder = export(run.folder, tmp_path / "left")
+    (folder_x := tmp_path / "x.json").write_text(json.dumps(x.tolist()))
+    monkeypatch.syspath_prepend(folder)
+    shipped = runpy.run_path(str(Path(folder) / "predict.py"))
+    inputs, _ = shipped["read_inputs"](str(folder_x), "0")
+    np.testing.assert_allclose(shipped["predict"]("0", inputs)[:, 0], run.predict(x).labels, rtol=0, atol=0.05)
+
+
+def test_without_it_arrays_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = [(RNG.normal(size=(40, 3)), RNG.normal(size=40)) for _ in range(2)]
+    run = florets.run(small, **KEYS, **{"task.table.standardise": "none"})
+    assert "scale" not in run.config["task"]["data_options"]
+    with pytest.raises(
+        ConfigError, match=r"task.table.standardise=site: holds for tables, and the sites have arrays"
+    ):
+        florets.run(small, **KEYS, **{"task.table.standardise": "site"})
+
+
+def test_images_integers_and_few_records_send_no_figures(tmp_path: Path) -> None:
+    for x, is_real, count in (
+        (RNG.normal(size=(50, 3)), True, 3),
+        (RNG.normal(size=(9, 3)), True, 0),
+        (RNG.integers(0, 9, (50, 3)), False, 0),
+        (RNG.integers(0, 256, (50, 3), dtype=np.uint8), False, 0),
+        (RNG.normal(size=(50, 1, 4, 4)), False, 0),
+    ):
+        np.savez(tmp_path / "train.npz", x=x, y=np.arange(len(x)) % 2)
+        np.savez(tmp_path / "test.npz", x=x, y=np.arange(len(x)) % 2)
+        found = describe(tmp_path, {}, {}, 0)
+        assert (found.is_real, len(found.feature_means), found.target) == (is_real, count, None)
+    silent = describe(tmp_path, {}, {}, 0).without_figures()
+    assert silent.feature_means == ()
+
+
+def test_a_scale_is_checked_and_brings_each_record_alone_to_it(tmp_path: Path) -> None:
+    np.savez(tmp_path / "train.npz", x=np.array([[3.0, 1e9], [5.0, 1e9 + 2]]), y=np.array([3e7, 3e7 + 4]))
+    np.savez(tmp_path / "test.npz", x=np.array([[3.0, 1e9]]), y=np.array([3e7 + 4]))
+    scale = {"mean": [4.0, 1e9], "std": [1.0, 2.0], "target_mean": 3e7, "target_std": 2.0}
+    data = own(tmp_path, 0, 0, regression=True, scale=scale)
+    assert data.x_train.tolist() == [[-1, 0], [1, 1]]
+    assert (data.y_train.tolist(), data.y_test.tolist(), data.target_scale) == ([0, 2], [2], 2.0)
+    for wrong in (
+        {"mean": [1.0]},
+        {"mean": [1.0], "std": [0.0]},
+        {"mean": [float("nan")], "std": [1.0]},
+        {"means": []},
+    ):
+        with pytest.raises(ValueError, match=r"task.data_options.scale"):
+            ArrayScale.of(wrong)
+    with pytest.raises(ValueError, match="the inputs have 2 numbers each, and the run's 1"):
+        own(tmp_path, 0, 0, regression=True, scale={"mean": [0.0], "std": [1.0]})
+
+
+def test_a_sparse_matrix_is_named_with_its_remedy(tmp_path: Path) -> None:
+    matrix = sparse.csr_matrix(np.eye(20))
+    for x in (matrix, sparse.coo_array(np.eye(20)), np.array(matrix, dtype=object)):
+        with pytest.raises(
+            ConfigError, match=r"client 0 is a sparse matrix of SciPy; give it as an array: .toarray\(\)"
+        ):
+            florets.Federation([(x, np.arange(20) % 2)] * 2)
+    np.savez(tmp_path / "data.npz", x=np.array(matrix, dtype=object), y=np.arange(20) % 2)
+    with pytest.raises(ValueError, match=r"it holds a sparse matrix of SciPy.*x=<matrix>.toarray\(\)"):
+        own(tmp_path, 0, 0)
+    sparse.save_npz(tmp_path / "data.npz", matrix)
+    with pytest.raises(ValueError, match=r"it is a sparse matrix, .*x=<matrix>.toarray\(\)"):
+        own(tmp_path, 0, 0)
