@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from florets.reports.pooled import TestStatistics, constant, pooled, total_squares, with_sums
 from florets.reports.scores import Part
@@ -32,9 +33,10 @@ def skill_of(statistics: Mapping[str, TestStatistics], by_accuracy: bool = False
         return []
     weights = np.array([test.n for test in tests], dtype=np.float64)
 
-    def mean(name: str, power: int = 1) -> np.ndarray:
+    def mean(name: str, power: int = 1) -> NDArray[np.float64]:
         own = np.stack([test.replicates[name][:RESAMPLES].astype(np.float64) ** power for test in tests])
-        return weights @ own / weights.sum()
+        of_all: NDArray[np.float64] = weights @ own / weights.sum()
+        return of_all
 
     if "rmse" in tests[0].replicates:
         figure = pooled(tests, "r2")

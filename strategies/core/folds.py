@@ -323,9 +323,11 @@ def difference_p_value(
         total = np.take_along_axis(rows, order[:, :, np.newaxis], axis=1).sum(axis=0)
         return float((total**2).sum() - squares)
 
-    observed = repeated(np.tile(np.arange(rows.shape[1]), (len(rows), 1)))
+    num_folds, num_clients, _ = rows.shape
+    observed = repeated(np.tile(np.arange(num_clients), (num_folds, 1)))
     least = observed - ROUNDING * float(squares)
-    reached = sum(repeated(order) >= least for order in _orders(*rows.shape[:2], permutations, rng, classes))
+    orders = _orders(num_folds, num_clients, permutations, rng, classes)
+    reached = sum(repeated(order) >= least for order in orders)
     return (reached + 1) / (permutations + 1)
 
 
@@ -559,8 +561,8 @@ def _discover(
         p_far_apart = p_value_far_apart(np.array(sizes).reshape(len(kinds), -1), num_folds)
     stability = None
     if verdict == "groups" and found < num_clients:
-        halves = (grouped(found, slice(first, None, 2)) for first in (0, 1))
-        stability = adjusted_rand_index(*halves)
+        even, odd = (grouped(found, slice(first, None, 2)).tolist() for first in (0, 1))
+        stability = adjusted_rand_index(even, odd)
     return Groups(verdict, found, labels, values, candidates, p_value, similarity, None, best, p_far_apart, stability)
 
 
