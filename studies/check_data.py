@@ -256,7 +256,7 @@ def _codes(
     found: dict[tuple[str, str], dict[str, int]] = {}
     for node in nodes:
         site = sites.get(key := str(node["client-id"]))
-        if site is None or site.target is None:
+        if site is None or site.form != "table" or site.target is None:
             continue
         parts = _frames(declared, node)
         for name in [*(column.name for column in site.columns if column.kind == "numeric"), site.target.name]:

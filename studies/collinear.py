@@ -73,7 +73,7 @@ def _relations(x: FloatArray, names: Sequence[str], categories: int) -> list[Fol
     """
     from scipy.linalg import solve_triangular
 
-    correlation = np.corrcoef(x, rowvar=False)
+    correlation = np.atleast_2d(np.corrcoef(x, rowvar=False))
     factor, kept, found = np.zeros((len(names), len(names))), list[int](), list[Following]()
     for place, name in enumerate(names):
         size = len(kept)

@@ -257,7 +257,7 @@ def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_can
     rounds = {name: rounds_of(values, name) for name in candidates(values, TWO)}
     # Of squared errors one step ends at the minimum; groups are found in the fourth round.
     assert rounds == {
-        "fedavg": 3, "intercept": 3, "slopes": 6, "local": 3, "discovery": 6, "group_intercept": 6,
+        "fedavg": 3, "intercept": 3, "slopes": 3, "local": 3, "discovery": 6, "group_intercept": 6,
     }  # fmt: skip
     assert "train.ridge=10 train.local_epochs=1 num_rounds=3" in command(question, "local", NONE, setup, 10.0, 3)
     assert setup_of(Question.of([*OWN, "train.ridge=3"]), "r2", is_rare=False).rates == (3.0,)

@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,10 @@ def test_values_and_inputs_of_any_scale_are_learned_and_predicted_in_their_unit(
     folder = export(run.folder, tmp_path / "left")
     (folder_x := tmp_path / "x.json").write_text(json.dumps(x.tolist()))
     monkeypatch.syspath_prepend(folder)
+    # Each export has one of this name.
+    sys.modules.pop("preprocess", None)
     shipped = runpy.run_path(str(Path(folder) / "predict.py"))
+    del sys.modules["preprocess"]
     inputs, _ = shipped["read_inputs"](str(folder_x), "0")
     np.testing.assert_allclose(shipped["predict"]("0", inputs)[:, 0], run.predict(x).labels, rtol=0, atol=0.05)
 
@@ -99,6 +103,15 @@ def test_a_scale_is_checked_and_brings_each_record_alone_to_it(tmp_path: Path) -
             ArrayScale.of(wrong)
     with pytest.raises(ValueError, match="the inputs have 2 numbers each, and the run's 1"):
         own(tmp_path, 0, 0, regression=True, scale={"mean": [0.0], "std": [1.0]})
+
+
+def test_a_check_of_values_compares_their_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [(x, y / (1000 if place == 3 else 1)) for place, (x, y) in enumerate(clients())]
+    found = florets.check(given)
+    assert found.is_usable
+    (text,) = found.findings["text"]
+    assert text.startswith("'y' is about 1/1e+03 of the other sites'")
 
 
 def test_a_sparse_matrix_is_named_with_its_remedy(tmp_path: Path) -> None:

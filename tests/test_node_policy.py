@@ -58,7 +58,7 @@ def test_every_message_of_an_algorithm_is_in_the_table() -> None:
 
 def test_every_field_of_a_reply_has_a_name() -> None:
     known = {entry for table in LEAVING.values() for entry in table}
-    facts = {kinds.NUM_EXAMPLES, kinds.TRAIN_LOSS, "stable", "kept"}
+    facts = {kinds.NUM_EXAMPLES, kinds.TRAIN_LOSS, kinds.HALVINGS, "stable", "kept"}
     for path in (ROOT / "strategies").glob("*/messages.py"):
         module = importlib.import_module(f"florets.strategies.{path.parent.name}.messages")
         for kind in vars(module).values():

@@ -10,6 +10,8 @@ _MOST_STEPS, _RESTS = 200, 1e-3
 _FIRST, _LEAST, _TINY = 0.1, 1e-9, float(np.finfo(np.float64).tiny)
 _CAUTION = 1.0
 """Standard errors by which the variance of a slope has to be above 0."""
+_LONGEST = 1.5
+"""Most that a coefficient of log odds, of an input of variance 1, changes in one pass."""
 _SPREAD = 2.5
 """Standard deviation between owners that the weak prior expects of a coefficient of log odds."""
 
@@ -152,6 +154,10 @@ def fit(
             scale = max(left.sum() / max(freedom, 1.0), smallest)
         if _form(hessians, common + effects - before).sum() <= rests**2 * scale * total:
             break
+    if not terms.is_quadratic:
+        steps = common + effects - places
+        steps /= np.maximum(np.abs(steps).max(axis=1, keepdims=True) / _LONGEST, 1.0)
+        effects = places + steps - common
     return MixedModel(change @ common, effects @ change.T, variances, scale)
 
 

@@ -158,10 +158,12 @@ def _factors(frame: "pd.DataFrame") -> dict[str, float]:
 def _has_other_unit(frame: "pd.DataFrame") -> "pd.Series[bool]":
     """Return which columns of which sites are in another unit, by a known conversion."""
     width = frame["width"].fillna(2.56 * frame["variance"] ** 0.5)
-    low, high = frame["mean"] - width / 2, frame["mean"] + width / 2
     found = frame["mean"].isna()
-    for _, rows in frame[~_is_category(frame)].groupby("column", sort=False).groups.items():
-        spans = {row: (low[row], frame.at[row, "mean"], high[row]) for row in rows}
+    for _, own in frame.assign(width=width)[~_is_category(frame)].groupby("column", sort=False):
+        spans = {
+            int(row): (float(mean - wide / 2), float(mean), float(mean + wide / 2))
+            for row, mean, wide in zip(own.index, own["mean"], own["width"], strict=True)
+        }
         found[[row for row, usual in outside(spans).items() if conversion(spans[row], usual)]] = True
     return found
 

@@ -38,7 +38,9 @@ RIDGES = (0.1, 1.0, 10.0, 100.0)
 """Ridges that are tried where linear models train by Newton's steps, which have no learning rate."""
 _NEWTON, _NEWTON_OF_VALUES = 6, 3
 """Rounds in which Newton's steps, one in each, end at the minimum; for values in the first, but groups need more."""
-_EXACT = ("fedavg", "intercept", "local", "standardised")
+_EXACT = ("fedavg", "intercept", "slopes", "local", "standardised")
+_PLAIN = {"intercept": "fedavg", "standardised": "fedavg", "group_intercept": "discovery"}
+"""Methods whose ridge is another's. Coefficients of clients have a prior of their own: the usual ridge will do."""
 _LEAST = 1e-3
 """Gain in R2 or log loss, on validation records, for which another ridge is worth a further run."""
 _LOOK = 4
@@ -429,24 +431,26 @@ def search(
 
     def is_worth_intercepts(kept: Mapping[str, Outcome]) -> bool:
         """Return whether groups explain more than levels do: otherwise both together are not looked at."""
-        figures = [criterion.figure(kept[name].validation) for name in ("discovery", "intercept") if name in kept]
-        return len(figures) < 2 or is_better(*figures, criterion.measure)
+        if not {"discovery", "intercept"} <= kept.keys():
+            return True
+        groups, levels = (criterion.figure(kept[name].validation) for name in ("discovery", "intercept"))
+        return is_better(groups, levels, criterion.measure)
 
     rates = sorted(setup.rates)
     middle = rates[(len(rates) - 1) // 2]
     below, above = [rate for rate in rates if rate < middle][::-1], [rate for rate in rates if rate > middle]
     for method in methods:
-        # What clients learn together has many records, and its ridge matters little: the common model's will do.
         if method == "group_intercept" and setup.key == RIDGE and not is_worth_intercepts(kept):
             continue
-        as_common = setup.key == RIDGE and method not in ("fedavg", "local") and "fedavg" in kept
+        # What clients learn together has many records, and its ridge matters little: the plain model's will do.
+        plain = kept.get(_PLAIN.get(method, "")) if setup.key == RIDGE else None
         try:
-            first = attempt(method, kept["fedavg"].rate if as_common else middle)
+            first = attempt(method, middle if plain is None else plain.rate)
         except ConfigError:
             if method not in OPTIONAL:
                 raise
             continue
-        if as_common:
+        if plain is not None or (setup.key == RIDGE and method == "slopes"):
             continue
         if every_rate:
             for rate in sorted({*rates} - {middle}):

@@ -82,16 +82,14 @@ class Meter:
         tests = max(line["seconds"].get("evaluate", 0.0) for line in lines)
         rounds = self._runs * self._rounds
         messages = 2 * rounds * max(line["participants"] for line in lines)
+        longest = duration(rounds * (each[len(each) // 2] + tests))
+        limits = (
+            f"at most {counted(self._runs, 'run')} of {counted(self._rounds, 'round')} ({messages:,} messages, "
+            f"{longest}); a run ends early once it no longer improves"
+        )
         if question.by_newton:
-            about = duration(self._runs * (self._rounds * each[len(each) // 2] + tests))
-            runs = f"about {counted(self._runs, 'run')} of {counted(self._rounds, 'round')}"
-            limits = f"{runs} ({messages:,} messages, {about})"
-        else:
-            longest = duration(rounds * (each[len(each) // 2] + tests))
-            limits = (
-                f"at most {counted(self._runs, 'run')} of {counted(self._rounds, 'round')} ({messages:,} messages, "
-                f"{longest}); a run ends early once it no longer improves"
-            )
+            # What a run costs here is not its rounds: that shows after the first.
+            limits = f"about {counted(self._runs, 'run')} of up to {counted(self._rounds, 'round')}"
         self.note(f"advise: {limits}")
         self._bar.update(self._task, total=rounds, visible=True)
         self._bar.start()
@@ -107,7 +105,8 @@ class Meter:
         self._show()
         if self._bar.disable and time.monotonic() - self._said > _BETWEEN:
             self._said = time.monotonic()
-            say(f"advise: {self._name}: round {line['round']} of {self._rounds}{self._left(', ')}", sys.stderr)
+            of = f" of {self._rounds}" if self._rounds else ""
+            say(f"advise: {self._name}: round {line['round']}{of}{self._left(', ')}", sys.stderr)
 
     def end(self, result: str) -> None:
         """Note that the run has ended, and its result."""

@@ -250,7 +250,8 @@ class Words:
         texts = []
         for row in self.rows:
             text = f"the advised method gains over {self.other}" if row.is_gain else f"{self.other} would be better"
-            if (row.is_gain or row.is_loss) and not row.note:
+            matters = abs(row.gain) >= 10 * TRIFLE * abs(gain_in(1.0, 0.0, self.measure))
+            if (row.is_gain or row.is_loss) and matters and not row.note:
                 texts.append(f"{row.name}: {text} here ({self.interval_of(row)}).")
         return texts
 
@@ -321,10 +322,10 @@ class Words:
             yield f"Nothing was better than the constant answer at first; what helped: {advice.evidence.tried[-1]}."
         if least := advice.least_seen:
             records = sum(test.n for test in advice.judged(advice.best).validation.values())
-            least = amount(least, math.inf, self.measure)
+            smallest = amount(least, math.inf, self.measure)
             yield (
-                f"Methods are compared on {counted(records, 'validation record')}: differences below about {least} "
-                f"in {FORMS[self.measure].title} cannot be seen here."
+                f"Methods are compared on {counted(records, 'validation record')}: differences below about "
+                f"{smallest} in {FORMS[self.measure].title} cannot be seen here."
             )
         if "train.class_weights=balanced" in self.setup.keys:
             yield "One class is rare: training weights the classes equally."

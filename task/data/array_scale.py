@@ -65,11 +65,11 @@ class ArrayScale:
             raise ValueError(
                 f"the inputs have {x.shape[1]} numbers each, and the run's {len(self.mean)}: give the same ones."
             )
-        return ((x - np.array(self.mean)) / np.array(self.std)).astype(np.float32)
+        return np.asarray((x - np.array(self.mean)) / np.array(self.std), dtype=np.float32)
 
     def targets(self, y: NDArray[Any]) -> NDArray[Any]:
         """Return a regression's targets (n,), standardised."""
-        return (y - self.target_mean) / self.target_std
+        return np.asarray((y - self.target_mean) / self.target_std)
 
     def in_unit(self, values: NDArray[Any]) -> NDArray[np.float64]:
         """Return standardised values (n,) in the unit that the targets came in."""

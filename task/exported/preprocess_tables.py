@@ -150,7 +150,7 @@ def _tamed(values: list[float], rule: dict[str, Any]) -> list[float]:
         if math.isnan(value):
             return value
         if not places:
-            return min(max(value, low), high)
+            return float(min(max(value, low), high))
         after = bisect.bisect_right(places, value)
         if after in (0, len(places)):
             return float(scores[max(after - 1, 0)])

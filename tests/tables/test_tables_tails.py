@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from florets.server_app.data_agreement import lines
 from florets.task.data.tables.agreement import Agreed, agree
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.describe import describe_table
@@ -84,9 +85,16 @@ def test_heavy_tails_are_clipped_at_about_their_pooled_quantiles() -> None:
     small = column(parts(values[:4000], 40))
     assert small.high is not None
     assert np.quantile(values, 0.99) < small.high < 4 * high
-    heavy = agreed(parts(values, 4)).heavy
-    assert heavy["v"] == pytest.approx(stats.kurtosis(values, fisher=False), rel=0.1)
-    assert column(parts(values, 4), "standard").low is None
+    found = agreed(parts(values, 4))
+    assert found.heavy["v"] == pytest.approx(stats.kurtosis(values, fisher=False), rel=0.1)
+    said = next(line for line in lines({}, found) if line.startswith("heavy tails (kurtosis up to "))
+    assert said.endswith(
+        "clipped at about their pooled 0.1 and 99.9 % quantiles: v (task.table.numbers=standard leaves them)"
+    )
+    left = agreed(parts(values, 4), "standard")
+    assert left.preprocessing is not None
+    assert left.preprocessing.numeric[0].low is None
+    assert any(line.endswith(": v (task.table.numbers=clipped or ranks tames them)") for line in lines({}, left))
 
 
 def test_one_record_far_out_at_a_small_site_is_clipped_and_does_not_squeeze_the_others() -> None:
