@@ -313,7 +313,9 @@ class _Reader:
             if not names:
                 self._fault(kind, "must name one at least.")
         for row in item.rows if isinstance(given.get("rows"), tuple) else ():
-            self._known(f"rows.{row.name}.leave_out", row.leave_out, lines["columns"], "column")
+            # Rows of another item may leave out columns that this one does not have.
+            others = {column.name for column in self.base.columns} if self.base else set()
+            self._known(f"rows.{row.name}.leave_out", row.leave_out, lines["columns"] | others, "column")
             self._known(f"rows.{row.name}.for_columns", row.for_columns, lines["columns"], "column")
         for measure in item.measures:
             self._measure("measures", measure, lines["columns"])
