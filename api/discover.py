@@ -83,6 +83,21 @@ class Groups:
         return bool(self.evidence["sharp"])
 
     @property
+    def stability(self) -> float | None:
+        """ARI between the groups of one half of each client's folds and of the other; None where there are none."""
+        found: float | None = self.evidence["stability"]
+        return found
+
+    @property
+    def differs(self) -> str | None:
+        """In what clients of a linear model differ, be it by groups or each by itself.
+
+        ``levels``, ``coefficients``, ``both`` or ``nothing``; None where it is not known.
+        """
+        found: str | None = self.evidence["differs"]
+        return found
+
+    @property
     def tree(self) -> dict[str, Any] | None:
         """Groups within groups: a node's ``p_value``, ``height``, ``parts``; a leaf's ``clients``; None: one level.
 

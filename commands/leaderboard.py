@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from florets.commands import reproduce
 
-HELP = """florets leaderboard [data_dir=DIR] [rows=...] [columns=...] [seeds=<n>] [n_jobs=<n>] [--table]
-  Rank every method over nine federations, with equal budgets and settings chosen by validation data: short for
+HELP = """florets leaderboard [data_dir=DIR] [rows=...] [columns=...] [seeds=<n>] [n_jobs=<n>] [shard=1/4] [--table]
+  Compare every method on sixteen federations, with equal budgets and settings chosen by validation data: short for
   florets reproduce leaderboard, whose words it takes (florets reproduce --help)."""
 
 

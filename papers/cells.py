@@ -150,7 +150,7 @@ def places(
             keys = {**_NO_PAPERWORK, **item.overrides, **row.overrides, **column.overrides}
             keys |= {**row.for_columns.get(column.name, {}), **given, "results_dir": results_dir}
             # Of files the place counts, be it the default: another one holds other data.
-            keys["data_dir"] = quote(str(folder_of(keys, "data_dir", caller)))
+            keys["data_dir"] = quote(str(folder_of(keys, "data_dir", caller) / row.folder))
             grids = [[(key, value) for value in column.choose[key]] for key in column.choose if key not in given]
             settings = [dict(pairs) for pairs in product(*grids) if pairs]
             candidates = tuple(
@@ -168,7 +168,8 @@ def _place(row: Line, column: Line, keys: Mapping[str, str], seeds: int, caller:
     problem = ""
     try:
         # A folder by hand is refused where the data are in none, and an item's other rows may read it.
-        config = one_run.prepare([text for key, text in overrides.items() if key != "data_dir"], caller)
+        # Of a row with a folder of its own it says what the data are.
+        config = one_run.prepare([text for key, text in overrides.items() if row.folder or key != "data_dir"], caller)
         if reads_files(config.task.data) is False:
             del overrides["data_dir"]
         else:
@@ -253,7 +254,7 @@ def progress_of(cell: Cell) -> Progress:
     if (found := _of_other_code(recorded_code(folder), cell)) is not None:
         return found
     if (summary := finished_run(folder, cell.place.plain, cell.place.code)) is not None:
-        return Progress("finished", values=write_record(cell, values_of(folder, summary)))
+        return Progress("finished", values=write_record(cell, values_of(folder, summary, cell.config)))
     rounds = (folder / MARKER).read_text(encoding="utf-8").count("\n")
     return Progress("stopped", note=f"after round {rounds}")
 

@@ -45,6 +45,10 @@ class Line:
         columns' runs.
     choose
         Of a column: values of keys among which validation data choose, in each row.
+    folder
+        Of a row: the folder of its data below `data_dir`.
+    kind
+        Of a row: what kind of data these are, in words; columns are compared within each kind.
     """
 
     name: str = field(metadata=_ONCE)
@@ -55,6 +59,8 @@ class Line:
     leave_out: Names = ()
     for_columns: Mapping[str, Keys] = field(default_factory=dict)
     choose: Mapping[str, Names] = field(default_factory=dict)
+    folder: str = ""
+    kind: str = ""
 
 
 class Figure(NamedTuple):
@@ -307,7 +313,9 @@ class _Reader:
             if not names:
                 self._fault(kind, "must name one at least.")
         for row in item.rows if isinstance(given.get("rows"), tuple) else ():
-            self._known(f"rows.{row.name}.leave_out", row.leave_out, lines["columns"], "column")
+            # Rows of another item may leave out columns that this one does not have.
+            others = {column.name for column in self.base.columns} if self.base else set()
+            self._known(f"rows.{row.name}.leave_out", row.leave_out, lines["columns"] | others, "column")
             self._known(f"rows.{row.name}.for_columns", row.for_columns, lines["columns"], "column")
         for measure in item.measures:
             self._measure("measures", measure, lines["columns"])

@@ -12,7 +12,9 @@ import numpy as np
 from florets import strategies
 from florets.conf.problems import did_you_mean
 from florets.conf.schema import Config
+from florets.papers.skill import skill_of
 from florets.reports.clients import CLIENTS, read_clients
+from florets.reports.pooled import read_test_statistics
 from florets.reports.statistics import ARI, PERCENT
 from florets.reports.summary import ARI_RECOVERED, ARI_ROUND, RoundLine, RunSummary, read_lines
 from florets.strategies.base.report import EVIDENCE
@@ -66,19 +68,22 @@ Name = Literal[
     "ari", "ari_at_10", "first_round_ari_90", "rounds_of_ari_1", "groups", "frozen_from",
     "ari_participants", "ari_participants_at_10", "first_round_ari_participants_90",
     "model_error", "cluster_error", "cluster_loss", "first_round_accuracy_60", "bytes_to_accuracy_60",
-    "bytes", "gradient_passes", "cpu_seconds", "client_seconds", "mixtures", "verdict", "code", "warnings",
+    "bytes", "gradient_passes", "cpu_seconds", "client_seconds", "mixtures", "verdict", "code", "warnings", "records",
 ]  # fmt: skip
 Values = dict[Name, Any]
 """Results in a finished run's record; see `values_of`. A stored one lacks what was None, or not measured yet."""
 
 
-def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall: float | None = None) -> Values:
+def values_of(
+    folder: Path, summary: RunSummary, config: Config, cpu: float | None = None, wall: float | None = None
+) -> Values:
     """Return what all measures are made of, from a finished run's folder.
 
     `cpu`, `wall`: CPU and wall time of the whole run in seconds, None where they are not known: it ended in another
     process than it began in.
     """
     lines = read_lines(folder)
+    skill = skill_of(read_test_statistics(folder), by_accuracy(config), config.fine_tune_epochs > 0)
     evidence = [line["details"][EVIDENCE] for line in lines if EVIDENCE in line["details"]]
     clients = sum(seconds for line in lines for part, seconds in line["seconds"].items() if part not in _SERVER_PARTS)
     return {
@@ -109,6 +114,7 @@ def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall:
         # A hash of the code that decides a run's results, so that a table can say where versions are mixed.
         "code": fingerprint(tuple(_ROOT / name for name in ("client_app", "task", "strategies"))),
         "warnings": summary.warnings,
+        **({"records": skill} if skill else {}),
     }
 
 
@@ -222,6 +228,10 @@ def _own_fraction(config: Config) -> float:
     return float(config.task.partition_options.get("own_fraction", 1.0))
 
 
+def _skill(values: Values, _: Config) -> float | None:
+    return values["records"][0] if values.get("records") else None
+
+
 def _score(values: Values, config: Config) -> float | None:
     tuned = config.fine_tune_epochs > 0
     if by_accuracy(config):
@@ -266,6 +276,10 @@ def _classes(config: Config) -> bool:
 def _finds_groups(config: Config) -> bool:
     # One model for all, or one for each client: there is nothing that could be right or wrong.
     return config.task.num_clusters >= 1 and config.strategy.settings.has_groups
+
+
+def _tests_sum(config: Config) -> bool:
+    return config.statistics
 
 
 def _drifts(config: Config) -> bool:
@@ -336,6 +350,13 @@ MEASURES = {
     "share_error": _plain("mean error of the clients' shares of the models", "{:.3f}", _share_error, _mixes_clusters),
     "score": _plain(
         "accuracy in % or test loss, by the row's measure", "{:.4g}", _score, lambda _: True, higher=None
+    ),
+    "skill": _plain(
+        "accuracy in %, or explained log loss or variance in %, of all test records",
+        "{:.2f}",
+        _skill,
+        _tests_sum,
+        True,
     ),
     "loss": _plain("test loss", "{:.4g}", _number("loss"), lambda config: not _classes(config)),
     "model_error": _plain("distance from the true models, the largest", "{:.4g}", _number("model_error"), _linear),

@@ -110,7 +110,7 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
         if summary.stopped:
             return Progress("stopped", note=f"after round {summary.rounds}")
         spent = (cpu_seconds() - cpu, time.perf_counter() - wall) if whole else ()
-        return Progress("finished", write_record(cell, values_of(cell.folder, summary, *spent)))
+        return Progress("finished", write_record(cell, values_of(cell.folder, summary, cell.config, *spent)))
     except WriteFailed:
         # There is no room for a record either, and every further cell would fail alike.
         raise

@@ -10,6 +10,7 @@ from string import ascii_lowercase
 from typing import Any
 
 from florets.papers.cells import Cell, Place, Progress, in_order
+from florets.papers.compared import PAIRS, Comparison
 from florets.papers.items import Item, Line
 from florets.papers.measures import Measure, by_accuracy, read_measure
 from florets.papers.ranks import Ranking, ranked
@@ -211,13 +212,20 @@ class Table:
             if entry.finished:
                 # To nine digits equal runs tie.
                 loss = float(f"{entry.spread.mean:.9g}") if entry.spread.number == entry.finished else math.inf
-                losses[key] = -loss if self.by_accuracy(key[0]) and loss < math.inf else loss
+                losses[key] = -loss if self.is_higher(measure, key[0]) and loss < math.inf else loss
         return ranked(losses, [row.name for row in self.item.rows], [column.name for column in self.item.columns])
 
-    def by_accuracy(self, row: str) -> bool:
-        """Return whether the score of a row of data is an accuracy, and not a loss."""
+    def is_higher(self, name: str, row: str) -> bool:
+        """Return whether a higher figure is better in a row of data; of scores only accuracies are."""
+        if (higher := read_measure(name)[0].higher) is not None:
+            return higher
         configs = (place.config for place in self.places if place.row.name == row and place.config is not None)
         return next(map(by_accuracy, configs), True)
+
+    @property
+    def comparison(self) -> Comparison:
+        """The columns, compared by test records."""
+        return Comparison(self.item, self.places, self.found)
 
     @cached_property
     def references(self) -> tuple[Reference, ...]:
@@ -315,6 +323,9 @@ def write_table(table: Table, folder: Path, command: str) -> str:
         for (row, column), entry in matrix.entries.items()
     ]
     write_csv(folder / "table.csv", _ENTRY.split(), entries)
+    if table.item.ranked and (pairs := list(table.comparison.lines())):
+        rows = [row.name for row in table.item.rows if any(row.name in pair for pair in pairs)]
+        write_csv(folder / "pairs.csv", [*PAIRS, *rows], pairs)
     cells = list(table.cells())
     names = dict.fromkeys(name for cell in cells for name in cell if name not in ("warnings", "folder"))
     write_csv(folder / "cells.csv", [*(list(names) or _CELL), "folder"], cells)
@@ -363,7 +374,8 @@ def rank_text(table: Table, measure: str) -> str:
         lines.append((tables.Cell(f"{mean:.1f}{partly}"), *cells))
     heads = ("mean rank", *(labels[row] for row in found.rows))
     shown = ResultTable("", tuple(labels[name] for name in found.ranks), heads, tuple(lines))
-    parts = [shown.marked([None, *map(table.by_accuracy, found.rows)]).markdown()]
+    marked = shown.marked([None, *(table.is_higher(measure, row) for row in found.rows)])
+    parts = [table.comparison.text(), marked.markdown()]
     if found.p is not None and found.difference is not None:
         parts.append(
             f"Friedman's test over the {len(found.complete)} methods with a score in each of {len(found.rows)} rows "
@@ -372,7 +384,7 @@ def rank_text(table: Table, measure: str) -> str:
         )
     if missing := [row.label for row in table.item.rows if row.name not in found.rows]:
         parts.append(f"Not run, and left out of the ranks: {', '.join(missing)}.")
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def chosen_text(table: Table) -> str:

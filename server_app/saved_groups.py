@@ -103,7 +103,8 @@ def _training(about: Any) -> FoldTraining:
     rate = about["rate"]
     if type(rate) is not float or not 0.0 < rate <= 1.0:
         raise ValueError(f"a learning rate of {rate!r} is none")
-    return FoldTraining(folds, size, steps, rate, RowForm.read(form["upload"], width, parameters))
+    form = RowForm.read(form["upload"], width, parameters)
+    return FoldTraining(folds, size, steps, rate, form, about.get("estimates") is True)
 
 
 def _check_losses(frozen: Frozen, num_models: int, classes: int, probes: int) -> None:
@@ -167,7 +168,8 @@ def nearest_group(groups: Frozen, task: Task, train: Training, x: FloatArray, y:
     size = how.size_of(len(x))
     folds, size = (how.folds, size) if size else (1, len(x))
     training = on_folds(train, how.steps, how.rate)
-    return groups.place_rows(fold_rows(task, _common(groups), x, y, folds, size, training, how.form, groups.seed))
+    sent = (training, how.form, groups.seed, how.estimates)
+    return groups.place_rows(fold_rows(task, _common(groups), x, y, folds, size, *sent))
 
 
 def _common(groups: Frozen) -> Arrays:

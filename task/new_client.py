@@ -17,7 +17,7 @@ from florets.task.randomness import Purpose, generator
 from florets.task.task import Task
 from florets.task.training.augmentation import Augmentation
 from florets.task.training.features import features
-from florets.task.training.folds import disjoint_folds, fold_changes
+from florets.task.training.folds import disjoint_folds, rows_of_folds
 from florets.task.training.losses import evaluate, loss_vector, per_sample_losses, targets_of
 from florets.task.training.mixture import class_rarity, evaluated_mixture, fit_shares, sample_losses
 from florets.task.training.settings import Training
@@ -100,10 +100,11 @@ def fold_rows(
     training: Training,
     form: RowForm,
     seed: int,
+    estimates: bool = False,
 ) -> NDArray[np.float32]:
     """Return what a client with these data would send in a discovery; see `florets.strategies.shared.client`.
 
-    `training` is that on a fold, see `florets.task.training.folds.on_folds`.
+    `training` is that on a fold, see `florets.task.training.folds.on_folds`; `estimates` is of `rows_of_folds`.
 
     Returns
     -------
@@ -114,17 +115,19 @@ def fold_rows(
     name = training.augment
     augment = None if name is None else Augmentation(name, generator(seed, 0, Purpose.AUGMENTATION))
     rng = generator(seed, 0, Purpose.FOLDS)
-    changes = fold_changes(
+    changes = rows_of_folds(
         module,
         {name: value.clone() for name, value in module.state_dict().items()},
         inputs,
         targets,
         task.spec.loss,
-        disjoint_folds(inputs, targets, folds, size, rng)[0],
+        disjoint_folds(inputs, targets, folds, len(x) if estimates else size, rng)[0],
+        size,
         training,
         rng,
         untrained_entries(module),
         augment,
+        estimates,
     )
     if changes.shape[1] != form.size:
         raise ValueError(f"the model has {changes.shape[1]} trainable parameters, but the run's rows {form.size}.")

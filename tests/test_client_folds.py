@@ -12,7 +12,9 @@ from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS, FoldRows, FoldUpdate
 from florets.task.randomness import Purpose, generator
-from florets.task.training.folds import disjoint_folds, near_duplicates
+from florets.task.training.folds import disjoint_folds, estimates_on, near_duplicates
+from florets.task.training.linear import LinearNames
+from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.folds import RowForm
 from florets.task.wire.replies import read_update
@@ -103,6 +105,48 @@ def test_rows_are_compressed_as_the_server_says(ask: Ask, upload: str) -> None:
     full = by_hand(MODEL).astype(np.float32)
     expected = form.unpack(form.pack(full, generator(1, 0, Purpose.FOLD_SKETCH)))
     assert np.mean(np.abs(rows - expected) < 1e-2) > 0.95
+
+
+def test_the_second_half_of_a_row_is_of_linear_models_alone(ask: Ask) -> None:
+    rows = rows_of(ask, form=RowForm("full", 2 * SIZE, 2 * SIZE), fold_estimates=True, fold_width=2 * SIZE)
+    np.testing.assert_allclose(np.linalg.norm(rows[:, :SIZE], axis=1), 1.0, rtol=1e-5)
+    assert not rows[:, SIZE:].any()
+
+
+# Estimates
+
+
+@pytest.mark.parametrize("bias", ["b", None])
+def test_estimates_are_distances_from_the_common_model_in_standard_errors(bias: str | None) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((30, 3)) @ [[1.0, 0.9, 0], [0, 1, 0], [0, 0, 5]] + 1.0
+    y = x @ [1.0, -2.0, 0.5] + rng.standard_normal(30)
+    state = {"w": torch.tensor([[0.5, 0.0, 0.0]])} | ({} if bias is None else {bias: torch.tensor([0.25])})
+    inputs = np.hstack([x, np.ones((30, 1))]) if bias else x
+    start = np.array([0.5, 0, 0, 0.25][: inputs.shape[1]])
+    parts = [np.arange(10), np.arange(10, 30)]
+    tensors = torch.from_numpy(x), torch.from_numpy(y)
+    rows = estimates_on(LinearNames("w", bias), state, *tensors, "squared_error", parts, Training())
+    for row, part in zip(rows, parts, strict=True):
+        hessian = inputs[part].T @ inputs[part] + np.eye(len(start))
+        change = np.linalg.solve(hessian, inputs[part].T @ (y[part] - inputs[part] @ start))
+        assert row @ row == pytest.approx(change @ hessian @ change, rel=1e-4)
+        if bias:
+            # The level, where coefficients stay those of the common model.
+            assert row[-1] == pytest.approx(hessian[-1] @ change / np.sqrt(hessian[-1, -1]), rel=1e-4)
+
+
+def test_entries_of_estimates_are_noise_of_variance_one_where_clients_are_alike() -> None:
+    rng = np.random.default_rng(1)
+    state = {"w": torch.tensor([[0.0, 0.0], [1.0, -0.5]]), "b": torch.tensor([0.0, -2.0])}
+    x = rng.standard_normal((40_000, 2)) @ [[1, 0.8], [0, 0.6]]
+    y = (rng.random(40_000) < 1 / (1 + np.exp(2 - x @ [1.0, -0.5]))).astype(np.int64)
+    parts = np.split(np.arange(40_000), np.cumsum([100, 400] * 79))[:-1]
+    tensors = torch.from_numpy(x), torch.from_numpy(y)
+    rows = estimates_on(LinearNames("w", "b"), state, *tensors, "cross_entropy", parts, Training())
+    # Two outputs are one too many: of the coefficients half of the directions say nothing.
+    assert (rows**2).sum(axis=1).mean() == pytest.approx(3, rel=0.2)
+    assert np.square(rows[::2]).sum(axis=1).mean() == pytest.approx(np.square(rows[1::2]).sum(axis=1).mean(), rel=0.2)
 
 
 # Folds

@@ -309,3 +309,26 @@ def test_a_model_moves_on_as_long_as_two_means_point_the_same_way(now: list[floa
 def test_the_default_of_a_run_is_that_of_the_method() -> None:
     # Written twice: `--help` reads settings without NumPy.
     assert DiscoverySettings().least_gain == core.LEAST_GAIN
+
+
+def test_clients_differ_where_they_repeat_something_be_it_in_groups_or_not() -> None:
+    rng = np.random.default_rng(8)
+    own = np.repeat(rng.standard_normal((12, 1, 1)), 4, axis=1)
+    noise = rng.standard_normal((12, 4, 1))
+    # No permutation reaches the sum: the least p value.
+    assert core.difference_p_value(own, 99, rng) == 0.01
+    assert core.difference_p_value(own + 0.3 * noise, 99, rng) == 0.01
+    values = [core.difference_p_value(rng.standard_normal((12, 4, 1)), 99, rng) for _ in range(100)]
+    assert 0 <= sum(value <= 0.05 for value in values) <= 12
+    assert np.mean(values) == pytest.approx(0.5, abs=0.1)
+    # What classes of clients differ in is none of their own.
+    classes = np.repeat([0, 1], 6)
+    assert core.difference_p_value(5.0 * classes[:, None, None] + noise, 99, rng, classes) > 0.02
+
+
+@pytest.mark.parametrize(("signal", "least", "most"), [(3.0, 1.0, 1.0), (0.2, -0.2, 0.6)])
+def test_groups_are_stable_where_two_halves_of_the_folds_agree(signal: float, least: float, most: float) -> None:
+    found = core.discover(planted([6, 6], 3, signal), 2, rng=np.random.default_rng(1))
+    assert found.stability is not None
+    assert least <= found.stability <= most
+    assert core.discover(planted([12], 3), None, rng=np.random.default_rng(1)).stability is None

@@ -398,3 +398,34 @@ def test_evidence_says_what_lies_between_and_within_groups() -> None:
     assert blurred.text.startswith("clients differ, no sharp groups: 2 groups of 10, 10 clients")
     assert blurred.advice.startswith("the clients differ by degrees")
     assert ". Records of 1 client are near-duplicates of each other" in blurred.advice
+
+
+LINEAR = {"regression": True, "task.model": "linear", "task.model_options": {"bias": True}, "train.solver": "newton"}
+
+
+def sites(levels: Sequence[float], slopes: Sequence[float], records: int = 60) -> dict[str, Any]:
+    rng = np.random.default_rng(7)
+    made = {}
+    for number, (level, slope) in enumerate(zip(levels, slopes, strict=True)):
+        x = rng.standard_normal((records, 3))
+        y = x @ [slope, -1.0, 0.5] + level + rng.standard_normal(records)
+        made[f"s{number:02}"] = (x.astype(np.float32), y.astype(np.float32))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("levels", "slopes", "differs"),
+    [
+        (np.linspace(-2, 2, 12), [1.0] * 12, "levels"),
+        ([0.0] * 12, [1.0, -1.0] * 6, "coefficients"),
+        ([0.0] * 12, [1.0] * 12, "nothing"),
+    ],
+)
+def test_sites_of_a_linear_model_differ_in_levels_or_coefficients(
+    tmp_path: Path, levels: Sequence[float], slopes: Sequence[float], differs: str
+) -> None:
+    found = florets.discover(clients=sites(levels, slopes), results_dir=tmp_path, **LINEAR)
+    assert found.differs == differs
+    assert (found.k, found.stability) == ((2, 1.0) if differs == "coefficients" else (found.k, found.stability))
+    assert ("personal=intercept" in found.text) == (differs == "levels")
+    assert ("clients differ in levels alone" in found.text) == (differs == "levels")

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from florets.papers.measures import MEASURES
-from florets.papers.ranks import ranked
+from florets.papers.ranks import Difference, difference, pair, ranked, signed_rank
 from florets.reports import statistics
 
 
@@ -108,3 +108,41 @@ def test_mean_ranks_are_tested_by_friedman_and_nemenyi() -> None:
     assert found.difference == pytest.approx(1.657, abs=1e-3)
     assert found.alike == [("a", "b"), ("b", "c")]
     assert ranked({("0", "a"): 1.0, ("0", "b"): 1.0}, ["0"], ["a", "b"]).ranks == {"a": 1.5, "b": 1.5}
+
+
+def test_differences_are_paired_by_record_and_by_seed() -> None:
+    # Resamples differ by 1 and 3 in one seed, by 3 and 5 in the other: variance 2 in each, and 2 between the seeds.
+    first = {0: [12.0, 11.0, 13.0], 1: [14.0, 13.0, 15.0], 2: [99.0, 0.0, 0.0]}
+    second = {0: [10.0, 10.0, 10.0], 1: [10.0, 10.0, 10.0]}
+    found = difference(first, second)
+    # Seeds differ by no more than their records do: the variance of the mean is 2 / 2.
+    assert found == Difference(3.0, pytest.approx(1.959964))
+    assert found.sign == 1
+    assert difference(second, first).sign == -1
+    apart = {0: [12.0, 11.0, 13.0], 1: [18.0, 17.0, 19.0]}
+    # Between seeds the variance is 18, 16 more than the records': 2 / 2 + 16 / 2.
+    assert difference(apart, second) == Difference(5.0, pytest.approx(1.959964 * 3))
+    assert difference(apart, second).sign == 0
+    assert difference({0: [1.0]}, {0: [0.0]}).sign == 0
+    assert difference({0: [1.0]}, {1: [0.0]}) is None
+
+
+def test_signed_rank_odds_by_hand() -> None:
+    assert signed_rank([0.1, -0.2, 0.3, 0.0]).same == 1.0
+    far = signed_rank([5.0] * 8)
+    # Only draws with most weight on the observation at 0 are not better: its square is over one half.
+    assert far.better > 0.99
+    assert far.worse == 0.0
+    two = signed_rank([3.0, -3.0] * 4)
+    assert two.better == pytest.approx(two.worse, abs=0.02)
+    assert sum((two.better, two.same, two.worse)) == pytest.approx(1)
+
+
+def test_a_pair_is_compared_where_both_have_runs() -> None:
+    own = {"x": {0: [2.0, 2.1, 1.9]}, "y": {0: [1.0, 1.0, 1.1]}, "z": {0: [0.0, 0.0, 0.1]}}
+    other = {"x": {0: [1.0, 1.0, 1.0]}, "y": {0: [1.0, 1.1, 0.9]}}
+    found = pair(own, other, ["x", "y", "z"])
+    assert found is not None
+    assert list(found.differences) == ["x", "y"]
+    assert found.signs == (1, 0, 1)
+    assert pair(own, {}, ["x"]) is None

@@ -188,7 +188,7 @@ def test_figures_of_single_rounds_are_read_from_the_rounds(tmp_path: Path) -> No
     config = compose(["strategy=clove", "task=linear", "k=5", "num_clients=5"])
     summary = fake_cells.end(config, tmp_path)
     # Accuracy 0.3 and 0.6 in rounds of 0.75 MB.
-    values = values_of(tmp_path, summary)
+    values = values_of(tmp_path, summary, config)
     # The ARI is 0.5, then 1.0.
     assert values["rounds_of_ari_1"] == [2]
     assert MEASURES["rounds_to_accuracy_60"].read(values, config) == 2
@@ -198,7 +198,7 @@ def test_figures_of_single_rounds_are_read_from_the_rounds(tmp_path: Path) -> No
     assert MEASURES["rounds_to_ari_participants_90"].read(values, config) == 2
     assert MEASURES["ari_participants_at_10"].read(values, config) is None
     fake_cells.begin(config, tmp_path)
-    assert MEASURES["rounds_to_accuracy_60"].read(values_of(tmp_path, summary), config) is None
+    assert MEASURES["rounds_to_accuracy_60"].read(values_of(tmp_path, summary, config), config) is None
 
 
 def test_rounds_to_regroup_count_from_the_last_change_of_the_data() -> None:

@@ -41,6 +41,8 @@ class FoldTraining:
         Of a client's data, and of the training on them; a client with too few samples trains once, on all of them.
     form
         How rows are compressed.
+    estimates
+        Rows hold exact estimates in addition; see `florets.task.training.folds.rows_of_folds`.
     """
 
     folds: int
@@ -48,6 +50,7 @@ class FoldTraining:
     steps: int
     rate: float
     form: RowForm
+    estimates: bool = False
 
     def size_of(self, num_examples: int) -> int:
         """Return the samples of each fold of a client with so many; 0: too few, it trains once on all of them.

@@ -48,6 +48,7 @@ noise, S_k rises up to k = M and so does the score.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -56,6 +57,7 @@ from scipy.cluster.hierarchy import linkage, ward
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, cut
+from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.core.placement import centres, unit_mean
 
 LINKAGES = ("ward", "average")
@@ -77,10 +79,15 @@ def centred_rows(folds: FloatArray, classes: IntArray | None = None) -> FloatArr
         raise ValueError("a fold's row has an entry that is not finite: leave that client out.")
     rows /= np.where(largest > 0.0, largest, 1.0)
     rows /= np.where(largest > 0.0, np.linalg.norm(rows, axis=2, keepdims=True), 1.0)
-    for members in _members(classes, rows.shape[1]):
-        rows[:, members] -= rows[:, members].sum(axis=1, keepdims=True) / max(len(members), 1)
+    _centre(rows, classes)
     rows[(rows**2).sum(axis=2) < EQUAL] = 0.0
     return rows
+
+
+def _centre(rows: FloatArray, classes: IntArray | None) -> None:
+    """Take each fold's mean over the clients of a class off their rows (m, M, D)."""
+    for members in _members(classes, rows.shape[1]):
+        rows[:, members] -= rows[:, members].sum(axis=1, keepdims=True) / max(len(members), 1)
 
 
 def _members(classes: IntArray | None, num_clients: int) -> list[IntArray]:
@@ -277,17 +284,50 @@ def permutation_p_value(
     num_folds, num_clients = gram.shape[:2]
     observed = scores(gram).max()
     enough = max(ENOUGH, math.floor(level * (permutations + 1)))
-    order = np.tile(np.arange(num_clients), (num_folds, 1))
-    of_class = _members(classes, num_clients)
     reached = 0
-    for drawn in range(1, permutations + 1):
-        # The first fold stays: only how the folds lie beside each other matters.
-        for members in of_class:
-            order[1:, members] = rng.permuted(order[1:, members], axis=1)
+    for drawn, order in enumerate(_orders(num_folds, num_clients, permutations, rng, classes), start=1):
         if scores(permuted(gram, order)).max() >= observed - ROUNDING:
             reached += 1
             if reached == enough:
                 return reached / drawn
+    return (reached + 1) / (permutations + 1)
+
+
+def _orders(
+    num_folds: int, num_clients: int, permutations: int, rng: np.random.Generator, classes: IntArray | None
+) -> Iterator[IntArray]:
+    """Yield permutations (m, M) of the clients of each fold, each within its class; the same array every time."""
+    order = np.tile(np.arange(num_clients), (num_folds, 1))
+    of_class = _members(classes, num_clients)
+    for _ in range(permutations):
+        # The first fold stays: only how the folds lie beside each other matters.
+        for members in of_class:
+            order[1:, members] = rng.permuted(order[1:, members], axis=1)
+        yield order
+
+
+def difference_p_value(
+    folds: FloatArray, permutations: int, rng: np.random.Generator, classes: IntArray | None = None
+) -> float:
+    """Return the p value, in (0, 1], that clients differ, be it by groups or each by itself.
+
+    The statistic is the sum over clients of the inner products of a client's rows in different folds, each fold
+    centred: what a client repeats. It needs no groups, and no lengths: `folds` (M, m, D) may be a part of each row.
+    The null hypothesis, and what it needs, are those of `permutation_p_value`.
+    """
+    rows = np.array(np.swapaxes(folds, 0, 1), dtype=np.float64)
+    _centre(rows, classes)
+    squares = (rows**2).sum()
+
+    def repeated(order: IntArray) -> float:
+        total = np.take_along_axis(rows, order[:, :, np.newaxis], axis=1).sum(axis=0)
+        return float((total**2).sum() - squares)
+
+    num_folds, num_clients, _ = rows.shape
+    observed = repeated(np.tile(np.arange(num_clients), (num_folds, 1)))
+    least = observed - ROUNDING * float(squares)
+    orders = _orders(num_folds, num_clients, permutations, rng, classes)
+    reached = sum(repeated(order) >= least for order in orders)
     return (reached + 1) / (permutations + 1)
 
 
@@ -385,6 +425,8 @@ class Groups:
     p_far_apart
         Up to which value the p value of groups of such sizes is, however far apart they are: where that is above the
         level, that no groups were found says nothing. 0 where K was given, or for fewer than two clients.
+    stability
+        ARI between the K groups of half of each client's folds and those of the other half; None without groups.
     """
 
     verdict: Verdict
@@ -397,6 +439,7 @@ class Groups:
     sample: IntArray | None = None
     best: int = 0
     p_far_apart: float = 0.0
+    stability: float | None = None
 
 
 LEAST_GAIN = 0.03
@@ -500,9 +543,9 @@ def _discover(
         verdict, found = choose(values, p_value, level, least_gain)
     else:
         verdict, found = "groups" if k > 1 else "none", k
-    products = gram.sum(axis=(0, 2))
 
-    def grouped(count: int) -> IntArray:
+    def grouped(count: int, some: slice = slice(None)) -> IntArray:
+        products = gram[some, :, some].sum(axis=(0, 2))
         way = int(by_way[:, int(np.clip(count, 2, num_clients)) - 2].argmax())
         method = LINKAGES[way % len(LINKAGES)]
         if way < len(LINKAGES):
@@ -516,7 +559,11 @@ def _discover(
     if k is None:
         sizes = [np.bincount(likely[classes == one], minlength=int(likely.max()) + 1) for one in kinds]
         p_far_apart = p_value_far_apart(np.array(sizes).reshape(len(kinds), -1), num_folds)
-    return Groups(verdict, found, labels, values, candidates, p_value, similarity, None, best, p_far_apart)
+    stability = None
+    if verdict == "groups" and found < num_clients:
+        even, odd = (grouped(found, slice(first, None, 2)).tolist() for first in (0, 1))
+        stability = adjusted_rand_index(even, odd)
+    return Groups(verdict, found, labels, values, candidates, p_value, similarity, None, best, p_far_apart, stability)
 
 
 def _everybody(folds: FloatArray, sample: IntArray, part: Groups) -> Groups:

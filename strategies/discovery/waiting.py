@@ -10,7 +10,7 @@ from florets.strategies.base.models import Updates
 from florets.strategies.core import FloatArray
 from florets.strategies.discovery.placing import Placing
 from florets.strategies.shared.first_rounds import changes_of
-from florets.strategies.shared.fold_round import FoldRound
+from florets.strategies.shared.fold_round import FoldRound, sends_estimates
 from florets.task.wire.replies import Update
 
 STILL = 0.05
@@ -72,7 +72,12 @@ class Waiting(Placing):
         ):
             return
         state = self.state
-        move = common_move(changes_of(self.context, updates), Updates(updates).examples)
+        gradients = [update.gradient for _, update in updates if update.gradient is not None]
+        if len(gradients) == len(updates):
+            # Where one model fits all, gradients cancel. Steps of Newton do not: each has a metric of its own.
+            move = common_move(np.stack(gradients), np.ones(len(updates)))
+        else:
+            move = common_move(changes_of(self.context, updates), Updates(updates).examples)
         state.moves_on = state.move is None or moves_on(state.move, move)
         state.move = move if state.moves_on else None
 
@@ -80,7 +85,9 @@ class Waiting(Placing):
         """Return whether groups are not looked for yet, but one model is trained."""
         if self.settings.first_look is not None or self.privacy is not None:
             return server_round < (self.settings.first_look or 1)
-        return self.loss in REGRESSION and self.state.moves_on and server_round < _LATEST
+        # Estimates are told apart by how far they lie from what all share.
+        needs = self.loss in REGRESSION or sends_estimates(self.context)
+        return needs and self.state.moves_on and server_round < _LATEST
 
     def needed(self, folds: FoldRound, context: Round) -> int:
         """Return how many clients' rows it takes to decide; those with too few samples for folds send none."""

@@ -9,11 +9,11 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client, State
-from florets.client_app.training import augmentation, packed, trained, update
+from florets.client_app.training import augmentation, packed, told_of_training, trained, update
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
 from florets.task.randomness import Purpose, generator
 from florets.task.training.features import features
-from florets.task.training.folds import disjoint_folds, fold_changes, on_folds
+from florets.task.training.folds import disjoint_folds, on_folds, rows_of_folds
 from florets.task.training.losses import Anchored, Objective
 from florets.task.training.modules import load
 from florets.task.wire import kinds, noise
@@ -28,7 +28,7 @@ def train_folds(client: Client) -> RecordDict:
     """
     own = update(client, client.states()[0])
     common = kinds.COMMON if kinds.COMMON in client.content else kinds.ARRAYS
-    return pack(FoldUpdate, **own, **_rows(client, common))
+    return pack(FoldUpdate, **own, **told_of_training(client), **_rows(client, common))
 
 
 def query_folds(client: Client) -> RecordDict:
@@ -46,23 +46,27 @@ def _rows(client: Client, record: str) -> dict[str, Any]:
     data, folds = client.data, int(client.number(kinds.NUM_FOLDS))
     # Of one fold alone nothing is held out: it takes what is there.
     size = int(client.number(kinds.FOLD_SIZE)) if folds > 1 else client.num_examples
-    rng = client.random(Purpose.FOLDS)
+    estimates, rng = client.config.get(kinds.FOLD_ESTIMATES) is True, client.random(Purpose.FOLDS)
     if client.config.get(kinds.FOLD_CLASSES) is True and bool((data.y_train == data.y_train[0]).all()):
         parts, alike = [np.arange(len(data.y_train), dtype=np.int64)], False
     else:
-        parts, alike = disjoint_folds(data.x_train, data.y_train, folds, size, rng, data.subjects)
+        # An estimate is of all records, a part for each fold.
+        drawn = client.num_examples if estimates else size
+        parts, alike = disjoint_folds(data.x_train, data.y_train, folds, drawn, rng, data.subjects)
     rate, steps = client.number(kinds.FOLD_RATE, LEARNING_RATE), int(client.number(kinds.FOLD_STEPS))
-    changes = fold_changes(
+    changes = rows_of_folds(
         client.module,
         client.states(record)[0],
         data.x_train,
         data.y_train,
         client.loss,
         parts,
+        size,
         on_folds(client.training, steps, rate),
         rng,
         client.names(kinds.UNTRAINED),
         augmentation(client),
+        estimates,
     )
     form = RowForm.read(client.config.get(kinds.FOLD_UPLOAD), int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])
     rng = generator(int(client.number(kinds.FOLD_SEED)), 0, Purpose.FOLD_SKETCH)

@@ -18,7 +18,7 @@ from florets.strategies.base.report import ADVICE, EVIDENCE, Client, Detail
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.accountant import epsilon_of
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.folds import LEAST_GAIN, Groups, centred_rows, discover
+from florets.strategies.core.folds import LEAST_GAIN, Groups, centred_rows, difference_p_value, discover
 from florets.strategies.core.noised_groups import Release, noised_groups
 from florets.strategies.core.placement import Centres, centres
 from florets.strategies.core.subgroups import Node, spread, tree_of
@@ -27,9 +27,17 @@ from florets.task.randomness import Purpose
 from florets.task.settings import left_after
 from florets.task.training.settings import Training
 from florets.task.wire import codec, kinds, noise
-from florets.task.wire.folds import LEARNING_RATE, RowForm, Upload
+from florets.task.wire.folds import LEARNING_RATE, MOST_ESTIMATED, RowForm, Upload
 from florets.task.wire.replies import Update, read_update
 
+Differs = Literal["nothing", "levels", "coefficients", "both"]
+_DIFFERS = 0.025
+"""Level at which clients are said to differ in levels, or in coefficients: 5 % for both tests together."""
+_DIFFERENCES: Mapping[str, str] = {
+    "levels": "levels alone",
+    "coefficients": "coefficients",
+    "both": "levels and coefficients",
+}
 MOST_SHOWN = 100
 """Clients whose similarities are kept for the picture; of more, so many evenly from all groups."""
 _MOST_SIZES = 12
@@ -78,6 +86,12 @@ class Evidence:
         estimated.
     epsilon
         What the search spent of `privacy.epsilon`, taken by itself; None: nothing.
+    stability
+        ARI between the k groups found by half of each client's folds and those found by the other half; None: there
+        are no groups. It falls short of what all records find.
+    p_levels, p_coefficients
+        Of linear models' estimates: that clients differ in their levels (biases), given common coefficients, and in
+        their coefficients, whatever their levels. None: not tested.
     """
 
     verdict: Literal["groups", "none", "all_differ", "too_few", "open"]
@@ -101,6 +115,9 @@ class Evidence:
     near_duplicates: int = 0
     error: float | None = None
     epsilon: float | None = None
+    stability: float | None = None
+    p_levels: float | None = None
+    p_coefficients: float | None = None
 
     @classmethod
     def of(cls, groups: Groups, keys: Sequence[str], given: bool, level: float = 0.005) -> "Evidence":
@@ -131,11 +148,24 @@ class Evidence:
             needed=len(keys),
             best=groups.best if verdict == "too_few" else 0,
             p_far_apart=round(groups.p_far_apart, 6) if verdict == "too_few" else 0.0,
+            stability=None if groups.stability is None else round(groups.stability, 3),
         )
+
+    @property
+    def differs(self) -> Differs | None:
+        """In what clients of a linear model differ, be it by groups or each by itself; None where it is not known."""
+        if self.p_levels is None or self.p_coefficients is None:
+            return None
+        levels, coefficients = self.p_levels <= _DIFFERS, self.p_coefficients <= _DIFFERS
+        if levels:
+            return "both" if coefficients else "levels"
+        return "coefficients" if coefficients else "nothing"
 
     def details(self) -> dict[str, Detail]:
         """Return it as plain values for the round's line, with its texts."""
-        found: dict[str, Detail] = {EVIDENCE: {**asdict(self), "text": self.text, "advice": self.advice}}
+        found: dict[str, Detail] = {
+            EVIDENCE: {**asdict(self), "differs": self.differs, "text": self.text, "advice": self.advice}
+        }
         return {**found, ADVICE: self.advice} if self.advice else found
 
     @property
@@ -154,12 +184,15 @@ class Evidence:
             return f"groups cannot be tested for: too few records or clients{why}; one model for all"
         if self.verdict == "none" and self.given:
             return "one group of all clients, as k says; one model for all"
+        if self.verdict == "none" and self.differs in ("levels", "coefficients", "both"):
+            return f"no groups ({self._figures()}); one model for all; {self._difference}"
         if self.verdict == "none":
             return f"no groups: the clients cannot be told apart ({self._figures()}); one model for all"
+        difference = f"; {self._difference}" if self._difference else ""
         if self.verdict == "all_differ":
             return (
                 f"every client differs: groups of clients explain less than the {self.seen} clients alone "
-                f"({self._figures()}); one model for all"
+                f"({self._figures()}); one model for all{difference}"
             )
         sizes = [str(size) for size in self.sizes[:_MOST_SIZES]]
         more = f" and {len(self.sizes) - _MOST_SIZES} smaller groups" if len(self.sizes) > _MOST_SIZES else ""
@@ -170,7 +203,15 @@ class Evidence:
         after = f"; {_clients(self.small)} with too few samples placed afterwards" if self.small else ""
         nested = f"; groups within groups: {shown_tree(self.tree)}" if self.tree else ""
         nested += f", with a model for each of the {self.leaves} innermost" if self.leaves else ""
-        return f"{found} ({self._figures()}){nested}{after}"
+        return f"{found} ({self._figures()}){nested}{after}{difference}"
+
+    @property
+    def _difference(self) -> str:
+        """In what clients differ, in words; empty where that is not known, or they do not."""
+        if (words := _DIFFERENCES.get(self.differs or "nothing")) is None:
+            return ""
+        figures = f"levels: p = {self.p_levels:.2g}; coefficients: p = {self.p_coefficients:.2g}"
+        return f"clients differ in {words} ({figures})"
 
     @property
     def advice(self) -> str:
@@ -190,6 +231,11 @@ class Evidence:
             return (
                 "noise hides small differences and groups of few clients, so that there may be groups: more clients, "
                 "privacy.grouping or privacy.epsilon show more; or give k="
+            )
+        if self.differs == "levels" and not self.given:
+            return (
+                "the clients differ by the level of the target and not by what the inputs say of it. Compare with "
+                "personal=intercept, which gives each client a level of its own"
             )
         if not self.sharp:
             return (
@@ -226,6 +272,8 @@ class Evidence:
             words.append(
                 ", ".join([f"score {scores[first]:.2f} at K = {first}", *(f"{scores[k]:.2f} at {k}" for k in others)])
             )
+        if self.stability is not None:
+            words.append(f"ARI {self.stability:.2f} between the groups of two halves of the folds")
         return "; ".join(words)
 
 
@@ -458,6 +506,8 @@ class FoldRound:
         Clients with near-duplicates among their records.
     noised
         Rows are for sums with noise, or hold noise: folds are the same for all clients.
+    estimates
+        Rows hold a linear model's exact estimates in addition to what steps on the folds change.
     small
         Of clients with too few samples for folds, or too few that differ, or that learned nothing on some fold, and
         of those with one class where `place_one_class` is set: one row, (1, width).
@@ -474,6 +524,7 @@ class FoldRound:
     short: dict[str, int] = field(default_factory=dict)
     alike: set[str] = field(default_factory=set)
     noised: bool = False
+    estimates: bool = False
 
     @classmethod
     def begin_noised(cls, context: Round, width: int | None = None, size: int = NOISED_SIZE) -> "FoldRound":
@@ -501,11 +552,12 @@ class FoldRound:
         """
         held_out = context.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT
         counts = [_samples(client, held_out) for client in context.online]
-        plan = FoldPlan.of(counts, fine, tests, Training.received(context.config))
-        models = context.models
+        estimates, models = sends_estimates(context), context.models
+        plan = FoldPlan.of(counts, fine and not estimates, tests, Training.received(context.config))
         common = models if models.count == 1 else models.replaced(models.bank[:1])
-        form = RowForm.of(upload, width, int(models.layout.trained.sum()), plan.folds)
-        return cls(common, plan, form, context.seed, held_out, place_one_class)
+        size = int(models.layout.trained.sum()) * (2 if estimates else 1)
+        form = RowForm.of(upload, width, size, plan.folds)
+        return cls(common, plan, form, context.seed, held_out, place_one_class, estimates=estimates)
 
     def __contains__(self, key: str) -> bool:
         return key in self.rows or key in self.small
@@ -513,7 +565,7 @@ class FoldRound:
     def emptied(self) -> "FoldRound":
         """Return it without the rows: what later clients need."""
         kept = (self.common, self.plan, self.form, self.seed, self.held_out, self.place_one_class)
-        return FoldRound(*kept, noised=self.noised)
+        return FoldRound(*kept, noised=self.noised, estimates=self.estimates)
 
     def size_of(self, client: Client) -> int:
         """Return the samples of each of a client's folds, see `FoldPlan.size_of`."""
@@ -634,6 +686,8 @@ class FoldRound:
             classes=classes,
         )
         evidence = replace(Evidence.of(groups, keys, k is not None, level), near_duplicates=len(self.alike))
+        if k is None and self.estimates:
+            evidence = self._with_difference(evidence, folds, classes, permutations, rng)
         labels = groups.labels
         if k is None and groups.verdict == "groups":
             sharp, tree = self._structure(folds, groups, tested, level, rng)
@@ -651,6 +705,21 @@ class FoldRound:
         found |= {key: frozen.place_rows(row, in_run=True)[0] for key, row in sorted(self.small.items())}
         evidence = replace(evidence, small=len(self.small))
         return Found(len(directions.directions), found, directions, evidence)
+
+    def _with_difference(
+        self, evidence: Evidence, folds: FloatArray, classes: IntArray, permutations: int, rng: np.random.Generator
+    ) -> Evidence:
+        """Say in what clients of a linear model differ, unless rows were compressed, or there are no levels."""
+        layout = self.common.layout
+        levels = layout.entries[-1].size if len(layout.entries) > 1 else 0
+        if self.form.upload != "full" or not 0 < levels < layout.size or evidence.p_value is None:
+            return evidence
+        own, tested = folds[:, :, layout.size :], classes >= 0
+        p_levels, p_coefficients = (
+            difference_p_value(part[tested], permutations, rng, classes[tested])
+            for part in (own[:, :, -levels:], own[:, :, :-levels])
+        )
+        return replace(evidence, p_levels=round(p_levels, 6), p_coefficients=round(p_coefficients, 6))
 
     def _decide_noised(self, guard: Guard, keys: Sequence[str], k: int | None, context: Round, level: float) -> Found:
         """Do as `decide` from noised sums over the clients, or from rows that they noised; see `core.noised_groups`.
@@ -724,7 +793,7 @@ class FoldRound:
     def frozen(self, groups: Centres) -> Frozen:
         """Return what a new client is assigned by."""
         plan = self.plan
-        training = FoldTraining(plan.folds, plan.size, plan.steps, plan.rate, self.form)
+        training = FoldTraining(plan.folds, plan.size, plan.steps, plan.rate, self.form, self.estimates)
         placing = Frozen("folds", groups.directions, self.common, origin=groups.origin, scale=groups.usual)
         return replace(placing, seed=self.seed, training=training)
 
@@ -735,9 +804,11 @@ class FoldRound:
         # Only what is not usual: every message costs its bytes.
         rate = {} if self.plan.rate == LEARNING_RATE else {kinds.FOLD_RATE: self.plan.rate}
         classes = {kinds.FOLD_CLASSES: True} if self.place_one_class else {}
+        estimates = {kinds.FOLD_ESTIMATES: True} if self.estimates else {}
         return {
             **rate,
             **classes,
+            **estimates,
             kinds.NUM_FOLDS: self._folds(size),
             kinds.FOLD_SIZE: size or self.plan.size,
             kinds.FOLD_STEPS: self.plan.steps,
@@ -745,6 +816,17 @@ class FoldRound:
             kinds.FOLD_WIDTH: self.form.width,
             kinds.FOLD_SEED: self.seed,
         }
+
+
+def sends_estimates(context: Round) -> bool:
+    """Return whether rows hold exact estimates: clients train by Newton's steps, and the model looks linear.
+
+    It is a matrix and at most a vector of as many levels. Whether it is linear a client knows.
+    """
+    shapes = [entry.shape for entry in context.models.layout.entries]
+    looks = len(shapes[0]) == 2 and shapes[1:] in ([], [shapes[0][:1]])
+    training = Training.received(context.config)
+    return looks and training.solver == "newton" and context.models.layout.size <= MOST_ESTIMATED
 
 
 def _samples(client: Client, held_out: bool) -> int:

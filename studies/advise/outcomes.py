@@ -36,12 +36,19 @@ class Finding:
         The clients of each group, the largest first; of "none" all in one.
     lone
         Clients that are a group of their own, or that no group fits.
+    stability
+        ARI between the groups of one half of each client's folds and of the other; None where there are none.
+    differs
+        In what clients of a linear model differ, be it by groups or each by itself: "levels", "coefficients", "both"
+        or "nothing"; None where it is not known.
     """
 
     kind: Kind
     groups: tuple[tuple[str, ...], ...]
     lone: tuple[str, ...] = ()
     p_value: float | None = None
+    stability: float | None = None
+    differs: str | None = None
 
     @property
     def num_clients(self) -> int:
@@ -61,15 +68,16 @@ def finding_of(evidence: Mapping[str, Any], models: Mapping[str, int], placed: C
         members.setdefault(model, []).append(key)
     groups = tuple(tuple(keys) for _, keys in sorted(members.items(), key=lambda item: (-len(item[1]), item[0])))
     verdict, p_value = evidence["verdict"], evidence["p_value"]
+    more = (p_value, evidence.get("stability"), evidence.get("differs"))
     if verdict != "groups":
         kind: Kind = verdict if verdict in ("none", "all_differ", "open") else "too_few"
         if verdict == "open" and not evidence.get("needed", 1):
             kind = "moving"
-        return Finding(kind, (tuple(sorted(models)),), (), p_value)
+        return Finding(kind, (tuple(sorted(models)),), (), *more)
     searched = [[key for key in keys if key not in placed] for keys in groups]
     lone = tuple(sorted(keys[0] for keys in searched if len(keys) == 1))
     several = sum(len(keys) > 1 for keys in searched) > 1
-    return Finding("groups" if several else "lone", groups, lone, p_value)
+    return Finding("groups" if several else "lone", groups, lone, *more)
 
 
 def finding_in(folder: Path, placed: Collection[str] = ()) -> Finding:

@@ -12,10 +12,12 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from florets.task.training.linear import CURVATURES, LinearNames, flat, linear_names
 from florets.task.training.loop import train
 from florets.task.training.losses import Objective, class_weights, count
 from florets.task.training.modules import load
 from florets.task.training.networks import network_of
+from florets.task.training.newton import newton_update, parameters_of, second_order
 from florets.task.training.settings import Training
 from florets.task.training.vectorised import Share, stacked_update
 from florets.task.wire.folds import LEARNING_RATE
@@ -194,6 +196,98 @@ def fold_changes(
             after.append({name: value.detach().cpu().numpy().copy() for name, value in module.state_dict().items()})
     start = _flat({name: value.detach().cpu().numpy() for name, value in state.items()}, names)
     return np.stack([_flat(arrays, names) - start for arrays in after])
+
+
+_RIDGE, _STEPS = 1.0, 8
+"""Of an estimate on a fold: the curvature by which it is drawn to the common model, and Newton steps."""
+
+
+def rows_of_folds(
+    module: Module,
+    state: Mapping[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+    loss: str,
+    parts: list[IntArray],
+    size: int,
+    training: Training,
+    rng: np.random.Generator,
+    untrained: Collection[str] = (),
+    augment: Callable[[Tensor], Tensor] | None = None,
+    estimates: bool = False,
+) -> Float32:
+    """Return a client's rows (m, D), or with `estimates` (m, 2 D): see `fold_changes` and `estimates_on`.
+
+    Steps of training are taken on the first `size` records of each part. With `estimates` they begin at a model of
+    zeros: what a linear model learns first there says how the inputs lie, which its estimate does not. Both halves
+    have length 1. Of a model that is not linear the second half is zero.
+    """
+    names = linear_names(module, loss) if estimates else None
+    start = state if names is None else {name: torch.zeros_like(value) for name, value in state.items()}
+    # One part is of data that cannot be divided.
+    folds = [part[:size] for part in parts] if len(parts) > 1 else parts
+    changes = fold_changes(module, start, x, y, loss, folds, training, rng, untrained, augment)
+    if not estimates:
+        return changes
+    own = np.zeros_like(changes) if names is None else estimates_on(names, state, x, y, loss, parts, training)
+    return np.concatenate([_of_length_one(changes), _of_length_one(own)], axis=1)
+
+
+def estimates_on(
+    names: LinearNames,
+    state: Mapping[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+    loss: str,
+    parts: list[IntArray],
+    training: Training,
+) -> Float32:
+    """Return how far a linear model's exact estimate on each part lies from the common one, (m, D) float32.
+
+    Distances are in standard errors: with H the Hessian at the estimate, a row is of the quadratic form of H in the
+    difference. First come the coefficients, whatever the levels are, then the levels (biases), given the common
+    coefficients::
+
+        (H_cc - H_cb H_bb^-1 H_bc)^1/2 d_c,    H_bb^1/2 (d_b + H_bb^-1 H_bc d_c)
+
+    Where clients are alike all entries are noise of variance 1, whatever their number of records and however
+    correlated their inputs. A ridge draws each estimate to the common model, so that there is one on fewer records
+    than columns.
+    """
+    arrays = {name: value.detach().cpu().numpy() for name, value in state.items()}
+    common, (inputs, targets) = parameters_of(names, arrays), flat(x.cpu(), y.cpu())
+    num_levels = 0 if names.bias is None else arrays[names.bias].size
+    plain, rows = replace(training, solver="newton", ridge=0.0, local_steps=_STEPS), list[NDArray[np.float64]]()
+    for part in map(np.unique, parts):
+        data = inputs[part], targets[part]
+        # The term of FedProx is one on the mean loss.
+        found, _, _ = newton_update(names, arrays, *data, loss, plain, _RIDGE * CURVATURES.get(loss, 1.0) / len(part))
+        estimate = parameters_of(names, found)
+        hessian = second_order(estimate, *data, loss, names.bias is not None).hessian
+        rows.append(_in_errors(estimate - common, hessian + _RIDGE * np.eye(len(common)), num_levels))
+    return np.stack(rows).astype(np.float32)
+
+
+def _in_errors(change: NDArray[np.float64], hessian: NDArray[np.float64], num_levels: int) -> NDArray[np.float64]:
+    count = len(change) - num_levels
+    own, cross = hessian[:count, :count], hessian[:count, count:]
+    levels = hessian[count:, count:]
+    given = np.linalg.solve(levels, cross.T) if num_levels else np.zeros((0, count))
+    return np.concatenate(
+        [_root(own - cross @ given) @ change[:count], _root(levels) @ (change[count:] + given @ change[:count])]
+    )
+
+
+def _root(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the root of a symmetric, positive semi-definite matrix; rounding may have moved eigenvalues below 0."""
+    values, vectors = np.linalg.eigh(matrix)
+    root: NDArray[np.float64] = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return root
+
+
+def _of_length_one(rows: Float32) -> Float32:
+    length = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+    return (rows / np.where(length > 0.0, length, 1.0)).astype(np.float32)
 
 
 def _weights(labels: Tensor) -> Tensor:

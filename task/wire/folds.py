@@ -17,6 +17,8 @@ LEAST_WIDTH = 256
 LEARNING_RATE = 0.02
 """Of a fold's training, by Adam, whatever the task's own optimiser is: its steps are of one size in all directions,
 so that the noise of an update has many directions and none outweighs the rest. The updates of SGD lie in a few."""
+MOST_ESTIMATED = 512
+"""Parameters of a linear model up to which rows hold exact estimates: these take the root of a Hessian."""
 MOST_BYTES = 15_872
 """Of all rows of a client by default: with their headers at most 16 kB."""
 
@@ -34,7 +36,7 @@ class RowForm:
     width
         Entries of a row.
     size
-        Trainable parameters of the model.
+        Trainable parameters of the model; twice as many where a row holds their exact estimates in addition.
 
     Source: Charikar, Chen, Farach-Colton 2002 (count sketch): inner products are kept on average, with a variance of
     about 1 / width, as by a projection on Gaussian directions. Deviation: a Gaussian projection costs
