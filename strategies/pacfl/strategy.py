@@ -13,7 +13,7 @@ from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
 from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS, PrincipalVectors
-from florets.strategies.shared.linked_groups import LinkedClusters, TreeSettings
+from florets.strategies.shared.linked_groups import LinkedClusters, LinkedSettings
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
 from florets.task.wire.leaving import MODELS
@@ -21,8 +21,14 @@ from florets.task.wire.leaving import PRINCIPAL_VECTORS as PRINCIPAL
 
 
 @dataclass(frozen=True)
-class PACFLSettings(TreeSettings):
-    """Clients send principal vectors of their inputs; the server groups them once by angles, then FedAvg in each."""
+class PACFLSettings(LinkedSettings):
+    """Clients send principal vectors of their inputs; the server groups them once by angles, then FedAvg in each.
+
+    Both angles are the paper's; its code takes the smallest. The sum is the default by measurement (3 seeds each): cut
+    at the largest gap it finds all groups of pairs of labels in MNIST, digits and CIFAR-10, of MNIST's label skew 2
+    and of rotated digits, ARI 1.00 +- 0.00. The smallest pair has 1.00, 1.00, 0.32, 0.36 +- 0.33 and 0.46 there:
+    classes or rotations with one pair of vectors that are alike are one group to it.
+    """
 
     freezes: ClassVar[bool] = True
 
@@ -32,7 +38,7 @@ class PACFLSettings(TreeSettings):
         "principal vectors of each class, or of all of a client's samples; without classes always the latter",
     )
     angle: Literal["smallest_pair", "smallest_principal", "sum_corresponding"] = setting(
-        "smallest_pair",
+        "sum_corresponding",
         "distance in degrees: smallest angle of any two vectors, smallest principal angle of the subspaces, or the "
         "sum of the angles of corresponding vectors",
     )
@@ -104,7 +110,7 @@ class PACFL(LinkedClusters[PACFLSettings]):
 
     Source: Vahidian et al. 2023 (PACFL): single-shot clustering of the proximity matrix of principal angles, FedAvg
     in each cluster, later clients by the extended matrix. p = 3, vectors of each class and the linkage are those of
-    the published code. Deviation: the code's threshold in degrees is tuned for each data set, so that the default
+    the published code; the angle is the sum, its default the smallest. Deviation: the code's threshold in degrees is tuned for each data set, so that the default
     cuts the tree at its largest gap; clusters are merged below the threshold and not at it, so that 0 leaves every
     client alone; who has a model keeps it when later clients change the tree.
     """
