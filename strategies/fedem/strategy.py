@@ -68,7 +68,8 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
     Every participant is sent all K models and its shares pi. It computes for each of its samples how responsible each
     model is for it, proportional to pi_k exp(-loss_k); its new shares are the means of these, and every model is
     trained on the loss weighted by its own. The server averages each model over all participants, by the examples
-    that it is responsible for. A client is tested with its mixture: the models' probabilities, weighted by its shares.
+    that it is responsible for. A client is tested with its mixture: the models' probabilities, weighted by its
+    shares.
 
     A round costs K times FedAvg's bytes and local work, and a pass of all models over the data. With k=1 it is
     FedAvg.

@@ -65,8 +65,8 @@ class FedRC(FedEM):
     `train_loss` is that of the mixture, as FedEM's. With k=1 it is FedAvg.
 
     Source: Guo, Tang and Lin 2024 (FedRC, arXiv 2301.12379), as in the released code: averages by examples
-    (`averaged_by=examples`), P_k(y) from the last round's responsibilities with a floor of 1e-8, probabilities mixed in
-    the shares at the test.
+    (`averaged_by=examples`), P_k(y) from the last round's responsibilities with a floor of 1e-8, probabilities mixed
+    in the shares at the test.
     Deviation: the run's optimiser makes the steps, see FedEM; the paper's is SGD.
     Deviation: the number of models is told; FedRC-Adam and the removal of small models are left out.
     """
