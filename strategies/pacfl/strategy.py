@@ -38,10 +38,10 @@ class PACFLSettings(LinkedSettings):
         "class",
         "principal vectors of each class, or of all of a client's samples; without classes always the latter",
     )
-    angle: Literal["smallest_pair", "smallest_principal", "sum_corresponding"] = setting(
+    angle: Literal["sum_corresponding", "smallest_pair", "smallest_principal"] = setting(
         "sum_corresponding",
-        "distance in degrees: smallest angle of any two vectors, smallest principal angle of the subspaces, or the "
-        "sum of the angles of corresponding vectors",
+        "distance in degrees: sum of the angles of corresponding vectors, smallest angle of any two vectors, or "
+        "smallest principal angle of the subspaces",
     )
     linkage: Literal["weighted", "average", "single", "complete"] = setting(
         "weighted", "distance of merged clusters; weighted: the plain mean of the two"
