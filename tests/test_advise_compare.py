@@ -254,6 +254,18 @@ def test_levels_of_a_target_are_label_shares_of_values() -> None:
     sites = {name: Site({}, None, Moments(100, mean, 1.0)) for name, mean in (("a", 0.0), ("b", 0.0), ("c", 2.0))}
     (reason,) = differences(sites)
     assert (reason.kind, reason.sites, dict(reason.shares)) == ("labels", ("c",), {"c": 2.0})
+    # Of few records too, as far as the usual variance allows; "the others" are all others; an unsent mean is none.
+    few = {"d": (20, 3.0), "e": (20, -0.5), "f": (5, 1.0), "g": (4, math.nan)}
+    sites |= {name: Site({}, None, Moments(count, mean, 1.0)) for name, (count, mean) in few.items()}
+    (reason,) = differences(sites)
+    assert dict(reason.shares) == {"c": 2.0, "d": 3.0}
+    assert reason.elsewhere == pytest.approx((20 * -0.5 + 5 * 1.0) / 225)
+
+
+def test_shares_elsewhere_are_those_of_all_others() -> None:
+    counts = {"a": (80, 20), "b": (80, 20), "c": (80, 20), "d": (40, 60), "tiny": (0, 20)}
+    (reason,) = differences({name: Site({}, np.array(own, float)) for name, own in counts.items()})
+    assert (reason.sites, reason.elsewhere) == (("d",), 80 / 320)
 
 
 def test_groups_follow_other_rules_where_their_models_fail_on_each_other() -> None:

@@ -36,8 +36,9 @@ STEPS = (1 / 3, 1.0, 3.0)
 RATE, RIDGE = "train.learning_rate", "train.ridge"
 RIDGES = (0.1, 1.0, 10.0, 100.0)
 """Ridges that are tried where linear models train by Newton's steps, which have no learning rate."""
-_NEWTON, _NEWTON_OF_VALUES = 6, 3
-"""Rounds in which Newton's steps, one in each, end at the minimum; for values in the first, but groups need more."""
+_NEWTON, _NEWTON_OF_VALUES = 8, 3
+"""Rounds in which Newton's steps, one in each, end at the minimum, also for an outcome of 1 in 100; for values in the
+first, but groups need more."""
 _EXACT = ("fedavg", "intercept", "slopes", "local", "standardised")
 _PLAIN = {"intercept": "fedavg", "standardised": "fedavg", "group_intercept": "discovery"}
 """Methods whose ridge is another's. Coefficients of clients have a prior of their own: the usual ridge will do."""
@@ -275,7 +276,8 @@ def first_run(question: Question, *keys: str) -> Config:
     if question.slower != 1:
         keys = (f"train.learning_rate={question.base.train.learning_rate * question.slower:.3g}", *keys)
     at_once = question.base.task.loss not in _REGRESSIONS and question.base.strategy.settings.fraction_train == 1
-    rounds = _LOOK if at_once else question.rounds if question.by_newton else max(question.rounds, _LATEST_LOOK)
+    # Estimates of linear models are compared once one model fits all, of classes too.
+    rounds = question.rounds if question.by_newton else _LOOK if at_once else max(question.rounds, _LATEST_LOOK)
     return question.config(*_look(question), f"num_rounds={rounds}", f"eval_every={rounds}", *keys)
 
 
