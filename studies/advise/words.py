@@ -247,8 +247,8 @@ class Words:
     @cached_property
     def paragraphs(self) -> list[str]:
         """The sites where the advised method gains or loses by more than chance."""
-        texts = []
-        for row in self.rows:
+        texts: list[str] = []
+        for row in self.rows if self.advice.chosen else ():
             text = f"the advised method gains over {self.other}" if row.is_gain else f"{self.other} would be better"
             matters = abs(row.gain) >= 10 * TRIFLE * abs(gain_in(1.0, 0.0, self.measure))
             if (row.is_gain or row.is_loss) and matters and not row.note:
