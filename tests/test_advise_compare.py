@@ -11,7 +11,7 @@ from florets.studies.advise.advice import advise
 from florets.studies.advise.causes import cross_losses, differences, rule_of
 from florets.studies.advise.compare import Criterion, choose, effective, is_below, low_sites
 from florets.studies.advise.measures import amount, gain, is_better, plain, seconds_of, suitable, value
-from florets.studies.advise.outcomes import Moments, Site
+from florets.studies.advise.outcomes import Moments, Outcome, Site
 
 ACCURACY = Criterion("accuracy")
 
@@ -163,6 +163,19 @@ def test_the_simplest_method_is_chosen_that_none_beats_by_more_than_chance() -> 
     diverged = {key: PartStatistics(40, {"loss": 3.4e38, "accuracy": 0.9}) for key in fedavg.test}
     assert choose([outcome("fedavg", []), local], ACCURACY).name == "local"
     assert ACCURACY.figure(diverged) == -math.inf
+
+
+def test_a_trifle_on_every_record_is_no_reason_for_a_method_that_is_less_simple() -> None:
+    targets = np.arange(40.0) - 19.5
+
+    def of(name: str, slope: float) -> Outcome:
+        parts = {f"s{site}": values_part(targets, slope * targets, site) for site in range(12)}
+        return Outcome(name, parts, parts, dict.fromkeys(parts, 0), 0, 0.0, "")
+
+    # R2 is 1 - (1 - slope)^2: 0.75, higher by 0.0002 and by 0.004.
+    plain_model, criterion = of("fedavg", 0.5), Criterion("r2")
+    assert choose([plain_model, of("intercept", 0.5002)], criterion).name == "fedavg"
+    assert choose([plain_model, of("intercept", 0.504)], criterion).name == "intercept"
 
 
 def test_what_is_not_better_than_the_constant_answer_is_never_advised() -> None:

@@ -7,9 +7,9 @@ from functools import cached_property
 
 from florets.reports.console import counted, duration, size
 from florets.reports.pooled import PartStatistics
-from florets.studies.advise.advice import TRIFLE, Advice, clients_apart
+from florets.studies.advise.advice import Advice, clients_apart
 from florets.studies.advise.causes import ColumnShift, Reason
-from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, is_below, joined_accuracy, low_sites
+from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, TRIFLE, is_below, joined_accuracy, low_sites
 from florets.studies.advise.measures import FORMS, OF_VALUES, Name, amount, named, plain, value
 from florets.studies.advise.measures import gain as gain_in
 from florets.studies.advise.methods import METHODS, Question, Setup, command
