@@ -98,8 +98,8 @@ def _relations(x: FloatArray, names: Sequence[str], categories: int, also_later:
         last = inflated[-1]
         weights = -np.delete(inverse[last], last) / inverse[last, last]
         place = kept.pop(last)
-        of = tuple(dict.fromkeys(names[kept[at]] for at in np.flatnonzero(np.abs(weights) > _SHARE)))
-        found.append(Following(names[place], of, float(1 / inverse[last, last])))
+        of = dict.fromkeys(names[kept[at]] for at in np.flatnonzero(np.abs(weights) > _SHARE))
+        found.append(Following(names[place], tuple(of), float(1 / inverse[last, last])))
     return found
 
 
