@@ -9,16 +9,26 @@ from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import yaml
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.saved import resume_command
 from florets.conf.schema import OWN, Config, as_plain
 from florets.reports.console import counted, size
-from florets.reports.diagnostics import chance_level, divergence, refusals, too_few_models, worse_than_constant
+from florets.reports.diagnostics import (
+    chance_level,
+    divergence,
+    lifted_by_tuning,
+    lost_by_averaging,
+    refusals,
+    too_few_models,
+    worse_than_constant,
+)
 from florets.reports.folder import STOP, FolderLock, WriteFailed, private, write_whole
 from florets.reports.summary import RoundLine, RunSummary, reaches
 from florets.server_app.build import build_checked, build_task, refused
@@ -35,7 +45,7 @@ from florets.server_app.tracking import Tracking, make_trackers, serving
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.models import Models
 from florets.strategies.base.privacy import LEDGER, Budget, read_budget
-from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport, named
+from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, ClientRound, RoundReport, named
 from florets.strategies.base.strategy import NOTHING, Earlier, Strategy
 from florets.strategies.registry import find_strategy
 from florets.task.node_config import MOST_MESSAGES
@@ -267,6 +277,7 @@ class _Run:
         self._patience = Patience(config, recorder.lines[self._before :], best)
         self._note_clients()
         recorder.names = task.client_names
+        self._last_clients: Mapping[str, ClientRound] = {}
 
     def earlier(self) -> Earlier:
         """Return what the strategy must know of the rounds that the run has done."""
@@ -285,6 +296,7 @@ class _Run:
         )
         validation = validation_figure(report.evaluations, config.measure)
         line = recorder.round(report, distances, self._truth.data_changed(now), validation)
+        self._last_clients = report.clients
         # For regressions the end alone is judged: their loss may fall slowly, and the clusters be right.
         froze = STABLE_FROM in line["details"] and config.task.loss == "cross_entropy"
         if froze and (warning := self._chance_level(recorder.lines)):
@@ -330,7 +342,9 @@ class _Run:
         if self._stopped:
             rounds = f"round {len(recorder.lines)} of {self._total}"
             recorder.warn(f"stopped after {rounds}. {self._checkpointing.how_to_go_on('')}")
-        for warning in self._diagnoses(recorder.lines[:best_round]):
+        # The last round's training says nothing of an earlier one's models.
+        matrix = losses if best_round in (None, len(recorder.lines)) else None
+        for warning in self._diagnoses(recorder.lines[:best_round], matrix):
             recorder.warn(warning)
         # A run that was resumed after its last round has had no round since.
         self._note_clients()
@@ -368,13 +382,21 @@ class _Run:
     def _chance_level(self, lines: Sequence[RoundLine]) -> str:
         return chance_level(self._config.task.loss, self._task.num_outputs, lines)
 
-    def _diagnoses(self, lines: Sequence[RoundLine]) -> Iterator[str]:
-        """Yield what may be wrong with the results of a run that ended with these lines."""
+    def _diagnoses(
+        self, lines: Sequence[RoundLine], matrix: tuple[Sequence[str], NDArray[np.float64]] | None
+    ) -> Iterator[str]:
+        """Yield what may be wrong with the results of a run that ended with these lines and this loss matrix."""
+        config, strategy = self._config, self._strategy
+        name, tests = config.strategy.name, strategy.evaluations
+        of_classes = config.task.loss == "cross_entropy" and strategy.privacy is None
         end = (
-            divergence(self._config.task.loss, lines)
-            or worse_than_constant(self._strategy.evaluations)
+            divergence(config.task.loss, lines)
+            or worse_than_constant(tests)
             or self._chance_level(lines)
+            or lifted_by_tuning(name, tests)
         )
+        if not end and of_classes:
+            end = lost_by_averaging(name, config.train, self._last_clients, tests, strategy.assignment, matrix)
         yield from filter(None, (end, *refusals(self._recorder.lines)))
 
 

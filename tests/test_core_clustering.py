@@ -297,6 +297,17 @@ def test_the_largest_gap_is_where_the_distances_jump() -> None:
     assert group_by_largest_gap(LINE, "single").clusters.tolist() == [0, 0, 0, 1]
 
 
+def test_the_largest_gap_counts_from_a_ratio_on() -> None:
+    # Merges at 4, 4, 4, 4 and 5: 1.25 times.
+    points = np.array([0.0, 4.0, 8.0, 13.0, 17.0, 21.0])
+    distances = np.abs(np.subtract.outer(points, points))
+    for ratio, clusters in ((1.0, [0, 0, 0, 1, 1, 1]), (1.25, [0, 0, 0, 1, 1, 1]), (1.26, [0] * 6)):
+        assert group_by_largest_gap(distances, "single", least_ratio=ratio).clusters.tolist() == clusters
+    # Above equal clients any distance is a clear one.
+    pairs = np.abs(np.subtract.outer(np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.0, 0.0, 1.0, 1.0])))
+    assert group_by_largest_gap(pairs, "single", least_ratio=1e9).clusters.tolist() == [0, 0, 1, 1]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_largest_gap_that_counts_agrees_with_all_cuts_tried_out(seed: int) -> None:
     distances = random_distances(seed)

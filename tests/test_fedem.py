@@ -126,11 +126,32 @@ def test_models_are_trained_on_the_responsibilities_and_shares_are_their_means(
         np.testing.assert_allclose(strategy.state.shares[key], expected.mean(axis=0), rtol=1e-6)
 
 
+@pytest.mark.parametrize("by", ["shares", "examples"])
+def test_a_client_counts_in_an_average_for_what_the_model_explains_or_for_all(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Any, np.ndarray]] = []
+    combine = FedEM._combine
+
+    def watched(strategy: FedEM, updates: Any) -> np.ndarray:
+        bank = combine(strategy, updates)
+        seen.append(([update for _, update in updates], bank))
+        return bank
+
+    monkeypatch.setattr(FedEM, "_combine", watched)
+    play("strategy=fedem", "num_rounds=1", f"strategy.averaged_by={by}")
+    ((updates, bank),) = seen
+    for model in range(2):
+        weights = [one.num_examples * (one.shares[model] if by == "shares" else 1.0) for one in updates]
+        expected = np.average([one.vectors[model] for one in updates], axis=0, weights=weights)
+        np.testing.assert_allclose(bank[model], expected, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.slow
 def test_the_mixtures_loss_never_rises_under_full_batch_steps() -> None:
     found = play(
         "strategy=fedem", "num_rounds=10", "train=sgd", "train.learning_rate=0.1", "train.local_steps=1",
-        "train.batch_size=10000",
+        "train.batch_size=10000", "strategy.averaged_by=examples",
     )  # fmt: skip
     losses = np.array([report.train_loss for report in found.reports])
     assert np.diff(losses).max() <= 1e-6

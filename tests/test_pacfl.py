@@ -82,6 +82,19 @@ def test_groups_that_differ_in_their_classes_are_found(measure: str) -> None:
     assert found.models.count == 2
 
 
+def test_clients_of_one_distribution_are_one_group_unless_every_gap_counts() -> None:
+    one = ("task.partition=composed", "task.num_clusters=1", "task.partition_options={}", "num_rounds=1")
+    for name in ("pacfl", "fedclust"):
+        assert play(f"strategy={name}", *one).models.count == 1
+        assert play(f"strategy={name}", "strategy.least_ratio=1", *one).models.count > 1
+
+
+def test_rotations_are_found_by_default_and_half_of_them_by_single_vectors() -> None:
+    turned = ("experiment=quickstart", "strategy=pacfl", "num_rounds=1")
+    assert play(*turned).ari == 1.0
+    assert play(*turned, "strategy.angle=smallest_pair").models.count == 2
+
+
 def test_a_client_that_comes_later_is_placed_by_the_extended_tree() -> None:
     whole = play("strategy=pacfl", "num_rounds=3")
     lost = {(PRINCIPAL_VECTORS, 1, client) for client in (0, 5)}
@@ -96,6 +109,8 @@ def test_settings_without_a_meaning_are_refused() -> None:
         PACFL(cut="threshold")
     with pytest.raises(ValueError, match=r"threshold=5: has an effect only with"):
         PACFL(threshold=5.0)
+    with pytest.raises(ValueError, match=r"least_ratio=2.0?: has an effect only with strategy.cut=largest_gap"):
+        PACFL(cut="k", least_ratio=2.0)
     for given, message in (
         (("strategy.cut=k", "k=auto"), "k=auto: strategy.cut=k needs a number"),
         (("strategy.cut=k", "k=21"), "from 1 to num_clients=20"),

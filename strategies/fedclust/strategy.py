@@ -13,12 +13,12 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
 from florets.strategies.shared.estimates import ask_estimates, last_layer, sent_layout, usual_size
-from florets.strategies.shared.linked_groups import LinkedClusters, TreeSettings
+from florets.strategies.shared.linked_groups import LinkedClusters, LinkedSettings
 from florets.task.keys import setting
 
 
 @dataclass(frozen=True)
-class FedClustSettings(TreeSettings):
+class FedClustSettings(LinkedSettings):
     """Clients train alone once and send the last layer; the server groups them by it, then FedAvg in each group."""
 
     freezes: ClassVar[bool] = True

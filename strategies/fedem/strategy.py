@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from flwr.app import RecordDict
@@ -15,15 +15,33 @@ from florets.strategies.core import FloatArray
 from florets.strategies.core.robust import leading
 from florets.strategies.fedem.messages import EVALUATE_MIXTURE, TRAIN_MIXTURE, MixtureUpdate
 from florets.strategies.settings import SharedLayers
+from florets.task.keys import setting
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import CHOICES, MODELS
 from florets.task.wire.replies import Update
 
+_LEAST_SHARE = 1e-6
+"""Where no client uses a model, its average is that of all."""
+
 
 @dataclass(frozen=True)
 class FedEMSettings(SharedLayers):
-    """Each client mixes K models; every client trains all of them, on samples weighted by how well each fits."""
+    """Each client mixes K models; every client trains all of them, on samples weighted by how well each fits.
+
+    `averaged_by` departs from the paper by measurement. With the paper's SGD a client moves a model the less, the
+    less it uses it; steps of Adam, the default, have one size, and an average by examples mixes the groups again.
+    Digits, 15 rounds of one epoch, 3 seeds, accuracy in % by shares, by examples, and of FedAvg: pairs of labels
+    91.9 +- 1.2, 71.0 +- 3.9, 35.1 +- 4.5; turned by quarters 83.3 +- 3.9, 74.8 +- 1.6, 73.8 +- 0.9; one
+    distribution 92.4 +- 1.4, 92.4 +- 1.0, 91.0 +- 1.5. Dirichlet 0.3 labels without groups lose: 75.0 +- 2.5, 83.5
+    +- 4.2, 74.1 +- 4.1.
+    """
+
+    averaged_by: Literal["shares", "examples"] = setting(
+        "shares",
+        "what a client counts in a model's average for: the samples that the model is responsible for, or all of its "
+        "samples, as in the paper",
+    )
 
     mixes: ClassVar[bool] = True
     shares: ClassVar[bool] = True
@@ -49,15 +67,16 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
 
     Every participant is sent all K models and its shares pi. It computes for each of its samples how responsible each
     model is for it, proportional to pi_k exp(-loss_k); its new shares are the means of these, and every model is
-    trained on the loss weighted by its own. The server averages each model over all participants, by examples. A
-    client is tested with its mixture: the models' probabilities, weighted by its shares.
+    trained on the loss weighted by its own. The server averages each model over all participants, by the examples
+    that it is responsible for. A client is tested with its mixture: the models' probabilities, weighted by its
+    shares.
 
     A round costs K times FedAvg's bytes and local work, and a pass of all models over the data. With k=1 it is
     FedAvg.
 
     Source: Marfoq et al. 2021 (FedEM, arXiv 2108.10252), Alg. 1, as in the released code: responsibilities in eval
-    mode over all training samples, averages by examples whatever the shares, first shares uniform, probabilities
-    mixed at the test and not logits.
+    mode over all training samples, averages by examples whatever the shares (`averaged_by=examples`), first shares
+    uniform, probabilities mixed at the test and not logits.
     Deviation: the run's optimiser makes the steps. The paper's is SGD; steps of Adam have one size whatever the
     responsibilities. On rotated digits Adam has 61.7 % after 5 rounds and 79.7 after 20, SGD 45.0 and 77.5.
     In a regression exp(-loss) takes the noise as of one size, to which the targets must be scaled.
@@ -116,8 +135,12 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
             counts = leading(np.stack([update.shares for update in own.values()]))
             vectors = vectors[counts.ravel()]
         clients, numbers = np.nonzero(counts)
-        keys, examples = list(own), np.array([float(update.num_examples) for update in own.values()])
-        return averaging.next_bank(models, vectors, numbers, examples[clients], [keys[row] for row in clients])
+        keys, weights = list(own), np.array([[float(update.num_examples)] * models.count for update in own.values()])
+        if self.settings.averaged_by == "shares":
+            weights *= np.maximum([update.shares for update in own.values()], _LEAST_SHARE)
+        return averaging.next_bank(
+            models, vectors, numbers, weights[clients, numbers], [keys[row] for row in clients]
+        )
 
     def plan_evaluation(self, context: Round) -> Plan[TestResult]:
         """Let every tester that has shares test its mixture."""

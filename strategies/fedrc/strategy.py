@@ -19,7 +19,11 @@ from florets.task.wire.replies import Update
 
 @dataclass(frozen=True)
 class FedRCSettings(FedEMSettings):
-    """FedEM whose models cannot divide the classes among themselves: they separate concepts instead."""
+    """FedEM whose models cannot divide the classes among themselves: they separate concepts instead.
+
+    `averaged_by` is FedEM's, by the same measurement: pairs of labels 78.4 +- 8.0 (by examples 62.3 +- 4.5), turned
+    by quarters 85.6 +- 1.8 (75.1 +- 1.4).
+    """
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse a task without classes."""
@@ -60,8 +64,9 @@ class FedRC(FedEM):
     of every client seen are kept, and their sum is P_k(y) in the next round. In round 1 all classes count alike.
     `train_loss` is that of the mixture, as FedEM's. With k=1 it is FedAvg.
 
-    Source: Guo, Tang and Lin 2024 (FedRC, arXiv 2301.12379), as in the released code: averages by examples,
-    P_k(y) from the last round's responsibilities with a floor of 1e-8, probabilities mixed in the shares at the test.
+    Source: Guo, Tang and Lin 2024 (FedRC, arXiv 2301.12379), as in the released code: averages by examples
+    (`averaged_by=examples`), P_k(y) from the last round's responsibilities with a floor of 1e-8, probabilities mixed
+    in the shares at the test.
     Deviation: the run's optimiser makes the steps, see FedEM; the paper's is SGD.
     Deviation: the number of models is told; FedRC-Adam and the removal of small models are left out.
     """

@@ -13,7 +13,7 @@ from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
 from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS, PrincipalVectors
-from florets.strategies.shared.linked_groups import LinkedClusters, TreeSettings
+from florets.strategies.shared.linked_groups import LinkedClusters, LinkedSettings
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
 from florets.task.wire.leaving import MODELS
@@ -21,8 +21,15 @@ from florets.task.wire.leaving import PRINCIPAL_VECTORS as PRINCIPAL
 
 
 @dataclass(frozen=True)
-class PACFLSettings(TreeSettings):
-    """Clients send principal vectors of their inputs; the server groups them once by angles, then FedAvg in each."""
+class PACFLSettings(LinkedSettings):
+    """Clients send principal vectors of their inputs; the server groups them once by angles, then FedAvg in each.
+
+    Both angles are the paper's; its code takes the smallest. The sum is the default by measurement, 3 seeds each,
+    cut at the largest gap: ARI 1.00 in all of them for pairs of labels (MNIST, digits, CIFAR-10), four labels of
+    which groups share two, and rotated digits, where the smallest has 1.00, 1.00, 0.32, 0.36 +- 0.33 and 0.46: to
+    it groups are one if two of their vectors are alike. Where groups have the same labels in other shares (label
+    skew 4) it is the smallest that finds them, 1.00, and the sum has one group for all.
+    """
 
     freezes: ClassVar[bool] = True
 
@@ -31,10 +38,10 @@ class PACFLSettings(TreeSettings):
         "class",
         "principal vectors of each class, or of all of a client's samples; without classes always the latter",
     )
-    angle: Literal["smallest_pair", "smallest_principal", "sum_corresponding"] = setting(
-        "smallest_pair",
-        "distance in degrees: smallest angle of any two vectors, smallest principal angle of the subspaces, or the "
-        "sum of the angles of corresponding vectors",
+    angle: Literal["sum_corresponding", "smallest_pair", "smallest_principal"] = setting(
+        "sum_corresponding",
+        "distance in degrees: sum of the angles of corresponding vectors, smallest angle of any two vectors, or "
+        "smallest principal angle of the subspaces",
     )
     linkage: Literal["weighted", "average", "single", "complete"] = setting(
         "weighted", "distance of merged clusters; weighted: the plain mean of the two"
@@ -105,8 +112,8 @@ class PACFL(LinkedClusters[PACFLSettings]):
     Source: Vahidian et al. 2023 (PACFL): single-shot clustering of the proximity matrix of principal angles, FedAvg
     in each cluster, later clients by the extended matrix. p = 3, vectors of each class and the linkage are those of
     the published code. Deviation: the code's threshold in degrees is tuned for each data set, so that the default
-    cuts the tree at its largest gap; clusters are merged below the threshold and not at it, so that 0 leaves every
-    client alone; who has a model keeps it when later clients change the tree.
+    cuts the tree at its largest gap, where that is clear; clusters are merged below the threshold and not at it, so
+    that 0 leaves every client alone; who has a model keeps it when later clients change the tree.
     """
 
     leaving = (MODELS, PRINCIPAL)

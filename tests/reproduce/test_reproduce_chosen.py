@@ -96,7 +96,7 @@ def test_an_item_that_extends_another_may_take_the_defaults(tmp_path: Path) -> N
 
 def test_every_method_of_the_leaderboard_composes_or_is_left_out(tmp_path: Path) -> None:
     item = find_item("leaderboard")
-    assert len(item.rows) == 9
+    assert len(item.rows) == 16
     some = [
         *places(item.narrowed(["schools"], None), {}, tmp_path),
         *places(item.narrowed(None, ["local"]), {}, tmp_path),

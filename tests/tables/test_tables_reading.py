@@ -215,7 +215,8 @@ def test_only_the_site_can_say_that_its_first_line_of_numbers_holds_names(tmp_pa
     assert columns(read(tmp_path, content, site=Site(header=True))) == {
         "400": [0.1, 0.3],
         "410": [0.2, 0.4],
-        "y": [0, 1],
+        # Without a declared target it is the last column, which is kept as it is written.
+        "y": ["0", "1"],
     }
 
 
@@ -232,7 +233,7 @@ def test_a_damaged_gzip_is_refused(tmp_path: Path) -> None:
 def test_a_file_without_header_is_read_with_declared_names(tmp_path: Path) -> None:
     content = "63.0,1.0,?,0\n67.0,1.0,2,1\n"
     table = read(tmp_path, content, header=False, columns=("age", "sex", "vessels", "ill"))
-    assert columns(table) == {"age": [63, 67], "sex": [1, 1], "vessels": [None, 2], "ill": [0, 1]}
+    assert columns(table) == {"age": [63, 67], "sex": [1, 1], "vessels": [None, 2], "ill": ["0", "1"]}
     with pytest.raises(ValueError, match="has 4 columns, but columns names 3"):
         read(tmp_path, content, header=False, columns=("a", "b", "c"))
     assert columns(read(tmp_path, content, site=Site(header=False, columns=("a", "b", "c", "d"))))["a"] == [63, 67]
