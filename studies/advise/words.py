@@ -389,8 +389,8 @@ class Words:
         if reason.kind == "unit" and reason.factor is not None:
             times = f"{reason.factor:.2g} times" if reason.factor > 1 else f"1/{1 / reason.factor:.2g} of"
             return (
-                f"Inputs: all columns of {who} are about {times} those of the other {self.site}s, as with another unit. "
-                "Declare the unit (scale in node.toml); the rule may be the same."
+                f"Inputs: all columns of {who} are about {times} those of the other {self.site}s, as with another "
+                "unit. Declare the unit (scale in node.toml); the rule may be the same."
             )
         if reason.kind == "unit":
             return f"Inputs: at {who} another unit seems to be used for {columns}. Declare it (scale in node.toml)."
