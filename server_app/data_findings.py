@@ -73,8 +73,8 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
         findings += _columns(key, site, site_level, varied)
         if key in taking_part:
             findings += _target(key, site)
-    # Of arrays no figures are sent.
-    sent = {key: site.to_json() for key, site in sites.items() if site.form == "table"}
+    # Of arrays no figures are sent, and of few records none but counts.
+    sent = {key: site.to_json() for key, site in sites.items() if site.form == "table" and _has_figures(site)}
     if len(sites) > 1:
         findings += _compared(sites, agreed, site_level)
     findings += _unscaled(sites)
@@ -83,9 +83,12 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
     )
     findings += _unique(sites)
     findings += _rare(taking_part)
-    findings += [
-        _note("", f"{name!r} has one value at each site: it is a property of the site") for name in site_level
-    ]
+    for name in site_level:
+        values = {value for site in sites.values() for value in _values(site.columns, name)}
+        if len(values) > 1:
+            findings.append(_note("", f"{name!r} has one value at each site: it is a property of the site"))
+        elif values and not any(one.text.startswith(f"{name!r} is not used") for one in findings):
+            findings.append(_note("", f"{name!r} has one value at all sites: it predicts nothing"))
     order = {"error": 0, "warning": 1, "note": 2}
     return sorted(_grouped(findings), key=lambda finding: order[finding.level])
 
@@ -110,6 +113,20 @@ def _site_level(sites: Mapping[str, Description]) -> list[str]:
     for column in (column for site in sites.values() for column in site.columns):
         constant[column.name] += column.role == "input" and column.distinct == 1
     return [name for name, count in constant.items() if len(sites) > 2 and count * 2 > len(sites)]
+
+
+def _values(columns: Iterable[ColumnSummary], name: str) -> Iterator[float | str]:
+    """Yield the one value of a column at a site, where the site sends it."""
+    for one in columns:
+        if one.name == name and one.distinct == 1:
+            yield from one.categories
+            if math.isfinite(one.mean):
+                yield float(f"{one.mean:.9g}")
+
+
+def _has_figures(site: Description) -> bool:
+    """Return whether a table's description has figures of an input, by which it may be recognised."""
+    return any(math.isfinite(one.mean) for one in site.columns if one.distinct > 1)
 
 
 def _records(key: str, site: Description) -> Iterator[Finding]:
@@ -321,4 +338,4 @@ def _rare(sites: Mapping[str, Description]) -> Iterator[Finding]:
     if len(counts) == 2 and min(counts.values()) < _RARE * counts.total():
         name, count = counts.most_common()[-1]
         text = f"the class {name!r} is rare: {100 * count / counts.total():.1f} % of all training records"
-        yield _note("", text, "Accuracy says little then; florets advise goes by the AUC.")
+        yield _note("", text, "Accuracy says little then; go by the log loss or the AUC.")

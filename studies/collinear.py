@@ -39,7 +39,7 @@ class Following:
         return self.left < _ROUNDING
 
 
-def following(prepared: Preprocessing, frames: Sequence["pd.DataFrame"]) -> list[Following]:
+def following(prepared: Preprocessing, frames: Sequence["pd.DataFrame"], also_later: bool = False) -> list[Following]:
     """Return the numeric columns that follow from those before them and from categories; one for each relation.
 
     Of a column of categories one input is left out: that all of them sum to one is no finding.
@@ -50,6 +50,8 @@ def following(prepared: Preprocessing, frames: Sequence["pd.DataFrame"]) -> list
         As the sites agreed.
     frames
         Raw records.
+    also_later
+        Whether those are meant, too, that only follow where later columns are known.
     """
     plain = tuple(NumericInput(column.name, column.mean, column.std) for column in prepared.numeric)
     words = tuple(replace(column, indicator=False) for column in prepared.categorical)
@@ -63,10 +65,11 @@ def following(prepared: Preprocessing, frames: Sequence["pd.DataFrame"]) -> list
     varied = [place for place in order if np.ptp(x[:, place]) > 0]
     if not 1 < len(varied) <= _MOST_COLUMNS or len(x) < _PER_COLUMN * len(varied):
         return []
-    return _relations(x[:, varied], [names[place] for place in varied], len([p for p in varied if p >= len(plain)]))
+    categories = len([place for place in varied if place >= len(plain)])
+    return _relations(x[:, varied], [names[place] for place in varied], categories, also_later)
 
 
-def _relations(x: FloatArray, names: Sequence[str], categories: int) -> list[Following]:
+def _relations(x: FloatArray, names: Sequence[str], categories: int, also_later: bool) -> list[Following]:
     """Return which columns of x (n, C) follow from those before them; of the first ones, of categories, none is told.
 
     Each is regressed on those that were kept, by the rows of a Cholesky factor that grows.
@@ -86,12 +89,23 @@ def _relations(x: FloatArray, names: Sequence[str], categories: int) -> list[Fol
             weights = solve_triangular(factor[:size, :size].T, row, lower=False)
             of = dict.fromkeys(names[kept[index]] for index in np.flatnonzero(np.abs(weights) > _SHARE))
             found.append(Following(name, tuple(of), max(left, 0.0)))
+    # What is left may follow from others of which some come later.
+    while also_later:
+        inverse = np.linalg.inv(correlation[np.ix_(kept, kept)])
+        inflated = [at for at, place in enumerate(kept) if place >= categories and inverse[at, at] > 1 / _LEFT]
+        if not inflated:
+            return found
+        last = inflated[-1]
+        weights = -np.delete(inverse[last], last) / inverse[last, last]
+        place = kept.pop(last)
+        of = dict.fromkeys(names[kept[at]] for at in np.flatnonzero(np.abs(weights) > _SHARE))
+        found.append(Following(names[place], tuple(of), float(1 / inverse[last, last])))
     return found
 
 
 def at_sites(prepared: Preprocessing, frames: Mapping[str, Sequence["pd.DataFrame"]]) -> dict[Following, list[str]]:
     """Return what follows in all records together (at no site by name), and what at single sites alone."""
-    everywhere = following(prepared, [frame for parts in frames.values() for frame in parts])
+    everywhere = following(prepared, [frame for parts in frames.values() for frame in parts], also_later=True)
     found: dict[Following, list[str]] = {one: [] for one in everywhere}
     common = {one.name for one in everywhere}
     for key, parts in frames.items() if len(frames) > 1 else ():

@@ -105,7 +105,7 @@ def test_what_goes_once_inputs_are_standardised_is_a_matter_of_scale_and_of_no_o
         "5 sites that differ only in the scale of their inputs: one model for all, each site"
     )
     assert "no difference is detected (p = 0.33)" in " ".join(said.reasons)
-    assert "all columns of e are 3 times" in " ".join(said.reasons)
+    assert "all columns of e are about 3 times" in " ".join(said.reasons)
     assert said.answer.endswith("(FedAvg), until the unit at e is declared: then ask again.")
     assert "rule than" not in said.short
     assert "task.table.standardise=site" in said.command
@@ -252,13 +252,14 @@ def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_can
     assert not any("class_weights" in key for key in setup.keys)
     assert list(candidates(question, NONE)) == ["fedavg", "intercept", "slopes", "local"]
     config = candidate_run(question, setup, "fedavg", candidates(question, NONE)["fedavg"], 10.0)
-    assert (config.train.solver, config.train.ridge, config.num_rounds, config.eval_every) == ("newton", 10.0, 6, 6)
+    assert (config.train.solver, config.train.ridge, config.num_rounds, config.eval_every) == ("newton", 10.0, 8, 8)
     values = Question.of([*OWN, "task.loss=squared_error", "task.table.regression=true"])
     rounds = {name: rounds_of(values, name) for name in candidates(values, TWO)}
-    # Of squared errors one step ends at the minimum; groups are found in the fourth round.
+    # Of squared errors one step ends at the minimum; groups are found once one model fits, and theirs take a few.
     assert rounds == {
-        "fedavg": 3, "intercept": 3, "slopes": 3, "local": 3, "discovery": 6, "group_intercept": 6,
+        "fedavg": 3, "intercept": 3, "slopes": 3, "local": 3, "discovery": 16, "group_intercept": 16,
     }  # fmt: skip
+    assert first_run(question).num_rounds == first_run(values).num_rounds == 16
     assert "train.ridge=10 train.local_epochs=1 num_rounds=3" in command(question, "local", NONE, setup, 10.0, 3)
     assert setup_of(Question.of([*OWN, "train.ridge=3"]), "r2", is_rare=False).rates == (3.0,)
 

@@ -11,7 +11,7 @@ from florets.studies.advise.advice import advise
 from florets.studies.advise.causes import cross_losses, differences, rule_of
 from florets.studies.advise.compare import Criterion, choose, effective, is_below, low_sites
 from florets.studies.advise.measures import amount, gain, is_better, plain, seconds_of, suitable, value
-from florets.studies.advise.outcomes import Moments, Site
+from florets.studies.advise.outcomes import Moments, Outcome, Site
 
 ACCURACY = Criterion("accuracy")
 
@@ -165,6 +165,19 @@ def test_the_simplest_method_is_chosen_that_none_beats_by_more_than_chance() -> 
     assert ACCURACY.figure(diverged) == -math.inf
 
 
+def test_a_trifle_on_every_record_is_no_reason_for_a_method_that_is_less_simple() -> None:
+    targets = np.arange(40.0) - 19.5
+
+    def of(name: str, slope: float) -> Outcome:
+        parts = {f"s{site}": values_part(targets, slope * targets, site) for site in range(12)}
+        return Outcome(name, parts, parts, dict.fromkeys(parts, 0), 0, 0.0, "")
+
+    # R2 is 1 - (1 - slope)^2: 0.75, higher by 0.0002 and by 0.004.
+    plain_model, criterion = of("fedavg", 0.5), Criterion("r2")
+    assert choose([plain_model, of("intercept", 0.5002)], criterion).name == "fedavg"
+    assert choose([plain_model, of("intercept", 0.504)], criterion).name == "intercept"
+
+
 def test_what_is_not_better_than_the_constant_answer_is_never_advised() -> None:
     assert constant_of(outcome("fedavg", [0.9] * 5)).figure(ACCURACY) == 0.5
     advice = given(NONE, fedavg=[0.5] * 5, local=[0.55] * 5)
@@ -254,6 +267,18 @@ def test_levels_of_a_target_are_label_shares_of_values() -> None:
     sites = {name: Site({}, None, Moments(100, mean, 1.0)) for name, mean in (("a", 0.0), ("b", 0.0), ("c", 2.0))}
     (reason,) = differences(sites)
     assert (reason.kind, reason.sites, dict(reason.shares)) == ("labels", ("c",), {"c": 2.0})
+    # Of few records too, as far as the usual variance allows; "the others" are all others; an unsent mean is none.
+    few = {"d": (20, 3.0), "e": (20, -0.5), "f": (5, 1.0), "g": (4, math.nan)}
+    sites |= {name: Site({}, None, Moments(count, mean, 1.0)) for name, (count, mean) in few.items()}
+    (reason,) = differences(sites)
+    assert dict(reason.shares) == {"c": 2.0, "d": 3.0}
+    assert reason.elsewhere == pytest.approx((20 * -0.5 + 5 * 1.0) / 225)
+
+
+def test_shares_elsewhere_are_those_of_all_others() -> None:
+    counts = {"a": (80, 20), "b": (80, 20), "c": (80, 20), "d": (40, 60), "tiny": (0, 20)}
+    (reason,) = differences({name: Site({}, np.array(own, float)) for name, own in counts.items()})
+    assert (reason.sites, reason.elsewhere) == (("d",), 80 / 320)
 
 
 def test_groups_follow_other_rules_where_their_models_fail_on_each_other() -> None:

@@ -162,6 +162,7 @@ def contradictions(text: str, said: Words) -> None:
     unfit: Mapping[str, str] = advice.unfit
     assert ("Use: " in text) == (advice.chosen is not None) == (not text.startswith("Nothing to advise"))
     assert advice.chosen not in unfit
+    assert advice.chosen is not None or "the advised method" not in text
     for name in unfit:
         # What did not converge is named once, and compared with nothing.
         assert not re.search(rf"^{re.escape(said.title(name))}: ", text, re.MULTILINE)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.serverapp.strategy import Result
+from sklearn.datasets import load_wine
 
 import florets
 from benchmarks.discovery_federations import nested_digits
@@ -429,3 +430,14 @@ def test_sites_of_a_linear_model_differ_in_levels_or_coefficients(
     assert (found.k, found.stability) == ((2, 1.0) if differs == "coefficients" else (found.k, found.stability))
     assert ("personal=intercept" in found.text) == (differs == "levels")
     assert ("clients differ in levels alone" in found.text) == (differs == "levels")
+
+
+def test_groups_are_looked_for_once_gradients_and_the_ridge_cancel(tmp_path: Path) -> None:
+    # Classes of wine are separable: at the minimum the ridge holds the coefficients, and gradients point outwards.
+    wine = load_wine()
+    order = np.random.default_rng(0).permutation(len(wine.target))
+    clients = [(wine.data[rows], wine.target[rows]) for rows in np.array_split(order, 5)]
+    keys = {key: value for key, value in LINEAR.items() if key != "regression"}
+    found = florets.discover(clients=clients, results_dir=tmp_path, **keys)
+    assert found.k == 1
+    assert len(found.run.rounds) < 13

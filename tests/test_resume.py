@@ -7,6 +7,7 @@ import random
 import shlex
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -576,6 +577,16 @@ def good(server_round: int) -> Checkpoint:
 def content(**changes: object) -> str:
     values = {"version": VERSION, "round": 2, "config": {}, "clients": [], "models": [], "state": {"dict": []}}
     return json.dumps({**values, **changes})
+
+
+def test_state_of_a_personal_method_is_read_in_a_process_that_has_not_imported_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "florets.strategies.random_effects.strategy"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    fields = {"effects": {"dict": []}, "groups": {"dict": []}}
+    kept = decode({"object": f"{name}:RandomEffectsKept", "fields": fields}, {})
+    assert type(kept).__name__ == "RandomEffectsKept"
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
 """A strategy's state as JSON and named arrays, and back: what a checkpoint holds.
 
 Nothing is pickled. Of classes only dataclasses are built again, of this project and of the package that the run's own
-strategy comes from, and only those loaded already.
+strategy comes from; of that package only those loaded already.
 """
 
 import dataclasses
+import importlib
 import sys
 from collections.abc import Mapping
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -159,6 +161,16 @@ def _find(name: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]
     return arrays[name]
 
 
+def _module(name: str) -> ModuleType | None:
+    """Return a module that is imported, or one of this project: a personal method's may not be imported yet."""
+    if name in sys.modules or not name.startswith(_OURS):
+        return sys.modules.get(name)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None
+
+
 def _class(name: str, strategy: type[Any] | None) -> Any:
     state = getattr(strategy, "State", None)
     # That of a class which is no module's, as one of a notebook, is looked for nowhere else.
@@ -171,7 +183,7 @@ def _class(name: str, strategy: type[Any] | None) -> Any:
     def may(place: str) -> bool:
         return place.startswith(_OURS) or bool(own and (place == own or place.startswith(f"{own}.")))
 
-    found: Any = sys.modules.get(module) if may(module) else None
+    found: Any = _module(module) if may(module) else None
     for part in qualname.split("."):
         found = vars(found).get(part) if found is not None and hasattr(found, "__dict__") else None
     # What those modules import from elsewhere is not theirs.

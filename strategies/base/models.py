@@ -294,6 +294,12 @@ class Averaging(ABC):
         return bank
 
 
+def penalty_of(layout: Layout, training: Training) -> FloatArray:
+    """Return the ridge of each parameter (R,) of a linear model."""
+    is_bias = np.concatenate([np.full(entry.size, len(entry.shape) == 1) for entry in layout.entries])
+    return training.penalty(is_bias)
+
+
 @dataclass(frozen=True)
 class ModelAveraging(Averaging):
     """Option I: clients train locally and return parameters, averaged per model.
@@ -325,7 +331,6 @@ class ModelAveraging(Averaging):
         if self.newton is None or not self._adds_up or not isinstance(vectors, Updates) or models.shared.any():
             return bank
         layout = models.layout
-        is_bias = np.concatenate([np.full(entry.size, len(entry.shape) == 1) for entry in layout.entries])
         counts = np.ones(len(assignment)) if self.weighting == "uniform" else weights
         for model in np.unique(assignment):
             rows = np.flatnonzero(assignment == model)
@@ -336,7 +341,7 @@ class ModelAveraging(Averaging):
                 continue
             step = pooled_step(
                 *(models.bank[model], gradients, hessians, vectors.examples[rows], counts[rows]),
-                self.newton.penalty(is_bias),
+                penalty_of(layout, self.newton),
                 # Cross-entropies have an output for each class.
                 is_quadratic=layout.entries[0].shape[0] == 1,
             )

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from florets.strategies.base.context import Round
-from florets.strategies.base.models import Updates
+from florets.strategies.base.models import Updates, penalty_of
 from florets.strategies.core import FloatArray
 from florets.strategies.discovery.placing import Placing
 from florets.strategies.shared.first_rounds import changes_of
 from florets.strategies.shared.fold_round import FoldRound, sends_estimates
+from florets.task.training.settings import Training
 from florets.task.wire.replies import Update
 
 STILL = 0.05
@@ -74,8 +75,11 @@ class Waiting(Placing):
         state = self.state
         gradients = [update.gradient for _, update in updates if update.gradient is not None]
         if len(gradients) == len(updates):
-            # Where one model fits all, gradients cancel. Steps of Newton do not: each has a metric of its own.
-            move = common_move(np.stack(gradients), np.ones(len(updates)))
+            # Where one model fits all, gradients and the ridge's cancel. Steps of Newton do not: each has a metric of
+            # its own.
+            models, training = self.context.models, Training.received(self.context.config)
+            shrinking = penalty_of(models.layout, training) * models.bank[0] / len(updates)
+            move = common_move(np.stack(gradients) + shrinking, np.ones(len(updates)))
         else:
             move = common_move(changes_of(self.context, updates), Updates(updates).examples)
         state.moves_on = state.move is None or moves_on(state.move, move)

@@ -9,15 +9,22 @@ from statistics import NormalDist
 import numpy as np
 
 from florets.studies.advise.causes import Reason
-from florets.studies.advise.compare import FEW_RECORDS, ConstantAnswer, Criterion, Difference, best, choose, low_sites
+from florets.studies.advise.compare import (
+    FEW_RECORDS,
+    TRIFLE,
+    ConstantAnswer,
+    Criterion,
+    Difference,
+    best,
+    choose,
+    low_sites,
+)
 from florets.studies.advise.measures import gain
 from florets.studies.advise.methods import METHODS
 from florets.studies.advise.outcomes import Finding, Kind, Outcome
 
 _LEVEL = 0.01
 """Of the tests whether a model is better than the constant answer at one client."""
-TRIFLE = 1e-3
-"""Difference in R2 or log loss, or in an accuracy, that is none."""
 _APART: tuple[Kind, ...] = ("groups", "lone", "all_differ")
 """Findings by which clients are apart."""
 _OF_GROUPS = ("discovery", "group_intercept")

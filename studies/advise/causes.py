@@ -80,13 +80,14 @@ def differences(sites: Mapping[str, Site], one_class: Sequence[str] = ()) -> lis
     """Return in which respects some sites' data differ from those of the others, beyond chance and beyond a trifle.
 
     The reference of each figure is the site in the middle, weighted by records. Sites with few records or one class
-    are not looked at. Where label shares differ, so do the inputs, as far as those of the classes do: differences of
-    inputs that label shares can explain are none of their own.
+    are not looked at, but for the level of a target. Where label shares differ, so do the inputs, as far as those of
+    the classes do: differences of inputs that label shares can explain are none of their own.
     """
-    known = {key: site for key, site in sites.items() if site.records >= FEW_RECORDS and key not in one_class}
+    several = {key: site for key, site in sites.items() if key not in one_class}
+    labels = _level_reason(several) or _share_reason(several)
+    known = {key: site for key, site in several.items() if site.records >= FEW_RECORDS}
     if len(known) < 2:
-        return []
-    labels = _label_reason(known, NormalDist().inv_cdf(1 - _LEVEL / (2 * len(known))))
+        return [labels] if labels else []
     of_labels = [labels] if labels else []
     frame = _compared(known)
     if frame.empty:
@@ -235,31 +236,48 @@ def _top(shifts: "pd.DataFrame") -> tuple[ColumnShift, ...]:
     )
 
 
-def _label_reason(sites: Mapping[str, Site], quantile: float) -> Reason | None:
-    """Return which sites have other shares of the classes, or another level of the target."""
+def _share_reason(sites: Mapping[str, Site]) -> Reason | None:
+    """Return which sites with enough records have other shares of the classes."""
     with_counts = {key: site.counts for key, site in sites.items() if site.counts is not None}
-    if with_counts:
-        width = max(map(len, with_counts.values()))
-        found: list[Reason] = []
-        for label in [1] if width == 2 else range(width):
-            shares = {key: float(counts[label] / counts.sum()) for key, counts in with_counts.items()}
-            usual = shares[_middle(shares, sites)]
-            least = {key: max(_SHARE, quantile * _error_of_share(usual, sites[key].records)) for key in shares}
-            apart = {key: share for key, share in shares.items() if abs(share - usual) > least[key]}
-            if apart:
-                found.append(Reason("labels", tuple(apart), shares=apart, elsewhere=usual, label=label))
-        return max(found, key=lambda one: len(one.sites), default=None)
-    targets = {key: site.target for key, site in sites.items() if site.target is not None}
+    known = {key: counts for key, counts in with_counts.items() if sites[key].records >= FEW_RECORDS}
+    if len(known) < 2:
+        return None
+    quantile = NormalDist().inv_cdf(1 - _LEVEL / (2 * len(known)))
+    width = max(map(len, known.values()))
+    found: list[Reason] = []
+    for label in [1] if width == 2 else range(width):
+        shares = {key: float(counts[label] / counts.sum()) for key, counts in known.items()}
+        usual = shares[_middle(shares, sites)]
+        least = {key: max(_SHARE, quantile * _error_of_share(usual, sites[key].records)) for key in shares}
+        apart = {key: share for key, share in shares.items() if abs(share - usual) > least[key]}
+        if apart:
+            rest = np.sum([counts for key, counts in with_counts.items() if key not in apart], axis=0)
+            found.append(
+                Reason("labels", tuple(apart), shares=apart, elsewhere=rest[label] / rest.sum(), label=label)
+            )
+    return max(found, key=lambda one: len(one.sites), default=None)
+
+
+def _level_reason(sites: Mapping[str, Site]) -> Reason | None:
+    """Return which sites have another level of the target; the usual variance says how uncertain few records are."""
+    targets = {
+        key: one
+        for key, site in sites.items()
+        if (one := site.target) is not None and one.count > 1 and math.isfinite(one.mean)
+    }
     if len(targets) < 2:
         return None
+    quantile = NormalDist().inv_cdf(1 - _LEVEL / (2 * len(targets)))
     middle = targets[_middle({key: one.mean for key, one in targets.items()}, sites)]
-    scale = math.sqrt(float(np.median([one.variance for one in targets.values()]))) or 1.0
+    usual = float(np.median([one.variance for one in targets.values()]))
     levels = {}
     for key, one in targets.items():
-        error = math.sqrt(one.variance / one.count + middle.variance / middle.count)
-        if abs(one.mean - middle.mean) > max(_SHIFT * scale, quantile * error):
+        error = math.sqrt(max(one.variance, usual) / one.count + max(middle.variance, usual) / middle.count)
+        if abs(one.mean - middle.mean) > max(_SHIFT * (math.sqrt(usual) or 1.0), quantile * error):
             levels[key] = one.mean
-    return Reason("labels", tuple(levels), shares=levels, elsewhere=middle.mean) if levels else None
+    rest = [one for key, one in targets.items() if key not in levels]
+    elsewhere = math.fsum(one.count * one.mean for one in rest) / sum(one.count for one in rest)
+    return Reason("labels", tuple(levels), shares=levels, elsewhere=elsewhere) if levels else None
 
 
 def _error_of_share(share: float, records: int) -> float:

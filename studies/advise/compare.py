@@ -29,6 +29,8 @@ FEW_RECORDS = 30
 """Test records below which a client's own figure is mostly noise: it enters no comparison between clients."""
 QUANTILE = 1.959964
 """Of the normal distribution, for intervals of 95 %."""
+TRIFLE = 1e-3
+"""Difference in R2 or log loss, or in an accuracy, that is none."""
 _FAR = 2.0
 """Times the constant answer's error from which a method's results say that it was not trained, and no more."""
 _ONE_SIDED = 1.644854 / QUANTILE
@@ -441,7 +443,10 @@ def choose(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
 
     def beaten(one: Outcome) -> bool:
         found = (criterion.difference(other.validation, one.validation) for other in candidates if other is not one)
-        return any(gain.mean - wider * gain.half > 0 for gain in found)
+        # Two models that are nearly one differ by next to nothing on every record, beyond chance and of no use.
+        unit = criterion.figure(one.validation) if criterion.measure in ("mae", "rmse", "loss") else 1.0
+        trifle = TRIFLE * abs(gain(unit, 0.0, criterion.measure))
+        return any(it.mean - wider * it.half > 0 and it.mean >= trifle for it in found)
 
     # Differences that chance allows need not be transitive.
     return next((one for one in candidates if not beaten(one)), None) or best(candidates, criterion)

@@ -36,8 +36,11 @@ STEPS = (1 / 3, 1.0, 3.0)
 RATE, RIDGE = "train.learning_rate", "train.ridge"
 RIDGES = (0.1, 1.0, 10.0, 100.0)
 """Ridges that are tried where linear models train by Newton's steps, which have no learning rate."""
-_NEWTON, _NEWTON_OF_VALUES = 6, 3
-"""Rounds in which Newton's steps, one in each, end at the minimum; for values in the first, but groups need more."""
+_NEWTON, _NEWTON_OF_VALUES = 8, 3
+"""Rounds in which Newton's steps, one in each, end at the minimum, also for an outcome of 1 in 100; for values in the
+first."""
+_NEWTON_OF_GROUPS = 16
+"""Rounds until groups are found, once one model fits all, and theirs fit."""
 _EXACT = ("fedavg", "intercept", "slopes", "local", "standardised")
 _PLAIN = {"intercept": "fedavg", "standardised": "fedavg", "group_intercept": "discovery"}
 """Methods whose ridge is another's. Coefficients of clients have a prior of their own: the usual ridge will do."""
@@ -275,7 +278,8 @@ def first_run(question: Question, *keys: str) -> Config:
     if question.slower != 1:
         keys = (f"train.learning_rate={question.base.train.learning_rate * question.slower:.3g}", *keys)
     at_once = question.base.task.loss not in _REGRESSIONS and question.base.strategy.settings.fraction_train == 1
-    rounds = _LOOK if at_once else question.rounds if question.by_newton else max(question.rounds, _LATEST_LOOK)
+    least = _NEWTON_OF_GROUPS if question.by_newton else _LATEST_LOOK
+    rounds = _LOOK if at_once and not question.by_newton else max(question.rounds, least)
     return question.config(*_look(question), f"num_rounds={rounds}", f"eval_every={rounds}", *keys)
 
 
@@ -311,8 +315,11 @@ def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...
 
 def rounds_of(question: Question, method: str) -> int:
     """Return the most rounds of a method's run."""
-    is_exact = question.by_newton and question.base.task.loss in _REGRESSIONS and method in _EXACT
-    return _NEWTON_OF_VALUES if is_exact and not question.gives("num_rounds") else question.rounds
+    if not question.by_newton or question.gives("num_rounds"):
+        return question.rounds
+    if method not in _EXACT:
+        return _NEWTON_OF_GROUPS
+    return _NEWTON_OF_VALUES if question.base.task.loss in _REGRESSIONS else question.rounds
 
 
 def candidate_run(question: Question, setup: Setup, method: str, keys: Sequence[str], rate: float) -> Config:

@@ -260,8 +260,8 @@ def _site(described: Description | None, train: FloatArray | None, is_regression
     if train is not None and is_regression:
         target = Moments(int(train[0]), float(train[1]), float(train[2] / max(train[0], 1)))
         own = None if described is None else described.target
-        if own is not None and math.isfinite(own.mean):
-            # In its unit, where models train on standardised targets.
+        if own is not None and own.known:
+            # In its unit, where models train on standardised targets; of few values no mean is sent.
             target = Moments(own.known, own.mean, own.m2 / own.known)
     is_unscaled = described is not None and bool(described.scale)
     return Site(columns, None if is_regression else train, target, is_unscaled)

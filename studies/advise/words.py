@@ -7,9 +7,9 @@ from functools import cached_property
 
 from florets.reports.console import counted, duration, size
 from florets.reports.pooled import PartStatistics
-from florets.studies.advise.advice import TRIFLE, Advice, clients_apart
+from florets.studies.advise.advice import Advice, clients_apart
 from florets.studies.advise.causes import ColumnShift, Reason
-from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, is_below, joined_accuracy, low_sites
+from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, TRIFLE, is_below, joined_accuracy, low_sites
 from florets.studies.advise.measures import FORMS, OF_VALUES, Name, amount, named, plain, value
 from florets.studies.advise.measures import gain as gain_in
 from florets.studies.advise.methods import METHODS, Question, Setup, command
@@ -247,8 +247,8 @@ class Words:
     @cached_property
     def paragraphs(self) -> list[str]:
         """The sites where the advised method gains or loses by more than chance."""
-        texts = []
-        for row in self.rows:
+        texts: list[str] = []
+        for row in self.rows if self.advice.chosen else ():
             text = f"the advised method gains over {self.other}" if row.is_gain else f"{self.other} would be better"
             matters = abs(row.gain) >= 10 * TRIFLE * abs(gain_in(1.0, 0.0, self.measure))
             if (row.is_gain or row.is_loss) and matters and not row.note:
@@ -389,8 +389,8 @@ class Words:
         if reason.kind == "unit" and reason.factor is not None:
             times = f"{reason.factor:.2g} times" if reason.factor > 1 else f"1/{1 / reason.factor:.2g} of"
             return (
-                f"Inputs: all columns of {who} are {times} those of the other {self.site}s, as with another unit. "
-                "Declare the unit (scale in node.toml); the rule may be the same."
+                f"Inputs: all columns of {who} are about {times} those of the other {self.site}s, as with another "
+                "unit. Declare the unit (scale in node.toml); the rule may be the same."
             )
         if reason.kind == "unit":
             return f"Inputs: at {who} another unit seems to be used for {columns}. Declare it (scale in node.toml)."
