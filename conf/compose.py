@@ -301,15 +301,19 @@ def _steps_or_epochs(values: dict[str, Any], explicit: Mapping[str, Given]) -> l
 
 
 def _solver(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:
-    """Let keys of gradient steps given by hand win over a preset's Newton steps; refuse both by hand."""
+    """Let typed keys of gradient steps win over a preset's Newton steps; refuse what the solver never reads."""
     train, solver = values.get("train", {}), explicit.get("train.solver")
-    own = [entry for key, entry in explicit.items() if key.removeprefix("train.") in OF_STEPS and "train." in key]
-    if train.get("solver") != "newton" or not own:
-        return []
-    if solver is None:
+    ridge = explicit.get("train.ridge")
+    # Also single options: train.optimizer_options.nesterov.
+    own = [entry for key, entry in explicit.items() if key.startswith("train.") and key.split(".")[1] in OF_STEPS]
+    if train.get("solver") == "newton" and own:
+        if solver is not None:
+            return [f"{own[0].text}: is of gradient steps, and {solver.text} takes none; leave out one of them."]
         train["solver"] = "sgd"
-        return []
-    return [f"{own[0].text}: is of gradient steps, and {solver.text} takes none; leave out one of them."]
+    if ridge is not None and train.get("solver", "sgd") != "newton":
+        remedy = f"and {own[0].text} of gradient steps; leave out one of them" if own else "add that, or leave it out"
+        return [f"{ridge.text}: is of train.solver=newton, {remedy}."]
+    return []
 
 
 def _no_such_key(key: str, strategy: str) -> str:

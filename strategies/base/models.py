@@ -308,12 +308,18 @@ class ModelAveraging(Averaging):
     """
 
     weighting: Weighting = "examples"
+    fraction: float = 1.0
+    """Part of the clients that a round draws. A whole Newton step would end at the fit of these alone: the model goes
+    to the mean of what all rounds found, later to that of the last ones."""
     newton: Training | None = field(default=None, repr=False)
+    step: float = field(default=1.0, repr=False)
 
     def in_round(self, config: ConfigRecord, server_round: int) -> Self:
         """Return the averaging that adds up gradients and Hessians, where clients train by Newton's steps."""
         training = Training.received(config)
-        return replace(self, newton=training) if training.solver == "newton" else self
+        if training.solver != "newton":
+            return self
+        return replace(self, newton=training, step=max(self.fraction, 1 / max(server_round, 1)))
 
     @property
     def _adds_up(self) -> bool:
@@ -341,12 +347,13 @@ class ModelAveraging(Averaging):
                 continue
             step = pooled_step(
                 *(models.bank[model], gradients, hessians, vectors.examples[rows], counts[rows]),
-                penalty_of(layout, self.newton),
+                # Of a part of the records so much of it.
+                self.fraction * penalty_of(layout, self.newton),
                 # Cross-entropies have an output for each class.
                 is_quadratic=layout.entries[0].shape[0] == 1,
             )
             share = counts[rows].sum() / counts.sum() if self.weighting == "all_participants" else 1.0
-            bank[model] = models.bank[model] + share * step
+            bank[model] = models.bank[model] + self.step * share * step
         return bank
 
     def _moved(self, bank: FloatArray, changes: FloatArray, members: BoolArray) -> FloatArray:
@@ -425,6 +432,6 @@ def averaging_of(settings: Settings, run: RunKeys) -> Averaging:
     weighting: Weighting = getattr(settings, "weighting", "examples")
     rule = None if run.robust == "none" else RobustRule(run.robust, run.hostile)
     if (name or known[0]) == "models":
-        return ModelAveraging(weighting, robust=rule)
+        return ModelAveraging(weighting, settings.fraction_train, robust=rule)
     batch = 0 if (run.gradient_batch or settings.gradient_batch) == "full" else run.gradient_batch
     return GradientAveraging(run.server_learning_rate, weighting, run.server_optimizer, batch, robust=rule)  # type: ignore[arg-type]

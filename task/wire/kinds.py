@@ -89,13 +89,13 @@ VALIDATED = "validation_"
 """Prefix of the names of results on validation data; fine-tuned: ``tuned_validation_``."""
 CHOSEN_MODEL = "model"
 STEP_LOSSES = "step-losses"
+"""In a message the number of losses of local training that `train` is to report, in its reply these losses."""
 HALVINGS = "halvings"
 MOST_HALVINGS = 10
 """Times that a client halved its learning rate, because its training diverged; sent where it did."""
 SECOND_ORDER = "second-order"
 """Setting that asks for `GRADIENT` and `HESSIAN` of the loss before training, and the record that they come in."""
 GRADIENT, HESSIAN = "gradient", "hessian"
-"""In a message the number of losses of local training that `train` is to report, in its reply these losses."""
 LABEL_COUNTS = "label-counts"
 
 # Settings that a message's `config` may hold.
