@@ -131,8 +131,10 @@ class Words:
 
     @property
     def p(self) -> str:
-        """The p value of the search for groups, in words."""
-        return p_words(self.advice.finding.p_value)
+        """The p value of the search for groups, in words, and how far those of two halves of the records agree."""
+        finding = self.advice.finding
+        stable = "" if finding.stability is None else f", stability {finding.stability:.2f}"
+        return p_words(finding.p_value) + stable
 
     @property
     def verdict(self) -> tuple[str, str]:
