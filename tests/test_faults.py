@@ -15,7 +15,7 @@ from florets.strategies.base.exchange import Patience, Request, send, sort_repli
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.core.outliers import loss_scale, outlier_losses, outlier_updates
+from florets.strategies.core.outliers import loss_scale, outlier_losses, outlier_terms, outlier_updates
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.local.strategy import Local
@@ -243,6 +243,20 @@ def test_updates_out_of_all_proportion_are_found_unless_they_are_all_small() -> 
         for known, is_outlier in ((0.0, False), (1.0, True), (1e27, False)):
             found = outlier_updates(np.full((number, 2), 1e29), bank, known=known)
             assert found.tolist() == [is_outlier] * number
+
+
+def test_gradients_and_hessians_out_of_all_proportion_are_found() -> None:
+    slopes, curvatures = np.array([1e-9, 0.5, 0.1, 0.1]), np.array([1e-9, 1.0, 1.0, 2.0])
+    assert not outlier_terms(slopes, curvatures, 0.3).any()
+    # Where most are near their minimum, one that is not is no outlier.
+    assert not outlier_terms(slopes * [0, 0, 0, 1], curvatures * [0, 0, 0, 1], 0.0).any()
+    # A category of one record in a thousand, at its only site.
+    assert not outlier_terms(slopes, curvatures * [1, 1, 1, 999], 0.3).any()
+    # A column in a unit 400 times as small has 160,000 times the curvature, and large targets have such slopes.
+    assert outlier_terms(slopes, curvatures * [1, 1, 1, 80_000], 0.3).tolist() == [False, False, False, True]
+    assert outlier_terms(slopes * [1, 1, 3e6, 1], curvatures, 2.0).tolist() == [False, False, True, False]
+    assert not outlier_terms(slopes * [1, 1, 3e6, 1], curvatures, 4.0).any()
+    assert not outlier_terms(np.array([0.0, 1e9]), np.array([1.0, 1e9]), 1.0).any()
 
 
 def test_a_weight_that_has_grown_since_the_introduction_is_refused() -> None:

@@ -3,23 +3,27 @@
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
 import florets
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.strategies.base.context import OUTLIER
 from florets.strategies.base.models import ModelAveraging, Models, Updates
 from florets.strategies.core.aggregate import pooled_step
 from florets.task.training.linear import LinearNames
 from florets.task.training.newton import newton_update, parameters_of, second_order
 from florets.task.training.settings import Training
+from florets.task.wire import kinds
 from florets.task.wire.records import MalformedMessage
 from florets.task.wire.replies import Update
+from tests.method_runs import LosingGrid, play
 
 NAMES = LinearNames("weight", "bias")
 NEWTON = Training(solver="newton", ridge=1.0)
@@ -191,3 +195,29 @@ def test_rounds_that_draw_some_clients_take_shorter_steps(
     )
     rows = Updates(updates)
     assert averaging.next_bank(models, rows, rows.models, rows.examples) == pytest.approx(expected)
+
+
+class LyingGrid(LosingGrid):
+    """A grid on which client 3 says that its gradients, or its Hessians, are a million times as large."""
+
+    what = kinds.GRADIENT
+
+    def pull_messages(self, message_ids: Any) -> list[Message]:
+        replies = super().pull_messages(message_ids)
+        for reply in replies:
+            node = int(self._contexts[reply.metadata.src_node_id].node_config["partition-id"])
+            if node == 3 and (record := reply.content.array_records.get(kinds.SECOND_ORDER)):
+                record[self.what] = Array(1e6 * record[self.what].numpy())
+        return replies
+
+
+@pytest.mark.parametrize("what", [kinds.GRADIENT, kinds.HESSIAN])
+def test_a_client_that_lies_in_what_is_added_up_is_rejected(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.method_runs.LosingGrid", LyingGrid)
+    monkeypatch.setattr(LyingGrid, "what", what)
+    found = play(
+        *("experiment=cfl_gp/linear", "strategy=fedavg", "num_clients=6", "num_rounds=1", "averaging=models"),
+        *("task.data_options.train_per_line=60", "task.data_options.test_per_line=20", "eval_every=1"),
+        *("task.model=linear", "train.solver=newton"),
+    )
+    assert {key: one.rejected for key, one in found.reports[-1].clients.items() if one.rejected} == {"3": OUTLIER}

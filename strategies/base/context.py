@@ -16,7 +16,7 @@ from florets.strategies.base.models import Averaging, Models
 from florets.strategies.base.privacy import Guard
 from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Vectors, sketched
 from florets.strategies.core import FloatArray
-from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
+from florets.strategies.core.outliers import UPDATE_FACTOR, lower_median, outlier_terms, outlier_updates
 from florets.task.given import hold
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import codec, is_stable, kinds
@@ -506,6 +506,8 @@ class Round:
         """
         if not updates.ok:
             return updates
+        if far := self._far_terms(updates):
+            return self.reject_outliers(self.reject(updates, far, OUTLIER), known)
         others = [update.others for _, update in updates.ok]
         # Of most rounds what is known of each update already shows that none is larger than the models allow.
         most_allowed = UPDATE_FACTOR * self.models.largest
@@ -521,6 +523,20 @@ class Round:
             found |= outlier_updates(np.array(most, dtype=np.float64), self.models.bank, known=known)
         keys = {key for (key, _), is_outlier in zip(updates.ok, found, strict=True) if is_outlier}
         return self.reject(updates, keys, OUTLIER)
+
+    def _far_terms(self, updates: Replies[Update]) -> set[str]:
+        """Return the clients whose gradients or Hessians no benign training gives."""
+        own = [(key, one, one.gradient, one.hessian) for key, one in updates.ok]
+        known = [
+            (key, one, slope, curve) for key, one, slope, curve in own if slope is not None and curve is not None
+        ]
+        if not known:
+            return set()
+        slopes = np.array([np.abs(slope).max(initial=0.0) / one.num_examples for _, one, slope, _ in known])
+        curvatures = np.array([np.diagonal(curve).max(initial=0.0) / one.num_examples for _, one, _, curve in known])
+        length = max(lower_median(np.array([one.largest for _, one, _, _ in known])), self.models.largest)
+        found = outlier_terms(slopes, curvatures, length)
+        return {key for (key, *_), is_outlier in zip(known, found, strict=True) if is_outlier}
 
     def reject(self, replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:
         """Return the replies without those of `keys`, which count as invalid from now on."""

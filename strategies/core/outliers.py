@@ -87,6 +87,27 @@ def outlier_updates(
     return mask
 
 
+_TERMS_FACTOR = 1e5
+"""Times the median client's curvature per record: that of a category with a share of 1e-5 at its only site."""
+
+
+def outlier_terms(
+    slopes: FloatArray, curvatures: FloatArray, length: float, factor: float = _TERMS_FACTOR
+) -> BoolArray:
+    """Return the mask (P,) of the clients whose gradients and Hessians are outliers by their largest entries.
+
+    These add up to one step for all, so that a client's own model, which stays small, says nothing of them. `slopes`
+    and `curvatures` (P,) are per record. The median client's curvature is the reference, with `length`, that of the
+    parameters, for slopes; both are at least 1, as of standardised columns: near the minimum benign ones may be 0.
+    The bound is wide: a category that only one small site has is far from 0 in standardised units there.
+    """
+    if len(slopes) < LEAST_CLIENTS:
+        return np.zeros(len(slopes), dtype=bool)
+    most = factor * max(lower_median(curvatures), 1.0)
+    mask: BoolArray = (curvatures > most) | (slopes > most * max(length, 1.0))
+    return mask
+
+
 def lower_median(values: FloatArray) -> float:
     """Return the median; of an even number the lower one, so that two liars of four do not set the reference."""
     return float(np.sort(values)[(len(values) - 1) // 2])
