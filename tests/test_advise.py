@@ -257,10 +257,15 @@ def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_can
     rounds = {name: rounds_of(values, name) for name in candidates(values, TWO)}
     # Of squared errors one step ends at the minimum; groups are found once one model fits, and theirs take a few.
     assert rounds == {
-        "fedavg": 3, "intercept": 3, "slopes": 3, "local": 3, "discovery": 16, "group_intercept": 16,
+        "fedavg": 3, "intercept": 3, "slopes": 3, "local": 1, "discovery": 16, "group_intercept": 16,
     }  # fmt: skip
     assert first_run(question).num_rounds == first_run(values).num_rounds == 16
-    assert "train.ridge=10 train.local_epochs=1 num_rounds=3" in command(question, "local", NONE, setup, 10.0, 3)
+    # Who trains alone takes all steps in one round.
+    assert "train.local_epochs=8 train.ridge=10 num_rounds=1" in command(question, "local", NONE, setup, 10.0, 1)
+    assert "train.ridge=10 train.local_epochs=1 num_rounds=3" in command(question, "fedavg", NONE, setup, 10.0, 3)
+    # The run that looks for groups is the run of one model per group as well.
+    groups = candidate_run(question, setup, "discovery", candidates(question, TWO)["discovery"], 1.0)
+    assert groups == replace(first_run(question), measure=groups.measure, pictures=False)
     assert setup_of(Question.of([*OWN, "train.ridge=3"]), "r2", is_rare=False).rates == (3.0,)
 
 
