@@ -194,8 +194,8 @@ class Criterion:
         """Return the gain of the first method over the second on the same records, with its 95 % interval.
 
         Of `FEW_CLIENTS` effective clients or more the interval is over clients: it says what other clients like these
-        would see. A handful of sites says nothing about others, and their differences need not be alike: the interval is
-        then over the records that these sites have, by the bootstrap replicates that each sends (of the same
+        would see. A handful of sites says nothing about others, and their differences need not be alike: the interval
+        is then over the records that these sites have, by the bootstrap replicates that each sends (of the same
         resamples for every method, so that differences are paired).
 
         Source: over clients the jackknife of the paired difference (Efron 1982), which leaves out all records of a

@@ -222,7 +222,8 @@ class Words:
         points = " Points are percentage points." if form.percent else ""
         over = f"over {self.site}s like these"
         if num_effective(tests) < FEW_CLIENTS:
-            over = f"for these {self.sites(len(tests))}, from their test records; it says nothing about other {self.site}s"
+            these = self.sites(len(tests))
+            over = f"for these {these}, from their test records; it says nothing about other {self.site}s"
         return f"{better}{points} ± is a 95 % interval {over}."
 
     @property
