@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.nn import Module
 
 _GIVEN = ("input_shape", "num_outputs")
@@ -42,10 +43,7 @@ class AsItIs:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A module, of which each model is a copy whose parameters are drawn anew.
-
-    Layers without a trainable parameter keep what they have: they are frozen.
-    """
+    """A module, of which each model is a copy whose parameters are drawn anew, but for those that are frozen."""
 
     module: Module
 
@@ -53,8 +51,13 @@ class Architecture:
         """Build a copy."""
         module = copy.deepcopy(self.module).cpu().train()
         for layer in module.modules():
-            if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
+            own = list(layer.parameters(recurse=False))
+            if any(parameter.requires_grad for parameter in own):
+                frozen = [(parameter, parameter.clone()) for parameter in own if not parameter.requires_grad]
                 layer.reset_parameters()  # type: ignore[operator]  # `model_function` has looked
+                with torch.no_grad():
+                    for parameter, values in frozen:
+                        parameter.copy_(values)
         return module
 
 
