@@ -38,7 +38,7 @@ from florets.conf.schema import Config
 from florets.strategies.core.accountant import usual_delta
 from florets.task.data.tables.agreement import natural_order
 from florets.task.data.tables.names import class_name
-from florets.task.settings import TaskConfig
+from florets.task.settings import TaskConfig, of_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,7 +144,7 @@ class Federation:
         ConfigError
             As the class raises it, or if targets are not of the run's kind.
         """
-        regression = "squared_error" in task.loss
+        regression = of_values(task.loss)
         if task.table.target:
             return cls(clients, **{"target": task.table.target, "regression": regression, **keys})
         classes = task.data_options.get("classes")
@@ -179,6 +179,8 @@ class Federation:
     @property
     def settings(self) -> dict[str, Any]:
         """Keys of the command that describe the data, but for their folder."""
+        if self._targets.several:
+            return {}
         loss = {"task.loss": "squared_error"} if self._targets.regression else {}
         classes = {"task.data_options.classes": list(self._targets.classes)} if self._targets.classes else {}
         if self.is_table:
@@ -423,7 +425,7 @@ def _federation(keys: Mapping[str, Any], rest: Mapping[str, Any]) -> Federation:
     classes = given.get("task.data_options.classes")
     if classes is not None:
         own.setdefault("classes", classes)
-    if given.get("task.data_options.regression") or str(given.get("task.loss", "")).endswith("squared_error"):
+    if given.get("task.data_options.regression") or of_values(str(given.get("loss", given.get("task.loss", "")))):
         own["regression"] = True
     return Federation(keys["clients"], **own)
 

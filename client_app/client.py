@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -41,9 +41,10 @@ from florets.task.node_config import (
 from florets.task.partitions.own import OWN
 from florets.task.randomness import Purpose, client_number, generator
 from florets.task.registry import reads_files
+from florets.task.settings import PLAIN_LOSSES
 from florets.task.task import Task, TaskSpec
 from florets.task.training.linear import LinearModels, LinearNames, linear_names
-from florets.task.training.losses import PLAIN, Evaluated, Objective, Proximal
+from florets.task.training.losses import PLAIN, Evaluated, Objective, Proximal, is_joint
 from florets.task.training.newton import SecondOrder
 from florets.task.training.settings import KEYS, Training
 from florets.task.training.unsaved import Unsaved, keeps_something
@@ -311,8 +312,9 @@ def has_owner(context: Context) -> bool:
 def _check_for_owner(spec: TaskSpec, context: Context) -> None:
     """Refuse a task that a node with an owner is not there for, before anything of it is imported or read."""
     consent = consent_of(context)
-    for part in ("data", "partition", "model"):
+    for part in ("data", "partition", "model", "loss"):
         consent.require(f"task.{part}", getattr(spec, part))
+    consent.require("measure", spec.measure)
     Limits(context.node_config).check_task(spec)
     if is_simulated(context):
         # A dry run, on its user's own machine.
@@ -513,7 +515,12 @@ class Client:
         for name in ("learning_rate", "local_epochs", "batch_size"):
             if KEYS[name] not in self.config:
                 raise ValueError(f"the message's config has no {KEYS[name]!r}")
-        return Training.received(self.config).in_round(self.server_round)
+        found = Training.received(self.config).in_round(self.server_round)
+        # One number for all samples says nothing of a part of them.
+        joint = self.loss not in PLAIN_LOSSES and is_joint(
+            self.loss, self.module, self.data.x_train, self.data.y_train
+        )
+        return replace(found, batch_size=self.num_examples) if joint else found
 
     @property
     def objective(self) -> Objective:

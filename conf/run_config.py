@@ -82,4 +82,6 @@ def task_spec(config: Config) -> dict[str, Any]:
     }
     prepared = declared.pop("preprocessing", None)
     fields["table"] = ({"declared": declared} if declared else {}) | ({"prepared": prepared} if prepared else {})
+    if ":" in config.measure:
+        fields["measure"] = config.measure
     return {**fields, "num_clients": config.num_clients, "seed": config.seed, "data_dir": config.data_dir}

@@ -21,6 +21,9 @@ HIGHER_IS_BETTER = {
     "r2": True,
     "mae": False,
     "rmse": False,
+    "concordance": True,
+    "own_score": True,
+    "own_error": False,
 }
 """Every score that a client may have, and which end is good."""
 

@@ -103,6 +103,17 @@ def imported(what: str, path: str) -> Function:
     return function  # type: ignore[no-any-return]  # getattr knows no type; callable() was checked
 
 
+def positional_parameters(what: str, function: Function, given: Sequence[str]) -> None:
+    """Raise ValueError for a function that cannot be called with as many arguments as `given` names."""
+    try:
+        inspect.signature(function).bind(*given)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{what}: it cannot be called with {' and '.join(given)} ({error}); write a function "
+            f"f({', '.join(given)})."
+        ) from None
+
+
 def other_parameters(
     what: str, function: Function, given: Sequence[str], options: bool = True
 ) -> list[inspect.Parameter]:

@@ -35,7 +35,8 @@ class Predictions:
     Parameters
     ----------
     values
-        (n,): class labels, values of a regression, or an autoencoder's reconstruction errors.
+        (n,): class labels, values of a regression, or an autoencoder's reconstruction errors; of several outputs
+        (n, C): probabilities with ``binary_cross_entropy``, else the outputs.
     probabilities
         (n, C): of each class, None where there are no classes.
     """
@@ -170,9 +171,12 @@ def predict(task: Task, model: State, x: FloatArray) -> Predictions:
             elif loss == "reconstruction":
                 found.append(per_sample_losses(outputs, targets_of(alone, alone, loss), loss).numpy())
             else:
-                found.append(outputs.numpy()[0].copy())
+                mean_of = {"binary_cross_entropy": torch.sigmoid, "poisson": torch.exp}.get(loss, torch.clone)
+                found.append(mean_of(outputs).numpy()[0])
     values = np.stack(found)
-    return Predictions(values.argmax(axis=1), values) if loss == "cross_entropy" else Predictions(values[:, 0], None)
+    if loss == "cross_entropy":
+        return Predictions(values.argmax(axis=1), values)
+    return Predictions(values[:, 0] if values.shape[1] == 1 else values, None)
 
 
 def loaded_module(task: Task, model: State) -> Module:

@@ -1,5 +1,6 @@
 """The keys of `task`: data, how they are spread over clients, model and loss."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -135,6 +136,37 @@ class TableConfig:
     )
 
 
+SQUARED = ("squared_error", "half_squared_error")
+"""Losses of which linear models have solutions in closed form."""
+PLAIN_LOSSES = ("cross_entropy", *SQUARED, "reconstruction")
+"""Losses that several clients' samples are computed on together."""
+COX = "cox"
+LOSSES = (*PLAIN_LOSSES, "binary_cross_entropy", "poisson", "quantile", "quantile_<percent>", COX)
+_QUANTILE = re.compile(r"quantile(?:_(\d{1,2}(?:\.\d+)?))?")
+
+
+def quantile_of(loss: str) -> float | None:
+    """Return the level of ``quantile_<percent>``, 0.5 without a number; None: it is another loss."""
+    found = _QUANTILE.fullmatch(loss)
+    level = None if found is None else float(found[1] or 50) / 100
+    return level if level else None
+
+
+def is_loss(loss: str) -> bool:
+    """Return whether this is the name of a loss, or may be an import path."""
+    return loss in LOSSES or ":" in loss or quantile_of(loss) is not None
+
+
+def of_values(loss: str) -> bool:
+    """Return whether a built-in loss takes values as targets and no classes."""
+    return is_loss(loss) and ":" not in loss and loss not in ("cross_entropy", "reconstruction")
+
+
+def scales_targets(loss: str) -> bool:
+    """Return whether values are standardised before training: where that changes the loss by a factor alone."""
+    return loss in SQUARED or quantile_of(loss) is not None
+
+
 @dataclass(frozen=True)
 class TaskConfig:
     """Data, how they are spread over clients, model and loss."""
@@ -158,8 +190,11 @@ class TaskConfig:
         "resnet18, text_cnn, linear, autoencoder, conv_autoencoder or csi_autoencoder, "
         "or an import path",
     )
-    loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = setting(
-        "cross_entropy", "loss per sample"
+    loss: str = setting(
+        "cross_entropy",
+        "cross_entropy, squared_error, half_squared_error, reconstruction, binary_cross_entropy (several labels a "
+        "sample), poisson, quantile_<percent>, cox (extra survival), or a function of (outputs, targets) as "
+        "package.module:function, which returns one loss a sample, or one number for all",
     )
     num_clusters: int = setting(4, "true number of clusters of the partition; 0: unknown (natural, or your own)")
     data_options: dict[str, Any] = setting({}, "options of the data set's function")

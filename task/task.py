@@ -24,9 +24,9 @@ from florets.task.partitions.own import OWN, Agreement
 from florets.task.partitions.shard import Shard, check_shards
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import call, check_options, resolve
-from florets.task.settings import Drift
+from florets.task.settings import COX, PLAIN_LOSSES, Drift, of_values
 from florets.task.spec import DECLARED, PREPARED, TaskSpec
-from florets.task.training.losses import check_loss
+from florets.task.training.losses import check_loss, is_joint
 from florets.task.training.model_check import check_model
 from florets.task.training.modules import torch_random
 
@@ -36,7 +36,6 @@ __all__ = ["ClientData", "Task", "TaskSpec"]
 
 MOST_KEPT = 20_000
 """Clients whose data are kept once they are made."""
-_OF_VALUES = ("squared_error", "half_squared_error")
 
 
 class Task:
@@ -92,7 +91,7 @@ class Task:
     @cached_property
     def _agreement(self) -> Agreement:
         options = check_options(resolve("partition", OWN), self.spec.partition_options, "partition", OWN)
-        return Agreement(tuple(options["input_shape"]), options["num_outputs"])
+        return Agreement(tuple(options["input_shape"]), options["num_outputs"], options.get("num_targets", 0))
 
     @cached_property
     def data(self) -> Dataset:
@@ -298,8 +297,7 @@ class Task:
         if self.is_own:
             self._by_round  # noqa: B018 - it refuses drift
             # The nodes check their data when they introduce themselves; here is none to look at.
-            targets = torch.zeros(2, dtype=torch.float32 if spec.loss in _OF_VALUES else torch.int64)
-            self._check_fit(torch.zeros(2, *self.input_shape), targets)
+            self._check_fit(*self.two_examples)
             return
         for partition_id in range(spec.num_clients):
             self.cluster_of(partition_id)
@@ -308,8 +306,27 @@ class Task:
                 f"task.drift.moves=concepts: renames labels, which task.loss={spec.loss} does not use; use "
                 "task.drift.moves=clients."
             )
-        client = self.client(0)
-        self._check_fit(client.x_train[:2], client.y_train[:2])
+        self._check_fit(*self.two_examples)
+
+    @property
+    def two_examples(self) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of two samples; of nodes with data of their own zeros of their form."""
+        spec = self.spec
+        if not self.is_own:
+            client = self.client(0)
+            return client.x_train[:2], client.y_train[:2]
+        columns = self._agreement.num_targets
+        has_values = of_values(spec.loss) or bool(columns) or spec.data_options.get("regression") is True
+        shape = (2, columns) if columns else (2,)
+        return torch.zeros(2, *self.input_shape), torch.zeros(
+            shape, dtype=torch.float32 if has_values else torch.int64
+        )
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether the loss is one number for all of a client's samples, see `florets.task.training.losses`."""
+        spec = self.spec
+        return spec.loss not in PLAIN_LOSSES and is_joint(spec.loss, self.module_to_load(), *self.two_examples)
 
     def _check_fit(self, x: Tensor, y: Tensor) -> None:
         """Check the model on two samples, forward and backward; warn of what it keeps outside its state dict."""
@@ -339,8 +356,13 @@ class Task:
         spec, classes = self.spec, not y.is_floating_point()
         if spec.loss == "cross_entropy" and not classes:
             raise ValueError(f"task.loss=cross_entropy needs class labels, but data {spec.data!r} has values.")
-        if spec.loss in _OF_VALUES and classes:
+        if of_values(spec.loss) and classes:
             raise ValueError(f"task.loss={spec.loss} needs values, but data {spec.data!r} has class labels.")
+        if spec.loss == COX and tuple(y.shape[1:]) != (2,):
+            raise ValueError(
+                f"task.loss={COX} needs two numbers as the target of a record, the time and whether the event was "
+                "seen: of tables name its column, task.table.event=<column>; of arrays y has shape (n, 2)."
+            )
 
 
 def _materialise(module: Module, input_shape: tuple[int, ...], name: str) -> None:

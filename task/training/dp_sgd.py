@@ -112,10 +112,9 @@ def clipped_sum(
     return clipped_sum(gradients, values, x, y, places[finite], clip)
 
 
-def check(module: Module, input_shape: Sequence[int], loss: str) -> None:
-    """Raise ValueError for a model that is not trained record by record, with the layer's name."""
+def check(module: Module, input_shape: Sequence[int], y: Tensor, loss: str) -> None:
+    """Raise ValueError for a model that is not trained record by record, with its layer; `y` has two targets."""
     accountants()
-    y = torch.zeros(2, dtype=torch.int64 if loss == "cross_entropy" else torch.float32)
     from opacus.validators import ModuleValidator
 
     for name, part in reversed(list(module.train().named_modules())):

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.layers import at_home, at_home_hash
+from florets.task.settings import COX
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.modules import torch_random
 from florets.task.training.unsaved import Unsaved, keeps_something
@@ -42,7 +43,7 @@ def check_model(
     module = build()
     _check_parameters(module)
     targets = targets_of(x, y, loss)
-    size = num_outputs if loss == "cross_entropy" else targets[0].numel()
+    size = num_outputs if loss == "cross_entropy" or ":" in loss else 1 if loss == COX else targets[0].numel()
     what = f"{size} classes" if loss == "cross_entropy" else f"loss {loss}"
     wanted = f"for {what} its forward must return one tensor of shape (n, {size})"
     # A second one, never called, changes by what the two share alone.
@@ -52,6 +53,9 @@ def check_model(
         module.train(training)
         with torch_random(np.random.default_rng(seed)), torch.set_grad_enabled(training):
             outputs = _called(module, x, wanted)
+            if ":" in loss and isinstance(outputs, Tensor) and outputs.shape[:1] == (len(x),):
+                # What its outputs are is between the model and its loss.
+                size = outputs[0].numel()
             if not _fits(outputs, x, (len(x), size), loss == "cross_entropy"):
                 raise ValueError(f"{wanted}, n samples, but returned {_described(outputs, len(x))}")
             losses = per_sample_losses(outputs, targets, loss)
