@@ -411,6 +411,9 @@ def clients_of(
         # Of single records there are many more than clients.
         form |= {} if kind == "example" else {"privacy.delta": usual_delta(len(federation))}
     own = {name: value for name, value in {**form, **federation.settings}.items() if name not in given}
+    if given.get("task.table.event"):
+        # Times are values, and their loss is not the usual one.
+        own.pop("task.loss", None)
     return experiment, {"data_dir": str(folder), **own, **rest}, federation
 
 
@@ -425,7 +428,12 @@ def _federation(keys: Mapping[str, Any], rest: Mapping[str, Any]) -> Federation:
     classes = given.get("task.data_options.classes")
     if classes is not None:
         own.setdefault("classes", classes)
-    if given.get("task.data_options.regression") or of_values(str(given.get("loss", given.get("task.loss", "")))):
+    event = given.get("task.table.event")
+    if (
+        event
+        or given.get("task.data_options.regression")
+        or of_values(str(given.get("loss", given.get("task.loss", ""))))
+    ):
         own["regression"] = True
     return Federation(keys["clients"], **own)
 

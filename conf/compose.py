@@ -35,7 +35,7 @@ from florets.strategies.registry import DEFAULT, find_strategy
 from florets.strategies.settings import Settings
 from florets.task.keys import type_hints
 from florets.task.registry import reads_files
-from florets.task.settings import PLAIN_LOSSES, TableConfig, TaskConfig
+from florets.task.settings import COX, PLAIN_LOSSES, TableConfig, TaskConfig
 from florets.task.training.settings import OF_STEPS
 
 OWN_DATA = "own_data"
@@ -310,7 +310,10 @@ def _solver(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:
         if solver is not None:
             return [f"{own[0].text}: is of gradient steps, and {solver.text} takes none; leave out one of them."]
         train["solver"] = "sgd"
-    if solver is None and values.get("task", {}).get("loss", "cross_entropy") not in PLAIN_LOSSES:
+    task = values.get("task", {})
+    if task.get("table", {}).get("event") and "task.loss" not in explicit:
+        task["loss"] = COX
+    if solver is None and task.get("loss", "cross_entropy") not in PLAIN_LOSSES:
         train["solver"] = "sgd"
     if ridge is not None and train.get("solver", "sgd") != "newton":
         remedy = f"and {own[0].text} of gradient steps; leave out one of them" if own else "add that, or leave it out"

@@ -168,6 +168,8 @@ def _engine(config: Config) -> Iterator[str]:
 def _loss(config: Config) -> Iterator[str]:
     """Check what holds for all losses but those that linear models and mixtures know."""
     loss, name = config.task.loss, config.strategy.name
+    if (event := config.task.table.event) and loss != COX and ":" not in loss:
+        yield f"task.table.event={event}: is for task.loss={COX}, or a loss of your own; leave it out."
     if loss in PLAIN_LOSSES:
         return
     if config.strategy.settings.mixes:

@@ -331,8 +331,8 @@ def _with_found(config: Config, sites: Mapping[str, Description], found: Agreed)
     if found.num_targets and task.loss == "cross_entropy":
         raise ConfigError(
             f"task.loss=cross_entropy: needs one class a sample, and the targets are {found.num_targets} numbers "
-            "each; use binary_cross_entropy where a sample has several labels, cox for time and event, or squared_error; "
-            "of one column per class with a single 1 give y.argmax(axis=1)."
+            "each; use binary_cross_entropy where a sample has several labels, cox for time and event, or "
+            "squared_error; of one column per class with a single 1 give y.argmax(axis=1)."
         )
     if task.loss == COX:
         found = replace(found, num_outputs=1)
@@ -429,8 +429,8 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
     said += _tails(prepared, found)
     why = f", {found.target_why}" if found.target_why else ""
     if prepared.is_regression:
-        figures = f"mean {prepared.target_mean:.4g}, spread {prepared.target_std:.4g}"
-        said.append(f"target: {prepared.target}, a value ({figures}){why}")
+        figures = f" (mean {prepared.target_mean:.4g}, spread {prepared.target_std:.4g})"
+        said.append(f"target: {prepared.target}, a value{'' if prepared.target_std == 1 else figures}{why}")
     else:
         counts = dict.fromkeys(prepared.classes, 0)
         for site in sites.values():

@@ -81,6 +81,11 @@ class TableConfig:
     """Tables of real sites (task.data=own); `task.data.tables.declaration.Declaration` checks them."""
 
     target: str = setting("", "column to predict; for short target=<column>. Empty: the last one")
+    event: str = setting(
+        "",
+        "column that says whether an event was seen at the time that the target is (1), or the record was censored "
+        "then (0): survival times, task.loss=cox",
+    )
     columns: list[str] = setting(
         [], "columns of an input; none: those that most sites have. With header=false all columns of the file"
     )

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 import florets
 from florets.conf.consent import import_paths
 from florets.conf.problems import ConfigError
+from florets.strategies.base.federation import FederationError
 from florets.task.consent import Consent, Refused
 from florets.task.training.losses import evaluate, per_sample_losses
 
@@ -141,3 +142,81 @@ def test_own_losses_and_measures_need_the_same_consent_as_other_code() -> None:
     assert import_paths(named) == {"task.loss": "mine:loss", "measure": "mine:figure"}
     with pytest.raises(Refused, match=r"task\.loss=mine:loss: this node does not allow"):
         Consent(()).require("task.loss", "mine:loss")
+
+
+def survival(number: int, records: int = 60) -> Any:
+    """Return sites' tables: times by one model of hazards, whatever the site's own level, and most events seen."""
+    import pandas as pd
+
+    rng, frames = np.random.default_rng(1), {}
+    for site in range(number):
+        x, level = rng.normal(size=(records, 2)), 4.0**site
+        times, ends = (
+            rng.exponential(1 / (level * rate)) for rate in (np.exp(x @ [1.0, -0.7]), np.full(records, 0.3))
+        )
+        # Whole months: events tie.
+        months = np.ceil(20 * level * np.minimum(times, ends)) / level
+        frames[f"centre-{site}"] = pd.DataFrame(
+            {"age": x[:, 0], "dose": x[:, 1], "time": months, "seen": times <= ends}
+        )
+    return frames
+
+
+EVENT = {"table": {"event": "seen", "standardise": "none"}}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # lifelines' own, of pandas 4
+def test_stratified_cox_has_the_coefficients_of_lifelines(tmp_path: Path) -> None:
+    lifelines = pytest.importorskip("lifelines", reason="extra survival: lifelines is not installed")
+    import pandas as pd
+
+    frames = survival(3)
+    # Tested on records that it trains on as well: what is compared is the fit to all of them.
+    clients = {name: {"train": frame, "test": frame.iloc[:20]} for name, frame in frames.items()}
+    run = florets.run(
+        clients=clients, target="time", task=EVENT, strategy="fedavg", averaging="gradients", num_rounds=120,
+        eval_every=120, results_dir=tmp_path, quiet=True, pictures=False, train={"learning_rate": 1.0},
+    )  # fmt: skip
+    # Each client's partial likelihood is within itself: federated, that is the one with a stratum for each client.
+    everyone = pd.concat([frame.assign(site=name) for name, frame in frames.items()])
+    expected = lifelines.CoxPHFitter().fit(everyone, "time", "seen", strata=["site"]).params_
+    weights = [values for values in load_file(run.folder / "models.safetensors").values() if values.size == 2]
+    np.testing.assert_allclose(weights[0].ravel(), expected[["age", "dose"]], rtol=0.01)
+    assert (run.clients["test_concordance"] > 0.6).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "task", "message"),
+    [
+        ({"seen": 2}, EVENT, r"column 'seen' \(task.table.event\) of 60 records is neither 1 or true"),
+        ({"time": -1.5}, EVENT, "of 60 records is a time below 0"),
+        ({}, {"table": {"event": "died"}}, r"no column 'died' \(task.table.event\)"),
+        ({}, {"table": {"event": "time"}}, "'time' is named as target and as event"),
+        ({}, {**EVENT, "loss": "poisson"}, "task.table.event=seen: is for task.loss=cox"),
+        ({}, {"loss": "cox"}, "task.loss=cox needs two numbers"),
+    ],
+)
+def test_survival_times_that_cannot_be_used_are_refused(
+    change: dict[str, Any], task: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    frames = {name: frame.assign(**change) for name, frame in survival(2).items()}
+    with pytest.raises((ConfigError, FederationError), match=message):
+        florets.run(clients=frames, target="time", task=task, results_dir=tmp_path, quiet=True, k=1)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_advice_on_survival_times_compares_concordance_with_chance(tmp_path: Path) -> None:
+    pytest.importorskip("lifelines", reason="extra survival: lifelines is not installed")
+    frames = survival(4, 100)
+    for name in ("centre-1", "centre-3"):
+        # What kills there saves here.
+        frames[name][["age", "dose"]] *= -1
+    table = {"table": {"event": "seen"}}
+    advice = florets.advise(
+        clients=frames, target="time", task=table, results_dir=tmp_path, quiet=True, num_rounds=10
+    )
+    assert advice.chosen in ("discovery", "local")
+    assert "(constant answer: 0.500)" in advice.text
+    assert "own baseline hazard" in advice.text
+    assert "statistics=true" not in advice.text

@@ -311,8 +311,9 @@ class _Study:
         """Return the measure that was asked for, or the one that suits the data."""
         given = self.question.measure
         if not read_test_statistics(place):
-            has_classes = all("accuracy" in test.scores for test in first.test.values())
-            return "accuracy" if has_classes and first.test else "loss"
+            names: tuple[Name, ...] = ("accuracy", "concordance")
+            known = [name for name in names if all(name in test.scores for test in first.test.values())]
+            return known[0] if known and first.test else "loss"
         if given == "auto":
             return suitable(is_regression)
         allowed = OF_VALUES if is_regression else OF_CLASSES
