@@ -150,9 +150,10 @@ def test_cells(evaluation: Evaluation) -> dict[str, Cell]:
     tests, scores = tests_of(evaluation), evaluation.scores
     cells = _cells(tests, "test", "validation")
     # In one order, whatever a client's test set defines.
+    prefixes: dict[Part, str] = {"test": "", "validation": VALIDATED}
     cells |= {
         column_of(part, name): scores[prefix + name]
-        for part, prefix in (("test", ""), ("validation", VALIDATED))
+        for part, prefix in prefixes.items()
         for name in HIGHER_IS_BETTER
         if prefix + name in scores
     }
