@@ -65,7 +65,8 @@ _ROOT = Path(strategies.__file__).parents[1]
 
 Name = Literal[
     "accuracy", "loss", "validation", "worst_tenth", "tuned_accuracy", "tuned_loss",
-    "ari", "ari_at_10", "first_round_ari_90", "rounds_of_ari_1", "first_round_ari_1", "first_round_best_ari", "groups", "frozen_from",
+    "ari", "ari_at_10", "first_round_ari_90", "rounds_of_ari_1",
+    "first_round_ari_1", "first_round_best_ari", "groups", "frozen_from",
     "ari_participants", "ari_participants_at_10", "first_round_ari_participants_90",
     "model_error", "cluster_error", "cluster_loss", "first_round_accuracy_60", "bytes_to_accuracy_60",
     "bytes", "gradient_passes", "cpu_seconds", "client_seconds", "mixtures", "verdict", "code", "warnings", "records",
