@@ -12,7 +12,7 @@ import yaml
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.papers.items import Item, find_item, item_names, read_item
-from florets.papers.measures import MEASURES, values_of
+from florets.papers.measures import MEASURES, _of_best_ari, values_of
 from florets.papers.references import UNDECIDED, Reference
 from florets.papers.request import read_request
 from florets.papers.table import Entry
@@ -228,6 +228,23 @@ def test_rounds_before_the_clusters_are_frozen_are_counted_where_they_can_be() -
     assert [measure.read({"frozen_from": first}, config) for first in (5, None)] == [4.0, None]
     keys = (["strategy=clove"], ["strategy=clove", "strategy.stop_when_stable=false"], ["strategy=ifca"])
     assert [measure.fits(compose(key)) for key in keys] == [True, False, False]
+
+
+def test_rounds_before_the_best_ari_are_those_of_a_run_that_finds_groups() -> None:
+    def found(*aris: float) -> list[float | None]:
+        lines: list[Any] = [{"round": number, "ari": ari} for number, ari in enumerate(aris, 1)]
+        values, config = _of_best_ari(lines), compose(["strategy=clove"])
+        return [MEASURES[name].read(values, config) for name in ("rounds_to_best_ari", "rounds_to_ari_1")]
+
+    assert found(0.0, 0.2, 1.0, 0.5, 1.0) == [2.0, 2.0]
+    assert found(0.1, 0.9, 0.3) == [1.0, None]
+    assert found(0.0, -0.1) == [None, None]
+
+
+def test_a_normalised_error_is_shown_in_decibel() -> None:
+    config = compose(["task=digits_autoencoder"])
+    assert MEASURES["nmse"].read({"loss": 0.01}, config) == pytest.approx(-20)
+    assert [MEASURES["nmse"].fits(one) for one in (config, compose([]))] == [True, False]
 
 
 def test_a_run_without_a_value_is_never_or_has_none() -> None:
