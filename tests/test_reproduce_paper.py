@@ -301,15 +301,21 @@ def test_what_is_named_after_a_paper_has_its_settings() -> None:
     )
 
 
+MODELS = ("emnist", "cifar10_label_shift", "cost2100", "channels")
+"""Experiments of CFL-GP, App. F.6 to F.8, whose clients send models."""
+
+
 @pytest.mark.slow
-def test_all_methods_of_an_item_of_cfl_gp_average_gradients_and_those_of_mixed_regression_have_equal_rounds() -> None:
+def test_all_methods_of_an_item_of_cfl_gp_average_alike_and_those_of_mixed_regression_have_equal_rounds() -> None:
     for name in (name for name in item_names() if name.startswith("cfl_gp/")):
         item = find_item(name)
-        keys = [{**item.overrides, **column.overrides} for column in item.columns]
+        row = item.rows[-1]
+        keys = [{**item.overrides, **row.overrides, **column.overrides} for column in item.columns]
         configs = [compose([f"{key}={value}" for key, value in one.items()]) for one in keys]
         # FedEM and centralised training have models to average alone; FedEM's one step is the gradient's.
         others = [config for config in configs if config.strategy.name not in {"fedem", "centralised"}]
-        assert {config.averaging for config in others} <= {"gradients"}
+        models = configs[0].experiment.removeprefix("paper/cfl_gp/") in MODELS
+        assert {config.averaging for config in others} <= {"models" if models else "gradients"}
         assert {config.train.local_steps for config in configs if config.strategy.name == "fedem"} <= {1}
     for name in (name for name in item_names() if name.startswith("mixed_regression/")):
         item = find_item(name)
