@@ -79,8 +79,8 @@ class Evidence:
         Of "too_few": the number of groups with the best score, and up to which value such groups have a p value,
         however far apart.
     sharp
-        Groups are sharp; False: clients differ by degrees, see `core.subgroups.Spread`, or two halves of the folds give
-        other groups.
+        Groups are sharp; False: clients differ by degrees, see `core.subgroups.Spread`, or two halves of the folds
+        give other groups.
     tree
         Of groups within groups: ``p_value``, ``height`` and ``parts`` of a node, ``p_value`` and ``clients`` of a
         leaf, and its ``model`` where leaves have models; None where groups are on one level.

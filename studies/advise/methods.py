@@ -363,9 +363,18 @@ def command(question: Question, method: str, finding: Finding, setup: Setup, rat
     shown = [shlex.quote(text) for text in question.overrides if _key(text) not in _HOW]
     own = {_key(text) for text in method_keys}
     kept = [key for key in setup.keys if key.startswith(("train.", "task.")) and _key(key) not in own]
-    rate_key, rounds_key = f"{setup.key}={rate:g}", f"num_rounds={rounds}"
+    rate_key, at_the_end = f"{setup.key}={rate:g}", [f"num_rounds={rounds}"]
+    # The run then ends with the figure over all records, by which methods were compared.
+    at_the_end += ["statistics=true"] if question.base.task.loss != "reconstruction" else []
     return " ".join(
-        ["florets", *shown, *method_keys, *question.unless_given(rate_key), *kept, *question.unless_given(rounds_key)]
+        [
+            "florets",
+            *shown,
+            *method_keys,
+            *question.unless_given(rate_key),
+            *kept,
+            *question.unless_given(*at_the_end),
+        ]
     )
 
 
