@@ -289,7 +289,7 @@ def refined(theta: np.ndarray, x: np.ndarray, y: np.ndarray, eta: float, solver:
 
 
 @pytest.mark.parametrize(("pairing", "solver"), [("all", "fedavg"), ("halves", "fedprox"), ("single", "fedavg")])
-def test_both_phases_are_those_of_a_reference_by_the_papers_text_alone(pairing, solver):
+def test_both_phases_are_those_of_a_reference_in_numpy(pairing, solver):
     watched, rate = Watched(), 0.5
     settings = ("strategy.moment_rounds=2", f"strategy.pairing={pairing}", f"strategy.local_solver={solver}")
     settings = (*ANCHORS_5, *settings, "strategy.subspace=direct", f"train.learning_rate={rate}")
