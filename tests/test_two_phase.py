@@ -265,7 +265,7 @@ def mean_of_pairs(moments: np.ndarray, pairing: str) -> np.ndarray:
 
 
 def moved(theta: np.ndarray, anchor: int, x: np.ndarray, y: np.ndarray, pairing: str) -> np.ndarray:
-    """Phase 1, l. 9 to 13, of clients with x (M, n, d) and y (M, n), with our rules for sigma and its vector's sign."""
+    """Phase 1, l. 9 to 13, with x (M, n, d) and y (M, n), and our rules for sigma and its vector's sign."""
     moments = (y - x @ theta)[..., None] * x
     basis = np.linalg.svd(np.mean([mean_of_pairs(one, pairing) for one in moments], axis=0))[0][:, :3]
     own, half = moments[anchor] @ basis, y.shape[1] // 2
