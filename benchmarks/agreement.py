@@ -8,7 +8,6 @@ THEIRS.npz`` prints the largest differences of each round as a Markdown table. S
 """
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -100,4 +99,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
