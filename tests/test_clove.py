@@ -226,6 +226,14 @@ def test_square_roots_change_the_space_in_which_clients_are_grouped() -> None:
     assert roots.assignment["0"] != roots.assignment["1"] == roots.assignment["2"]
 
 
+def test_clusters_of_square_roots_are_matched_by_their_losses() -> None:
+    # Two clients at 0 and one at -18, models at 1 and 2: losses are 2 * 1 + 400 one way and 2 * 4 + 361 the other,
+    # roots 2 * 1 + 20 and 2 * 2 + 19.
+    strategy = CLoVE(k=2, first_round="evaluate", square_root=True)
+    strategy.start(FakeClients([0.0, 0.0, -18.0]).grid(), models(1.0, 2.0), num_rounds=1)
+    assert strategy.assignment == {"0": 1, "1": 1, "2": 0}
+
+
 # IFCA
 
 
