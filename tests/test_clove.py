@@ -247,6 +247,15 @@ def test_ifca_lets_clients_choose_in_the_training_exchange_itself() -> None:
     assert clients.asked(kinds.TRAIN_SELECT) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("by", ["loss", "accuracy"])
+def test_ifca_asks_its_clients_to_choose_by_errors_where_accuracy_decides(by: str) -> None:
+    clients = FakeClients(TWO_GROUPS)
+    play(IFCA(first_round="evaluate", choose_by=by), clients, 1, 4.0, 6.0)
+    asked = zip(clients.seen, clients.configs, strict=True)
+    choices = [kinds.BY_ERRORS in config for (kind, *_), config in asked if kind == kinds.TRAIN_SELECT]
+    assert choices == [by == "accuracy"] * 4
+
+
 def test_a_model_that_nobody_chose_keeps_its_bits() -> None:
     clients = FakeClients(TWO_GROUPS)
     first = models(4.9, -50.1)
