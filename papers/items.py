@@ -233,11 +233,24 @@ def _path_of(name: str, folder: Path = Path()) -> Path:
         return folder / Path(name).expanduser()
     known = item_names()
     if name not in known:
-        hint = did_you_mean(name, known) or f" There are: {', '.join(known)}."
+        hint = _holding(name, known) or did_you_mean(name, known) or f" There are: {', '.join(known)}."
         raise ConfigError(
             [f"{name}: there is no such item.{hint} florets reproduce --list lists all; or name a .yaml file."]
         )
     return FOLDER / f"{name}.yaml"
+
+
+def _holding(name: str, known: Iterable[str]) -> str:
+    """Return which items have the table or figure of a paper that a name has the number of; empty: it has none."""
+    found = re.fullmatch(r"(\w+/)(table|figure)_(\d+)", name)
+    inside = [other for other in known if found is not None and other.startswith(found[1])]
+    if found is None or not inside:
+        return ""
+    printed = re.compile(rf"{found[2][:3].title()}[a-z.]* (?:\d+(?:, | and ))*{found[3]}\b")
+    holding = [other for other in inside if printed.search(str(_load(FOLDER / f"{other}.yaml").get("source")))]
+    if holding:
+        return f" It is part of {' and of '.join(holding)}."
+    return " What was not run of the papers, and why, stands in docs/results.md."
 
 
 class _UniqueKeysLoader(yaml.SafeLoader):
