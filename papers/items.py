@@ -110,7 +110,7 @@ class Item:
     plot
         ``{kind: grid, measure: ...}``, ``{kind: rows, measures: [...]}``, ``{kind: curves, measure: ...}``,
         ``{kind: ranks, measure: score}``, or of runs that keep what they cluster ``{kind: features}`` or
-        ``{kind: singular_values}``.
+        ``{kind: singular_values}``, or of runs with ``loss_matrix=true`` ``{kind: losses}``.
     settings
         ``chosen`` by validation data where a column says among which, or each method's ``default``.
     why
@@ -163,7 +163,7 @@ _MOST = 10_000
 """Seeds of an item: each has a line in a file."""
 _PLOTS = {
     **{"grid": ("measure",), "rows": ("measures",), "curves": ("measure",), "ranks": ("measure",)},
-    **{"features": (), "singular_values": ()},
+    **{"features": (), "singular_values": (), "losses": ()},
 }
 """Kinds of plots, and what each needs in addition."""
 _FIGURE = re.compile(r"(?P<value>-?\d+(?:\.(?P<decimals>\d+))?)(?:\s*±\s*(?P<spread>\d+(?:\.\d+)?))?")
