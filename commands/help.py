@@ -102,7 +102,7 @@ def reference() -> list[tuple[str, list[Row]]]:
     # The keys of the run before those of its rounds, which it inherits.
     top.sort(key=lambda row: row.name not in {"seed", *Experiment.__annotations__, *Config.__annotations__})
     return [
-        ("Presets (experiment=...)", presets),
+        ("Presets (experiment=...); those under paper/ as tables run them, with no freeze of ours", presets),
         ("Strategies (strategy=...)", strategies + broken),
         ("Tasks (task=...) and optimisers (train=...)", files),
         ("Keys of every experiment", top),
