@@ -260,7 +260,7 @@ def _clove(case: Case) -> Iterator[Row]:
         reason = _NOT_KNOWN if true is None else _OF_LINEAR
         yield _row("Delta, sigma, norms, orthonormal models, bounds", None, reason)
     else:
-        d, noise, delta = true.shape[1], float(case.option("noise", 0.0)), float(pdist(true).min())
+        d, noise, delta = true.shape[1], float(case.option("noise", 0.0)), round(float(pdist(true).min()), 6)
         if case.option("covariance_spread", 1.0) == 1 and case.option("features", "") != "random":
             centres, means = np.sqrt(np.square(cdist(true, models)) + noise**2), "centres of the true models"
         lemma = delta / math.sqrt(4 + noise**2)
@@ -302,7 +302,7 @@ def _cfl_gp(case: Case) -> Iterator[Row]:
 
     for state in case.states:
         module.load_state_dict(state)
-        for own in (np.flatnonzero(clusters == cluster) for cluster in range(k)):
+        for own in (np.flatnonzero(clusters == cluster).tolist() for cluster in range(k)):
             means.append(np.average([flat(client, None) for client in own], axis=0, weights=sizes[own]))
             batches = [flat(client, None if batch == "full" else batch) for client in own]
             noise = max(noise, float(np.mean([np.square(one - means[-1]).sum() for one in batches])))
