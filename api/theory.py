@@ -8,8 +8,9 @@ from florets.api.keys import overrides_of
 from florets.conf.consent import TRUST
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, results_folder, saved_config
+from florets.strategies.base.theory import Row
 from florets.studies import one_run
-from florets.studies.theory import Row, theory_of
+from florets.studies.theory import theory_of
 from florets.task.device import one_thread_within
 from florets.task.imported import import_from
 

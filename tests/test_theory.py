@@ -8,7 +8,9 @@ import pytest
 
 import florets
 from florets.commands.main import main
-from florets.studies.theory import chi_squared, clustering_error, gradient_gap, proximity, stability
+from florets.strategies.cfl_gp.theory import gradient_gap
+from florets.strategies.clove.theory import proximity
+from florets.strategies.two_phase.theory import chi_squared, clustering_error, stability
 from florets.task.data.dataset import Dataset
 
 ROOT2 = math.sqrt(2)
