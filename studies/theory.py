@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,9 +15,10 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.reports.summary import found_ari, last, reaches, read_lines
 from florets.server_app.build import build_checked, build_task
+from florets.strategies import STRATEGIES
 from florets.strategies.base.theory import Case, Row
 from florets.strategies.core import FloatArray
-from florets.strategies.registry import STRATEGIES, find_strategy
+from florets.strategies.registry import find_strategy
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import resolve
 from florets.task.task import Task
@@ -99,12 +100,12 @@ def _covariance(task: Task) -> tuple[float, float]:
     return float(values.min()), max(1.0, float(values.max()))
 
 
-def _losses(task: Task, states: list[dict[str, Any]]) -> FloatArray:
+def _losses(task: Task, states: Sequence[Mapping[str, Any]]) -> FloatArray:
     module, parts = task.build_model(), map(task.client, range(task.num_clients))
     return np.stack([loss_vector(module, states, part.x_train, part.y_train, task.spec.loss) for part in parts])
 
 
-def _gradients(task: Task, states: list[dict[str, Any]], seed: int, batch: int | None) -> FloatArray:
+def _gradients(task: Task, states: Sequence[Mapping[str, Any]], seed: int, batch: int | None) -> FloatArray:
     module = task.build_model()
     names = [name for name, _ in module.named_parameters()]
 
@@ -113,7 +114,7 @@ def _gradients(task: Task, states: list[dict[str, Any]], seed: int, batch: int |
         values, _ = gradient(module, part.x_train, part.y_train, task.spec.loss, batch, rng)
         return np.concatenate([np.ravel(values[name]) for name in names]).astype(np.float64)
 
-    def of_model(state: dict[str, Any]) -> FloatArray:
+    def of_model(state: Mapping[str, Any]) -> FloatArray:
         module.load_state_dict(state)
         return np.stack([flat(client) for client in range(task.num_clients)])
 
