@@ -15,6 +15,7 @@ from florets.engines.worker_count import cores
 from florets.reports.console import counted
 from florets.reports.summary import RunSummary, ari_words, read_lines, round_seconds, stability_words, unplaced_words
 from florets.server_app.progress import truth_words, with_clients
+from florets.studies.advise.measures import named as named_figure
 from florets.task.raised_in import raised_in
 from florets.task.temporary import held_folder
 
@@ -76,6 +77,9 @@ def headline(summary: RunSummary) -> str:
         parts.append(f"fine-tuned {100 * summary.final_tuned_accuracy:.1f} %")
     elif summary.final_tuned_loss is not None:
         parts.append(f"fine-tuned {summary.final_tuned_loss:.4g}")
+    if pooled := {name: value for name, value in summary.final_pooled.items() if name != "clients"}:
+        shown = ", ".join(named_figure(value, name) for name, value in pooled.items())  # type: ignore[arg-type]
+        parts.append(f"over the test records of {counted(int(summary.final_pooled['clients']), 'client')}: {shown}")
     if summary.final_ari is not None:
         of = ari_words(summary.final_ari_clients, summary.final_ari_of)
         parts.append(with_clients(f"ARI {summary.final_ari:.2f}", of))
