@@ -213,9 +213,9 @@ class LyingGrid(LosingGrid):
 
     def pull_messages(self, message_ids: Any) -> list[Message]:
         replies = super().pull_messages(message_ids)
-        for reply in replies:
-            node = int(self._contexts[reply.metadata.src_node_id].node_config["partition-id"])
-            if node == 3 and (record := reply.content.array_records.get(kinds.SECOND_ORDER)):
+        for sent in replies:
+            node = int(self._contexts[sent.metadata.src_node_id].node_config["partition-id"])
+            if node == 3 and (record := sent.content.array_records.get(kinds.SECOND_ORDER)):
                 record[self.what] = Array(1e6 * record[self.what].numpy())
         return replies
 
