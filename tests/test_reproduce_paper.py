@@ -320,7 +320,8 @@ def test_all_methods_of_an_item_of_cfl_gp_average_alike_and_those_of_mixed_regre
     for name in (name for name in item_names() if name.startswith("mixed_regression/")):
         item = find_item(name)
         rounds = set()
-        for column in item.columns:
+        # A column of more rounds shows whether the others have enough.
+        for column in (column for column in item.columns if not column.name.endswith("_long")):
             config = compose([f"{k}={v}" for k, v in chain(item.overrides.items(), column.overrides.items())])
             rounds.add(config.num_rounds + getattr(config.strategy.settings, "moment_rounds", 0))
         assert len(rounds) == 1
