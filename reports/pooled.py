@@ -184,7 +184,7 @@ def pooled_figures(statistics: Mapping[str, TestStatistics]) -> dict[str, float]
     """Return the usual figures over all test records, and how many ``clients`` they are of; empty without any."""
     tests = with_sums(statistics).values()
     names: tuple[Measure, ...] = ("accuracy", "log_loss", "auc", "r2", "rmse")
-    figures = {name: figure for name in names if math.isfinite(figure := pooled(tests, name))}
+    figures: dict[str, float] = {name: one for name in names if math.isfinite(one := pooled(tests, name))}
     return {"clients": len(tests), **figures} if figures else {}
 
 
