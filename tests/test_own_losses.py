@@ -15,6 +15,7 @@ from florets.conf.consent import import_paths
 from florets.conf.problems import ConfigError
 from florets.strategies.base.federation import FederationError
 from florets.task.consent import Consent, Refused
+from florets.task.training.loop import gradient
 from florets.task.training.losses import evaluate, per_sample_losses
 
 LABELS = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
@@ -73,6 +74,10 @@ def test_one_number_for_all_samples_is_taken_of_all_at_once() -> None:
     torch.nn.init.zeros_(risks.weight)
     # Without a difference between records: the mean of log n, log (n - 1), ..., whatever the size of a pass.
     assert evaluate(risks, x, y, "cox", chunk=100)[0] == pytest.approx(np.log(np.arange(1, 1201)).mean(), rel=1e-5)
+    # By hand at 0: each event's mean input of those still at risk, less its own.
+    means = x[:, 0].cumsum(0) / (x[:, 0] + 1)
+    slopes, _ = gradient(risks, x, y, "cox", None, np.random.default_rng(0), chunk=100)
+    np.testing.assert_allclose(slopes["weight"], [[float((means - x[:, 0]).mean())]], rtol=1e-4)
 
 
 def test_a_loss_that_is_one_number_trains_as_full_batches_do(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def _sums(
     count(losses=len(x))
     set_mode(module, False)
     sums = []
-    if loss not in PLAIN_LOSSES and is_joint(loss, module, x, y):
+    if is_joint(loss, module, x, y):
         chunk = len(x)
     with torch.inference_mode():
         for start in range(0, len(x), chunk):

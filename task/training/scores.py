@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from florets.task.imported import Function, imported, positional_parameters
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
