@@ -173,6 +173,11 @@ class Federation:
         return bool(self._tables)
 
     @property
+    def has_rows(self) -> bool:
+        """Whether each target is a row of numbers."""
+        return self._targets.several
+
+    @property
     def _target(self) -> str:
         return self._tables[self.names[0]][0].target
 
@@ -180,6 +185,7 @@ class Federation:
     def settings(self) -> dict[str, Any]:
         """Keys of the command that describe the data, but for their folder."""
         if self._targets.several:
+            # Whether these are values is for the run's loss to say.
             return {}
         loss = {"task.loss": "squared_error"} if self._targets.regression else {}
         classes = {"task.data_options.classes": list(self._targets.classes)} if self._targets.classes else {}
@@ -411,7 +417,9 @@ def clients_of(
         # Of single records there are many more than clients.
         form |= {} if kind == "example" else {"privacy.delta": usual_delta(len(federation))}
     own = {name: value for name, value in {**form, **federation.settings}.items() if name not in given}
-    if given.get("task.table.event"):
+    if federation.has_rows and of_values(str(given.get("loss", given.get("task.loss", "")))):
+        own["task.data_options.regression"] = True
+    if "loss" in given or given.get("task.table.event"):
         # Times are values, and their loss is not the usual one.
         own.pop("task.loss", None)
     return experiment, {"data_dir": str(folder), **own, **rest}, federation

@@ -103,8 +103,9 @@ def imported(what: str, path: str) -> Function:
     return function  # type: ignore[no-any-return]  # getattr knows no type; callable() was checked
 
 
-def positional_parameters(what: str, function: Function, given: Sequence[str]) -> None:
-    """Raise ValueError for a function that cannot be called with as many arguments as `given` names."""
+def imported_for(what: str, path: str, given: Sequence[str]) -> Function:
+    """Return as `imported` a function that can be called with as many arguments as `given` names."""
+    function = imported(what, path)
     try:
         inspect.signature(function).bind(*given)
     except (ValueError, TypeError) as error:
@@ -112,6 +113,7 @@ def positional_parameters(what: str, function: Function, given: Sequence[str]) -
             f"{what}: it cannot be called with {' and '.join(given)} ({error}); write a function "
             f"f({', '.join(given)})."
         ) from None
+    return function
 
 
 def other_parameters(

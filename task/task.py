@@ -1,6 +1,7 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import chain
@@ -34,6 +35,8 @@ log = logging.getLogger("florets")
 
 __all__ = ["ClientData", "Task", "TaskSpec"]
 
+_RANGES = {"poisson": (0, math.inf), "binary_cross_entropy": (0, 1), COX: (0, math.inf)}
+"""Least and largest target of a loss."""
 MOST_KEPT = 20_000
 """Clients whose data are kept once they are made."""
 
@@ -358,6 +361,9 @@ class Task:
             raise ValueError(f"task.loss=cross_entropy needs class labels, but data {spec.data!r} has values.")
         if of_values(spec.loss) and classes:
             raise ValueError(f"task.loss={spec.loss} needs values, but data {spec.data!r} has class labels.")
+        low, high = _RANGES.get(spec.loss, (-math.inf, math.inf))
+        if y.min() < low or y.max() > high:
+            raise ValueError(f"task.loss={spec.loss} needs targets from {low:g} to {high:g}; correct those outside.")
         if spec.loss == COX and tuple(y.shape[1:]) != (2,):
             raise ValueError(
                 f"task.loss={COX} needs two numbers as the target of a record, the time and whether the event was "

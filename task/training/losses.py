@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 from torch.nn import functional as F
 
-from florets.task.imported import imported, positional_parameters
+from florets.task.imported import imported, imported_for
 from florets.task.settings import COX, LOSSES, PLAIN_LOSSES, is_loss, quantile_of, scales_targets
 from florets.task.training.modules import load, on_host, parameters, set_mode
 from florets.task.training.scores import Scores, scores_of
@@ -30,8 +30,7 @@ def check_loss(loss: str) -> None:
             "import path, package.module:function."
         )
     if ":" in loss:
-        what = f"task.loss={loss!r}"
-        positional_parameters(what, imported(what, loss), ("outputs", "targets"))
+        imported_for(f"task.loss={loss!r}", loss, ("outputs", "targets"))
 
 
 def is_joint(loss: str, module: Module, x: Tensor, y: Tensor) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.task.imported import Function, imported, positional_parameters
+from florets.task.imported import Function, imported_for
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,10 +54,7 @@ def scores_of(outputs: NDArray[np.floating], targets: NDArray[np.generic], loss:
 
 def measure_function(path: str) -> Function:
     """Return the user's function of (outputs, targets); raise ValueError if the path leads to none."""
-    what = f"measure={path!r}"
-    found = imported(what, path)
-    positional_parameters(what, found, ("outputs", "targets"))
-    return found
+    return imported_for(f"measure={path!r}", path, ("outputs", "targets"))
 
 
 def name_of(measure: str) -> str:

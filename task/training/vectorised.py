@@ -273,7 +273,7 @@ def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Pa
     tests = []
     for client, (start, (_, own)) in enumerate(zip(starts, parts, strict=True)):
         rows = slice(start, start + own.shape[0])
-        scores = scores_of(values[rows], targets[rows], loss) if scored else Scores()
+        scores = scores_of(values[rows], targets[rows], loss) if scored and targets.ndim == 1 else Scores()
         accuracy = None if correct is None else int(correct[client]) / own.shape[0]
         tests.append(Evaluated(float(means[client]), accuracy, scores, values[rows] if scored else None))
     return tests

@@ -255,8 +255,6 @@ def targets_of(frame: "pd.DataFrame", preprocessing: Preprocessing, event: str) 
             f"column {event!r} (task.table.event) of {wrong} records is neither 1 or true, where the event was seen, "
             "nor 0 or false, where the record was censored; correct it."
         )
-    if wrong := int((targets < 0).sum()):
-        raise ValueError(f"the target {preprocessing.target!r} of {wrong} records is a time below 0; correct it.")
     return np.stack([targets, seen.astype(np.float32)], axis=1)
 
 
