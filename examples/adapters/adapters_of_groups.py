@@ -67,7 +67,7 @@ def net(input_shape, num_outputs, spread: float = 0.0):
     module = Transformer(num_outputs)
     module.load_state_dict(torch.load(BACKBONE))
     with torch.no_grad():
-        for parameter in module.parameters():
+        for parameter in module.parameters() if spread else ():
             parameter.add_(torch.randn_like(parameter), alpha=spread)
     return module
 
