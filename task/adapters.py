@@ -55,13 +55,19 @@ def adapt(module: nn.Module, options: Adapter) -> None:
         peft.inject_adapter_in_model(config, module, _NAME)
     except (ValueError, TypeError) as error:
         raise ValueError(f"task.adapter_options.targets={targets}: {error}") from error
+    begin_apart(module, options.spread)
     for name, parameter in module.named_parameters():
-        if any(part in name for part in _ZERO):
-            nn.init.normal_(parameter, std=options.spread)
-        elif options.train == "b" and any(part in name for part in _DRAWN):
+        if options.train == "b" and any(part in name for part in _DRAWN):
             parameter.requires_grad_(False)
         elif any(is_of_layer(name, prefix) for prefix in options.whole):
             parameter.requires_grad_(True)
+
+
+def begin_apart(module: nn.Module, spread: float) -> None:
+    """Draw the factors anew that peft begins with zeros, with this standard deviation."""
+    for name, parameter in module.named_parameters():
+        if any(part in name for part in _ZERO):
+            nn.init.normal_(parameter, std=spread)
 
 
 def unused(module: nn.Module) -> list[str]:

@@ -13,6 +13,7 @@ import florets
 from florets.conf.problems import ConfigError
 from florets.task.adapters import adapt
 from florets.task.imported import with_torchvision
+from florets.task.models.given_model import model_function
 from florets.task.settings import Adapter
 from florets.task.training.model_check import check_model
 
@@ -146,3 +147,11 @@ def test_a_module_that_its_author_wrapped_works_as_it_is(tmp_path: Path) -> None
     run = florets.run(task={"num_clusters": 2}, strategy="clove", model=wrapped, results_dir=tmp_path, **SMALL)
     assert run.rounds["bytes_up"].iloc[-1] < 4 * 4 * 64 * 16
     assert any("base_layer" in name for name in run.models[1].state_dict())
+
+
+@needs_peft
+def test_of_a_wrapped_module_that_is_given_copies_begin_near_it() -> None:
+    given, x = with_torchvision(lambda: wrapped((64,), 10)), torch.randn(20, 64)
+    first, second = (model_function(given)(input_shape=(64,), num_outputs=10) for _ in range(2))
+    assert 0 < (first(x) - second(x)).abs().max() < 0.3
+    assert (first(x) - given(x)).abs().max() < 0.3
