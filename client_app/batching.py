@@ -107,7 +107,7 @@ def _asked(place: int, message: Message, context: Context, likes: dict[Hashable,
         client = Client(message, context)
         if kind in _TRAINING and sends_gradient(client):
             return None
-        if client.hides_records and kind != kinds.EVALUATE:
+        if (client.hides_records and kind != kinds.EVALUATE) or client.config.get(kinds.BY_ERRORS):
             return None
         # Most settings are the exchange's own: the very objects, which are alive as long as its messages.
         config = dict(client.config)

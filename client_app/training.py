@@ -30,6 +30,7 @@ from florets.task.training.losses import (
     Proximal,
     class_weights,
     count,
+    evaluate,
     evaluated,
     in_parts,
     loss_vector,
@@ -72,12 +73,25 @@ def model_losses(client: Client) -> NDArray[np.float64]:
 
 def _model_losses(client: Client) -> NDArray[np.float64]:
     x, y = client.loss_data
+    if client.config.get(kinds.BY_ERRORS):
+        return np.array([_error(client, state, x, y) for state in client.states()])
     if (losses := client.prepared.losses) is not None:
         count(losses=x.shape[0] * len(losses))
         return losses
     if linear := client.linear:
         return reported(linear_losses(client.linear_models(linear), *flat(x, y), client.loss))
     return reported(loss_vector(client.module, map(client.on_device, client.states()), x, y, client.loss))
+
+
+def _error(client: Client, state: State, x: Tensor, y: Tensor) -> float:
+    """Return the fraction of samples that a model classifies wrongly, all where it has diverged."""
+    load(client.module, client.on_device(state))
+    loss, accuracy = evaluate(client.module, x, y, client.loss)
+    if accuracy is None:
+        raise ValueError(
+            f"models can only be compared by errors in a classification, not with task.loss={client.loss}"
+        )
+    return 1.0 - accuracy if np.isfinite(loss) else 1.0
 
 
 def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]] | None = None) -> Evaluated:

@@ -61,6 +61,7 @@ WORDS = (
     "show-partition",
     "status",
     "stop",
+    "theory",
     "tune",
     "watch",
 )

@@ -10,9 +10,10 @@ from typing import Any
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
+from florets.engines import engine
 from florets.engines.own_nodes import check_device, own_nodes
 from florets.engines.worker_count import num_workers
-from florets.reports.console import counted, number, say, size
+from florets.reports.console import counted, duration, number, say, size
 from florets.reports.tables import markdown_table
 from florets.server_app.build import build_checked, build_task
 from florets.server_app.data_agreement import agree_here, task_of
@@ -23,8 +24,9 @@ from florets.task.imported import import_from
 from florets.task.task import Task
 from florets.task.wire.masking import LEAST, protocol_bytes
 
-HELP = """florets plan [experiment=<preset>] [key=value ...] [--json]
+HELP = """florets plan [experiment=<preset>] [key=value ...] [--time] [--json]
   Estimate what a run sends and what memory it needs, before it is run. Nothing is trained and nothing is written.
+  --time also says how long it will take on this machine and device (device=cuda), by running two of its rounds.
 
   Bytes are those of models and masks, without settings, losses and what Flower adds, in a run in which every client
   replies. A round sends each participant one model, or all K if it chooses among them by their losses (IFCA in
@@ -196,16 +198,20 @@ def lines(plan: Plan) -> list[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    overrides = [text for text in arguments if text != "--json"]
+    overrides = [text for text in arguments if text not in ("--json", "--time")]
     if wrong := [text for text in overrides if text.startswith("-")]:
-        raise ConfigError(f"{wrong[0]}: florets plan has no such option (--json).")
+        raise ConfigError(f"{wrong[0]}: florets plan has no such option (--json, --time).")
     caller = Path.cwd()
     import_from(caller)
-    plan = plan_of(one_run.prepare(overrides, caller))
+    config = one_run.prepare(overrides, caller)
+    plan = plan_of(config)
+    seconds = one_run.seconds_of(config, engine.run_in) if "--time" in arguments else None
     if "--json" in arguments:
         totals = {name: plan.total(name) for name in ("messages", "down", "up")}
-        say(json.dumps({**asdict(plan), "total": totals}, indent=1))
+        say(json.dumps({**asdict(plan), "total": totals, "seconds": seconds}, indent=1))
     else:
         for line in lines(plan):
             say(line)
+        if seconds is not None:
+            say(f"Time, by two rounds with device={config.device}: about {duration(seconds)}.")
     return 0

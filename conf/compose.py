@@ -26,7 +26,7 @@ from florets.conf.overrides import (
     with_full_names,
 )
 from florets.conf.presets import GROUPS, choices, preset_values, read_file
-from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.problems import ConfigError, did_you_mean, plain
 from florets.conf.schema import FLOWER, HUGGING_FACE, OPTION_KEYS, OWN, Config, known_keys
 from florets.conf.typed import read_strategy, show, words_of
 from florets.conf.validate import checked_config
@@ -318,9 +318,12 @@ def _solver(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:
 
 def _no_such_key(key: str, strategy: str) -> str:
     """Return why a key is not there and what to do, in words."""
-    owners = [name for name in STRATEGIES if key in known_keys(name)]
-    if owners:
+    meant = f"strategy.{plain(key).removeprefix('strategy.')}"
+    owners = [name for name in STRATEGIES if meant in known_keys(name)]
+    if owners and (meant == key or strategy not in owners):
         either = " or ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
+        if meant != key:
+            return f"there is no such key; {meant} is meant, of strategy={either}."
         return f"strategy {strategy} has no such key; leave it out, or use strategy={either}."
     hint = did_you_mean(key, [*GROUPS, "strategy", *known_keys(strategy)]) or did_you_mean(key, SHORT)
     return f"there is no such key.{hint or ' florets --help lists them.'}"

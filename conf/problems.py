@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class ConfigError(ValueError):
@@ -39,6 +39,22 @@ def _short(problem: str) -> str:
     return problem if found is None else f"{found[1]}{found[2][:100]} ...: {problem[found.end() :]}"
 
 
+NAMES: Mapping[str, str] = {
+    **{"madmo": "cfl_s", "cfl": "cfl_s", "fedmd": "two_phase", "fedx": "two_phase", "hypcluster": "ifca"},
+    **{"global_model": "fedavg", "local_only": "local"},
+    **{"t": "num_rounds", "t1": "strategy.inner_steps", "m_h": "strategy.anchors", "t_cl": "strategy.cluster_rounds"},
+    **{"n_h": "strategy.min_anchor_examples", "p": "strategy.period", "rho": "strategy.fraction_train"},
+    **{"tau": "train.local_epochs", "eta": "train.learning_rate", "slv": "strategy.square_root"},
+}
+"""What the papers call a strategy or a key that has another name here; see docs/algorithms.md."""
+
+
+def plain(name: str) -> str:
+    """Return a name written as those here are; of a paper's name the one that is used here."""
+    written = name.lower().replace("-", "_")
+    return NAMES.get(written.removeprefix("strategy."), written)
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that looks most like `name`, or None when nothing is close.
 
@@ -47,6 +63,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     there is one.
     """
     names = list(known)
+    if plain(name) in names:
+        return plain(name)
     folder, _, own = name.rpartition("/")
     inside = {path.rpartition("/")[2]: path for path in names if folder and path.rpartition("/")[0] == folder}
     if inside:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from florets.api.reproduce import reproduce
     from florets.api.run import Run, load, prepare, run
     from florets.api.sweep import Sweep, sweep, tune
+    from florets.api.theory import theory
     from florets.client_app.authors_client import Client
     from florets.conf.problems import ConfigError
     from florets.strategies.base.context import Plan, Round
@@ -82,6 +83,7 @@ __all__ = [
     "setting",
     "strategies",
     "sweep",
+    "theory",
     "tune",
 ]
 
@@ -132,6 +134,7 @@ _HOMES = {
     "run": "api.run",
     "setting": "task.keys",
     "sweep": "api.sweep",
+    "theory": "api.theory",
     "tune": "api.sweep",
 }
 """Module of each public name, below this package."""

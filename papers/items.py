@@ -110,7 +110,7 @@ class Item:
     plot
         ``{kind: grid, measure: ...}``, ``{kind: rows, measures: [...]}``, ``{kind: curves, measure: ...}``,
         ``{kind: ranks, measure: score}``, or of runs that keep what they cluster ``{kind: features}`` or
-        ``{kind: singular_values}``.
+        ``{kind: singular_values}``, or of runs with ``loss_matrix=true`` ``{kind: losses}``.
     settings
         ``chosen`` by validation data where a column says among which, or each method's ``default``.
     why
@@ -163,7 +163,7 @@ _MOST = 10_000
 """Seeds of an item: each has a line in a file."""
 _PLOTS = {
     **{"grid": ("measure",), "rows": ("measures",), "curves": ("measure",), "ranks": ("measure",)},
-    **{"features": (), "singular_values": ()},
+    **{"features": (), "singular_values": (), "losses": ()},
 }
 """Kinds of plots, and what each needs in addition."""
 _FIGURE = re.compile(r"(?P<value>-?\d+(?:\.(?P<decimals>\d+))?)(?:\s*±\s*(?P<spread>\d+(?:\.\d+)?))?")
@@ -233,11 +233,24 @@ def _path_of(name: str, folder: Path = Path()) -> Path:
         return folder / Path(name).expanduser()
     known = item_names()
     if name not in known:
-        hint = did_you_mean(name, known) or f" There are: {', '.join(known)}."
+        hint = _holding(name, known) or did_you_mean(name, known) or f" There are: {', '.join(known)}."
         raise ConfigError(
             [f"{name}: there is no such item.{hint} florets reproduce --list lists all; or name a .yaml file."]
         )
     return FOLDER / f"{name}.yaml"
+
+
+def _holding(name: str, known: Iterable[str]) -> str:
+    """Return which items have the table or figure of a paper that a name has the number of; empty: it has none."""
+    found = re.fullmatch(r"(\w+/)(table|figure)_(\d+)", name)
+    inside = [other for other in known if found is not None and other.startswith(found[1])]
+    if found is None or not inside:
+        return ""
+    printed = re.compile(rf"{found[2][:3].title()}[a-z.]* (?:\d+(?:, | and ))*{found[3]}\b")
+    holding = [other for other in inside if printed.search(str(_load(FOLDER / f"{other}.yaml").get("source")))]
+    if holding:
+        return f" It is part of {' and of '.join(holding)}."
+    return " What was not run of the papers, and why, stands in docs/results.md."
 
 
 class _UniqueKeysLoader(yaml.SafeLoader):

@@ -207,7 +207,7 @@ def _stored_sweep(folder: Path, name: str) -> Path:
     return folder / f"sweep-{name}.csv"
 
 
-_OF_FOLDERS = ("features", "singular_values")
+_OF_FOLDERS = ("features", "singular_values", "losses")
 """Plots of more than is stored with a page."""
 _RUNS = "finished runs"
 """Name of the text in a picture's file that says of how many runs it is."""

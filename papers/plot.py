@@ -1,4 +1,4 @@
-"""The plot of an item: its grid in colours, lines over rows or rounds, or what CFL-GP's runs cluster."""
+"""The plot of an item: its grid in colours, lines over rows or rounds, or what single runs cluster and end with."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,10 +14,12 @@ from florets.papers.cells import Place
 from florets.papers.store import LinesOf
 from florets.papers.table import Matrix, Table
 from florets.reports import figures
+from florets.reports.clients import read_clients
 from florets.reports.folder import MARKER, naming
 from florets.reports.run_figures import (
     Spectrum,
     features_figure,
+    losses_of,
     singular_values_figure,
     spectra_of,
     sweep_figure,
@@ -60,6 +62,9 @@ def pictures(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | Non
         picture = rows_figure(table, plot["measures"])
     elif plot["kind"] == "ranks":
         picture = _ranks(table, plot["measure"])
+    elif plot["kind"] == "losses":
+        yield from _losses(table)
+        return
     else:
         picture = _OF_RUNS[plot["kind"]](_spectra(table))
     if picture is not None:
@@ -201,6 +206,16 @@ def _curves(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | None
     for name, of_picture in curves.items():
         if picture := sweep_figure(of_picture, table.item.columns[0].label if shared else rows[name].label):
             yield None if shared or len(rows) == 1 else rows[name], picture
+
+
+def _losses(table: Table) -> Iterator[tuple[items.Line | None, figures.Picture]]:
+    """Yield the loss of every model on every client at the end of the first finished run of each row."""
+    drawn = set()
+    for place in table.places:
+        runs = [place.folder / f"seed-{seed}" for seed in table.finished(place) if run_lines(place, seed)]
+        if runs and place.row.name not in drawn and (picture := losses_of(min(runs), read_clients(min(runs)))):
+            drawn.add(place.row.name)
+            yield place.row, picture
 
 
 def run_lines(place: Place, seed: int) -> Sequence[RoundLine]:

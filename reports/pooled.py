@@ -180,6 +180,14 @@ def pooled(tests: Iterable[PartStatistics], measure: Measure) -> float:
     return _value_figure(errors, absolute, _total(known), count, measure)
 
 
+def pooled_figures(statistics: Mapping[str, TestStatistics]) -> dict[str, float]:
+    """Return the usual figures over all test records, and how many ``clients`` they are of; empty without any."""
+    tests = with_sums(statistics).values()
+    names: tuple[Measure, ...] = ("accuracy", "log_loss", "auc", "r2", "rmse")
+    figures: dict[str, float] = {name: one for name in names if math.isfinite(one := pooled(tests, name))}
+    return {"clients": len(tests), **figures} if figures else {}
+
+
 def total_squares(tests: Iterable[PartStatistics]) -> float:
     """Return the sum of squared deviations of all targets from their common mean; 0 where no test has sums."""
     known = [(test.n, test.sums) for test in tests if test.sums is not None]

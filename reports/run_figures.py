@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
 from florets.reports import figures
+from florets.reports.clients import ClientRow
 from florets.reports.console import counted
 from florets.reports.embedding import embedding, principal_components
 from florets.reports.quantities import QUANTITIES, Quantity, known_quantities
@@ -262,6 +264,19 @@ def losses_figure(
     figures.colour_bar(picture, axes, image, min(0.95 * (height - 1.3), 3.4), "mean training loss")
     axes.set_title("Loss of every model on every client")
     return picture
+
+
+def losses_of(folder: Path, clients: Sequence[ClientRow]) -> figures.Picture | None:
+    """Return `losses_figure` of a run's folder, None where it has no losses of all models on all clients."""
+    if not (path := folder / "loss_matrix.csv").is_file():
+        return None
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    models = [name for name in (rows[0] if rows else ()) if name.startswith("model_")]
+    losses = np.array([[float(row[model]) for model in models] for row in rows], dtype=np.float64)
+    truth = {row.client: row.true_cluster for row in clients if row.true_cluster is not None}
+    found = {row.client: row.found_cluster for row in clients if row.found_cluster is not None}
+    return losses_figure([row["client"] for row in rows], losses, truth, found)
 
 
 # Evidence for groups

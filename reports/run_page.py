@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from florets.reports import summary as summaries
 from florets.reports.clients import ClientRow, read_clients
 from florets.reports.console import counted, duration, number, size
@@ -30,7 +28,7 @@ _PLOTS = ("curves", "discovery", "spectrum", "loss_matrix")
 """Names of a run's figures, without `.png`."""
 
 Row = dict[str, str]
-"""One line of loss_matrix.csv or confusion.csv."""
+"""One line of confusion.csv."""
 Tile = tuple[str, str, str]
 """A figure of the whole run: name, value and note."""
 Table = list[list[Cell]]
@@ -168,18 +166,13 @@ def draw_plots(
 ) -> dict[str, dict[str, Any]]:
     """Draw a run's figures into its folder; return those that exist, for the page."""
     # matplotlib takes a second that only pictures need.
-    from florets.reports.run_figures import evidence_figure, losses_figure, run_figure, spectra_figure, spectra_of
+    from florets.reports.run_figures import evidence_figure, losses_of, run_figure, spectra_figure, spectra_of
 
     pictures = {"curves": run_figure(lines), "spectrum": spectra_figure(spectra_of(folder, lines))}
     evidence = summaries.last_evidence(lines)
     if evidence and evidence["scores"] and evidence["similarity"]:
         pictures["discovery"] = evidence_figure(evidence)
-    if rows := _rows(folder / "loss_matrix.csv"):
-        models = [name for name in rows[0] if name.startswith("model_")]
-        losses = np.array([[float(row[model]) for model in models] for row in rows], dtype=np.float64)
-        truth = {row.client: row.true_cluster for row in clients if row.true_cluster is not None}
-        found = {row.client: row.found_cluster for row in clients if row.found_cluster is not None}
-        pictures["loss_matrix"] = losses_figure([row["client"] for row in rows], losses, truth, found)
+    pictures["loss_matrix"] = losses_of(folder, clients)
     images = {}
     for name, picture in pictures.items():
         if picture is not None:

@@ -179,6 +179,9 @@ class RunSummary:
         Of all rounds and clients: wall time, and samples passed through models with and without a gradient; no tests.
     final_metrics
         Of each score, the figures over the clients at the end, see `scores.metrics_of`.
+    final_pooled
+        Figures over the records of all test sets together, and the ``clients`` that sent sums of them
+        (`statistics=true`); empty where none did.
     final_validation
         The experiment's `measure` over all validation records in the last evaluated round.
     stopped
@@ -214,6 +217,7 @@ class RunSummary:
     gradient_passes: int
     loss_passes: int
     final_metrics: dict[str, dict[str, float | None]]
+    final_pooled: dict[str, float]
     final_num_clusters: int | None
     best_round: int | None
     final_validation: float | None
@@ -409,11 +413,13 @@ def summarise(
     warnings: Sequence[str] = (),
     best_round: int | None = None,
     stopped: bool = False,
+    pooled: Mapping[str, float] | None = None,
 ) -> RunSummary:
     """Summarise a run from its lines, and from the evaluation at its end where there was one.
 
     Without `evaluations`, the last one of each client, the last evaluated round counts. `best_round` is the round
-    whose models the run ends with, None the last one; `left_out` are nodes that could not take part.
+    whose models the run ends with, None the last one; `left_out` are nodes that could not take part; `pooled` are
+    figures over all test records.
     """
     ended = lines[:best_round]
     tested = next((line for line in reversed(ended) if line["evaluated"]), None)
@@ -455,6 +461,7 @@ def summarise(
         gradient_passes=sum(line["gradient_passes"] for line in lines),
         loss_passes=sum(line["loss_passes"] for line in lines),
         final_metrics=metrics,
+        final_pooled=dict(pooled or {}),
         final_num_clusters=ended[-1]["num_clusters"] if ended else None,
         final_model_error=last(ended, "model_error"),
         final_cluster_error=last(ended, "cluster_error"),

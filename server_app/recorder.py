@@ -18,7 +18,7 @@ from florets.reports import folder as run_folder
 from florets.reports.clients import CLIENTS, ClientRow, write_clients
 from florets.reports.console import counted
 from florets.reports.pooled import FILE as TESTS
-from florets.reports.pooled import statistics_of, to_json
+from florets.reports.pooled import pooled_figures, statistics_of, to_json
 from florets.reports.run_page import write_report
 from florets.reports.scores import test_cells
 from florets.reports.summary import UNMEASURED, Distances, RoundLine, RunSummary, round_line, round_seconds, summarise
@@ -233,6 +233,7 @@ class Recorder:
             warnings=self._warnings,
             best_round=best_round,
             stopped=stopped,
+            pooled=pooled_figures(statistics),
         )
         # Also where it came too late for the run to end earlier.
         (self.folder / run_folder.STOP).unlink(missing_ok=True)

@@ -1,6 +1,8 @@
 """One run of a command or a study: its configuration from overrides, the line that sums it up, why it failed."""
 
+import contextlib
 import dataclasses
+import io
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -11,9 +13,11 @@ from florets.conf.saved import absolute
 from florets.conf.schema import FLOWER, HUGGING_FACE, Config
 from florets.engines.worker_count import cores
 from florets.reports.console import counted
-from florets.reports.summary import RunSummary, ari_words, stability_words, unplaced_words
+from florets.reports.summary import RunSummary, ari_words, read_lines, round_seconds, stability_words, unplaced_words
 from florets.server_app.progress import truth_words, with_clients
+from florets.studies.advise.measures import named as named_figure
 from florets.task.raised_in import raised_in
+from florets.task.temporary import held_folder
 
 _OURS = ("florets.engines.", "florets.server_app.", "florets.reports.", "florets.strategies.", "florets.task.wire.")
 
@@ -73,6 +77,9 @@ def headline(summary: RunSummary) -> str:
         parts.append(f"fine-tuned {100 * summary.final_tuned_accuracy:.1f} %")
     elif summary.final_tuned_loss is not None:
         parts.append(f"fine-tuned {summary.final_tuned_loss:.4g}")
+    if pooled := {name: value for name, value in summary.final_pooled.items() if name != "clients"}:
+        shown = ", ".join(named_figure(value, name) for name, value in pooled.items())  # type: ignore[arg-type]
+        parts.append(f"over the test records of {counted(int(summary.final_pooled['clients']), 'client')}: {shown}")
     if summary.final_ari is not None:
         of = ari_words(summary.final_ari_clients, summary.final_ari_of)
         parts.append(with_clients(f"ARI {summary.final_ari:.2f}", of))
@@ -86,6 +93,29 @@ def headline(summary: RunSummary) -> str:
 
         parts.append(f"{counted(len(summary.left_out), 'node')} could not take part ({named(summary.left_out)})")
     return ", ".join(parts)
+
+
+def seconds_of(config: Config, run_in: Callable[[Config, Path], RunSummary]) -> float:
+    """Return about how many seconds a run takes here, by its first two rounds, and by a whole phase 1.
+
+    Data are made before. The second round counts for all that follow, its test as often as the run tests.
+    """
+    # Torch and Flower cost seconds, which a mistyped key should not.
+    from florets.server_app.build import make_data, one_task_kept
+
+    short = dataclasses.replace(config, num_rounds=2, loss_matrix=False, pictures=False, tracker=[], quiet=True)
+    with (
+        one_task_kept(),
+        held_folder("run") as folder,
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        make_data(short)
+        run_in(short, folder / "run")
+        *first, second = read_lines(folder / "run")
+    test = second["seconds"].get("evaluate", 0.0)
+    rounds = (config.num_rounds - 1) * (round_seconds(second) - test)
+    return sum(map(round_seconds, first)) + rounds + test * (config.num_rounds - 1) / config.eval_every
 
 
 def is_foreseen(error: Exception) -> bool:

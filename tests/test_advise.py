@@ -70,7 +70,9 @@ def test_no_groups_give_fedavg_and_what_the_others_would_do() -> None:
     assert "worse by 10.0 ± " in two
     assert "worse by 15.0 ± " in alone
     assert [one.name for one in advice.outcomes] == ["fedavg", "tuned", "two_groups", "clove", "local"]
-    assert said.short.splitlines()[-1].endswith("min_clients=5 strategy=fedavg train.learning_rate=0.1 num_rounds=17")
+    assert said.short.splitlines()[-1].endswith(
+        "min_clients=5 strategy=fedavg train.learning_rate=0.1 num_rounds=17 statistics=true"
+    )
     assert "3 MB sent and received by all sites in 17 rounds, 12 s" in said.short
     assert "for these 5 sites, from their test records" in said.interval
     simulated = words(advice, "num_clients=5")
@@ -240,7 +242,9 @@ def test_every_method_has_the_same_budget_and_rates_and_what_is_typed_holds() ->
     config = candidate_run(typed, fixed, "fedavg", methods["fedavg"], fixed.rates[0])
     assert (fixed.rates, config.num_rounds, config.patience, config.train.class_weights) == ((0.5,), 6, 9, "root")
     shown = command(question, "clove", TWO, setup, 0.02, 17)
-    assert shown.endswith("strategy=clove k=2 train.learning_rate=0.02 train.class_weights=balanced num_rounds=17")
+    assert shown.endswith(
+        "strategy=clove k=2 train.learning_rate=0.02 train.class_weights=balanced num_rounds=17 statistics=true"
+    )
 
 
 def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_cannot_matter() -> None:
@@ -257,10 +261,17 @@ def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_can
     rounds = {name: rounds_of(values, name) for name in candidates(values, TWO)}
     # Of squared errors one step ends at the minimum; groups are found once one model fits, and theirs take a few.
     assert rounds == {
-        "fedavg": 3, "intercept": 3, "slopes": 3, "local": 3, "discovery": 16, "group_intercept": 16,
+        "fedavg": 3, "intercept": 3, "slopes": 3, "local": 1, "discovery": 16, "group_intercept": 16,
     }  # fmt: skip
     assert first_run(question).num_rounds == first_run(values).num_rounds == 16
-    assert "train.ridge=10 train.local_epochs=1 num_rounds=3" in command(question, "local", NONE, setup, 10.0, 3)
+    # Who trains alone takes all steps in one round.
+    assert "train.local_epochs=8 train.ridge=10 num_rounds=1 statistics=true" in command(
+        question, "local", NONE, setup, 10.0, 1
+    )
+    assert "train.ridge=10 train.local_epochs=1 num_rounds=3" in command(question, "fedavg", NONE, setup, 10.0, 3)
+    # The run that looks for groups is the run of one model per group as well.
+    groups = candidate_run(question, setup, "discovery", candidates(question, TWO)["discovery"], 1.0)
+    assert groups == replace(first_run(question), measure=groups.measure, pictures=False)
     assert setup_of(Question.of([*OWN, "train.ridge=3"]), "r2", is_rare=False).rates == (3.0,)
 
 

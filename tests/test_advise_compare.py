@@ -9,7 +9,7 @@ from advise_examples import NONE, constant_of, given, outcome, part, values_part
 from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import advise
 from florets.studies.advise.causes import cross_losses, differences, rule_of
-from florets.studies.advise.compare import Criterion, choose, effective, is_below, low_sites
+from florets.studies.advise.compare import Criterion, choose, effective, is_below, low_sites, num_effective
 from florets.studies.advise.measures import amount, gain, is_better, plain, seconds_of, suitable, value
 from florets.studies.advise.outcomes import Moments, Outcome, Site
 
@@ -71,6 +71,10 @@ def test_many_sites_differ_by_their_spread_weighted_by_records() -> None:
     assert found.mean == pytest.approx(0.0, abs=1e-9)
     assert found.half == pytest.approx(1.959964 * 10.540926 / math.sqrt(10), rel=1e-6)
     assert found.clients == 10
+    # One site with most of the records: the others are few, and the interval is over the records.
+    tests = [{**one.test, "large": part(0.8, 4000)} for one in (first, second)]
+    assert num_effective(tests[0]) == pytest.approx(4400**2 / (10 * 40**2 + 4000**2))
+    assert ACCURACY.difference(*tests).half < 1.0
 
 
 def test_figures_are_over_the_records_of_all_clients_together() -> None:
@@ -187,6 +191,18 @@ def test_what_is_not_better_than_the_constant_answer_is_never_advised() -> None:
     # Good on validation records by luck, and no better than the constant on the test records.
     lucky = {"fedavg": outcome("fedavg", [0.9] * 5, test=[0.5] * 5)}
     assert advise(NONE, lucky, ACCURACY, constant_of(lucky["fedavg"])).chosen is None
+
+
+def test_a_method_that_ranks_records_is_of_use_before_the_log_loss_shows_it() -> None:
+    one = outcome("fedavg", [0.75] * 5)
+    blind, seeing = (Criterion("log_loss", seconds) for seconds in ((), ("auc",)))
+    constant = constant_of(one, "log_loss")
+    gain = constant.beaten_by(one.validation, blind, "validation")
+    assert 0 < gain.mean < gain.half
+    assert not constant.is_beaten(one.validation, blind, "validation")
+    assert constant.is_beaten(one.validation, seeing, "validation")
+    # Too sure of itself: its probabilities are worse than the constant's.
+    assert not constant.is_beaten(outcome("fedavg", [0.7] * 5).validation, seeing, "validation")
 
 
 def test_sites_below_the_others_are_named_and_one_does_not_hide_another() -> None:

@@ -48,13 +48,17 @@ def ask() -> Ask:
     return lambda kind, arrays, node=2, **settings: send(kind, settings, node, arrays=arrays)
 
 
-def plain_losses(node: int) -> list[float]:
+def wrong(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return (outputs.argmax(dim=1) != labels).double().mean()
+
+
+def plain_losses(node: int, measure: Callable[..., torch.Tensor] = nn.functional.cross_entropy) -> list[float]:
     data, losses = TASK.client(node - 2), []
     for arrays in bank.models(BANK):
         module = TASK.build_model()
         module.load_state_dict({name: torch.from_numpy(array.numpy()) for name, array in arrays.items()})
         outputs = module.eval()(data.x_train)
-        losses.append(torch.nn.functional.cross_entropy(outputs, data.y_train).item())
+        losses.append(measure(outputs, data.y_train).item())
     return losses
 
 
@@ -117,6 +121,13 @@ def test_selection_trains_the_model_with_the_lowest_loss(ask: Ask) -> None:
     np.testing.assert_allclose(update.losses, plain_losses(2), rtol=1e-5)
     alone = read_update(ask(kinds.TRAIN, bank.model(BANK, update.model)), LAYOUT, update.model)
     assert alone.vector.tobytes() == update.vector.tobytes()
+
+
+def test_selection_by_errors_trains_the_model_that_classifies_most_samples_rightly(ask: Ask) -> None:
+    update = codec.read(SelectedUpdate, ask(kinds.TRAIN_SELECT, BANK, **{kinds.BY_ERRORS: True}), layout=LAYOUT, K=3)
+    assert update.losses is not None
+    np.testing.assert_allclose(update.losses, plain_losses(2, wrong))
+    assert update.model == int(np.argmin(plain_losses(2, wrong)))
 
 
 def test_evaluation_uses_the_test_set(ask: Ask) -> None:

@@ -226,6 +226,14 @@ def test_square_roots_change_the_space_in_which_clients_are_grouped() -> None:
     assert roots.assignment["0"] != roots.assignment["1"] == roots.assignment["2"]
 
 
+def test_clusters_of_square_roots_are_matched_by_their_losses() -> None:
+    # Two clients at 0 and one at -18, models at 1 and 2: losses are 2 * 1 + 400 one way and 2 * 4 + 361 the other,
+    # roots 2 * 1 + 20 and 2 * 2 + 19.
+    strategy = CLoVE(k=2, first_round="evaluate", square_root=True)
+    strategy.start(FakeClients([0.0, 0.0, -18.0]).grid(), models(1.0, 2.0), num_rounds=1)
+    assert strategy.assignment == {"0": 1, "1": 1, "2": 0}
+
+
 # IFCA
 
 
@@ -237,6 +245,15 @@ def test_ifca_lets_clients_choose_in_the_training_exchange_itself() -> None:
     assert thetas(result.arrays) == pytest.approx([2.05, 8.05])
     assert clients.asked(kinds.LOSSES) == []
     assert clients.asked(kinds.TRAIN_SELECT) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("by", ["loss", "accuracy"])
+def test_ifca_asks_its_clients_to_choose_by_errors_where_accuracy_decides(by: str) -> None:
+    clients = FakeClients(TWO_GROUPS)
+    play(IFCA(first_round="evaluate", choose_by=by), clients, 1, 4.0, 6.0)
+    asked = zip(clients.seen, clients.configs, strict=True)
+    choices = [kinds.BY_ERRORS in config for (kind, *_), config in asked if kind == kinds.TRAIN_SELECT]
+    assert choices == [by == "accuracy"] * 4
 
 
 def test_a_model_that_nobody_chose_keeps_its_bits() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.conf.overrides import parse_overrides_string
-from florets.conf.problems import ConfigError
-from florets.conf.schema import Chosen, Config, as_plain
+from florets.conf.problems import NAMES, ConfigError
+from florets.conf.schema import Chosen, Config, as_plain, known_keys
+from florets.strategies import STRATEGIES
 from florets.strategies.clove.strategy import CLoVESettings
 
 
@@ -110,6 +111,11 @@ def test_one_value_is_a_list_of_one(key, value, wanted, conf_copy):
         assert found == wanted
 
 
+def test_the_papers_names_stand_for_strategies_and_keys_that_there_are() -> None:
+    keys = set().union(*map(known_keys, STRATEGIES))
+    assert set(NAMES.values()) <= keys | set(STRATEGIES)
+
+
 WRONG = {
     ("k=5", "k=6"): "k: given twice with two values, k=5 and k=6; keep one.",
     ("sed=1",): "sed=1: there is no such key. Did you mean seed?",
@@ -117,6 +123,12 @@ WRONG = {
     ("learning_rate=0.1",): "learning_rate=0.1: there is no such key. Did you mean train.learning_rate?",
     ("+no_such_key=1",): "+no_such_key=1: keys are neither added, removed nor moved",
     ("strategy=cloves",): "strategy=cloves: no such strategy; there are clove, ifca, cfl_gp, two_phase, ",
+    ("strategy=MADMO",): "or package.module:Class. Did you mean cfl_s?",
+    ("strategy=Per-FedAvg",): "or package.module:Class. Did you mean per_fedavg?",
+    ("strategy.T1=4", "strategy=two_phase"): "there is no such key. Did you mean strategy.inner_steps?",
+    ("T1=4",): "T1=4: there is no such key; strategy.inner_steps is meant, of strategy=two_phase.",
+    ("moment_rounds=4",): "there is no such key; strategy.moment_rounds is meant, of strategy=two_phase.",
+    ("T=4",): "T=4: there is no such key. Did you mean num_rounds?",
     ("first_round=updat",): "takes only random or evaluate or update or farthest; leave it out. Did you mean update?",
     ("strategy.clustering=kmean",): "for example strategy.clustering=kmeans. Did you mean kmeans?",
     ("strategy.name=ifca",): "strategy.name=ifca: choose a strategy with strategy=<name>.",

@@ -432,6 +432,17 @@ def test_sites_of_a_linear_model_differ_in_levels_or_coefficients(
     assert ("clients differ in levels alone" in found.text) == (differs == "levels")
 
 
+@pytest.mark.slow
+def test_groups_on_which_two_halves_of_the_folds_disagree_are_not_sharp(tmp_path: Path) -> None:
+    # Every site is somewhere between two rules: any cut through them is one by chance.
+    between = (0.6 * np.random.default_rng(3).standard_normal(60)).tolist()
+    found = florets.discover(clients=sites([0.0] * 60, between, 24), results_dir=tmp_path, **LINEAR)
+    assert found.k > 1
+    assert found.stability is not None
+    assert found.stability < 0.1
+    assert not found.is_sharp
+
+
 def test_groups_are_looked_for_once_gradients_and_the_ridge_cancel(tmp_path: Path) -> None:
     # Classes of wine are separable: at the minimum the ridge holds the coefficients, and gradients point outwards.
     wine = load_wine()

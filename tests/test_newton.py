@@ -22,8 +22,9 @@ from florets.task.training.newton import newton_update, parameters_of, second_or
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.records import MalformedMessage
-from florets.task.wire.replies import Update
+from florets.task.wire.replies import Update, read_update
 from tests.method_runs import LosingGrid, play
+from tests.replies import LAYOUT, MODEL, NUMBERS, OWN, reply
 
 NAMES = LinearNames("weight", "bias")
 NEWTON = Training(solver="newton", ridge=1.0)
@@ -140,6 +141,14 @@ def test_terms_that_are_none_are_refused() -> None:
         update(gradient, np.diag([1.0, -1.0])).check()
 
 
+def test_terms_in_the_reply_of_an_own_handler_are_checked_as_well() -> None:
+    size = LAYOUT.size
+    terms = {kinds.GRADIENT: Array(np.ones(size)), kinds.HESSIAN: Array(-np.eye(size))}
+    content = reply(NUMBERS | OWN, MODEL, more=MODEL, **{kinds.SECOND_ORDER: terms})
+    with pytest.raises(MalformedMessage, match="negative eigenvalue"):
+        read_update(content, LAYOUT, 0, ["more"], ["a"])
+
+
 def test_keys_of_gradient_steps_choose_them() -> None:
     table = ["experiment=own_data", "task.table.target=y"]
     assert compose(table).train.solver == "newton"
@@ -204,9 +213,9 @@ class LyingGrid(LosingGrid):
 
     def pull_messages(self, message_ids: Any) -> list[Message]:
         replies = super().pull_messages(message_ids)
-        for reply in replies:
-            node = int(self._contexts[reply.metadata.src_node_id].node_config["partition-id"])
-            if node == 3 and (record := reply.content.array_records.get(kinds.SECOND_ORDER)):
+        for sent in replies:
+            node = int(self._contexts[sent.metadata.src_node_id].node_config["partition-id"])
+            if node == 3 and (record := sent.content.array_records.get(kinds.SECOND_ORDER)):
                 record[self.what] = Array(1e6 * record[self.what].numpy())
         return replies
 

@@ -28,7 +28,7 @@ NAMES = [
     *("LinearTerm", "ManyModels", "Method", "Objective", "OneModel", "PerClient", "Plan", "Proximal", "Round"),
     *("Run", "Settings", "Shard", "State", "Strategy", "Sweep", "Term", "Update", "Weighted"),
     *("__version__", "advise", "apps", "check", "dataset", "discover", "export", "extend", "handler", "load"),
-    *("model", "partition", "prepare", "reproduce", "run", "setting", "strategies", "sweep", "tune"),
+    *("model", "partition", "prepare", "reproduce", "run", "setting", "strategies", "sweep", "theory", "tune"),
 ]
 
 WRITTEN_FOR_OTHERS = [

@@ -121,21 +121,6 @@ def test_terms_are_products_with_the_sum_over_pairs(pairing, noisy, block, monke
             assert found[anchor] == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
-@pytest.mark.parametrize("pairing", ["all", "halves", "single"])
-def test_factors_make_the_same_matrices(pairing):
-    module, x, y, left = draw(*CASES["half"][::2])
-    moments = LocalMoments(module, x, y, "half_squared_error", pairing)
-    one, two = moments.factors(left, None)
-    a = sample_moments(module, left, x, y, "half_squared_error")
-    if pairing == "all":
-        assert two is None
-        assert np.array_equal(one, a)
-        assert moments.factors(left, left + 1)[1] is not None
-    else:
-        assert one.shape == two.shape == (2, 1, 6)
-        assert np.outer(one[1, 0], two[1, 0]) == pytest.approx(explicit(a[1], a[1], pairing), abs=1e-4)
-
-
 def test_moment_matrices_need_pairs_and_a_known_pairing():
     module, x, y, _ = draw(*CASES["half"][::2])
     with pytest.raises(ValueError, match="1 example"):

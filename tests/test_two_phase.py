@@ -254,14 +254,58 @@ def test_soft_labels_train_every_model_by_its_weight():
     assert cold.banks[0] == pytest.approx(hard.banks[0], abs=1e-6)
 
 
-@pytest.mark.slow
-def test_fedprox_solves_the_local_problem_and_also_reaches_the_true_models():
-    watched = Watched()
-    settings = ("strategy.local_solver=fedprox", "train.learning_rate=0.5", "strategy.weighting=examples")
-    found = run("num_rounds=12", *settings, watched=watched)
-    assert found.errors[-1] < 0.1 < found.errors[4]
-    config = watched.sent(kinds.TRAIN_SELECT, 6, 0)[0].config_records[kinds.CONFIG]
-    assert (config[kinds.PROXIMAL_MU], config[kinds.EXACT_PROXIMAL]) == (2.0, 1)
+def mean_of_pairs(moments: np.ndarray, pairing: str) -> np.ndarray:
+    """The mean of a client's pairs of moments (n, d): all ordered ones, those of its halves, or of its first two."""
+    n = len(moments)
+    if pairing == "all":
+        total = moments.sum(axis=0)
+        return (np.outer(total, total) - moments.T @ moments) / (n * (n - 1))
+    one, two = (moments[:1], moments[1:2]) if pairing == "single" else (moments[: n // 2], moments[n // 2 :])
+    return np.outer(one.mean(axis=0), two.mean(axis=0))
+
+
+def moved(theta: np.ndarray, anchor: int, x: np.ndarray, y: np.ndarray, pairing: str) -> np.ndarray:
+    """Phase 1, l. 9 to 13, with x (M, n, d) and y (M, n), and our rules for sigma and its vector's sign."""
+    moments = (y - x @ theta)[..., None] * x
+    basis = np.linalg.svd(np.mean([mean_of_pairs(one, pairing) for one in moments], axis=0))[0][:, :3]
+    own, half = moments[anchor] @ basis, y.shape[1] // 2
+    a = own[:half].T @ own[half:] / half if pairing == "single" else mean_of_pairs(own, pairing)
+    vectors, values, _ = np.linalg.svd(a)
+    sign = 1 if vectors[:, 0] @ own.mean(axis=0) >= 0 else -1
+    return theta + sign * basis @ vectors[:, 0] * np.sqrt(values[0]) / 2
+
+
+def refined(theta: np.ndarray, x: np.ndarray, y: np.ndarray, eta: float, solver: str) -> np.ndarray:
+    """Phase 2, l. 6 to 9, with s = 5 local steps or the proximal problem's solution."""
+    local, n = np.repeat(theta[None], len(x), axis=0), y.shape[1]
+    for own, one, target in zip(local, x, y, strict=True):
+        z = np.linalg.norm(target[:, None] - one @ theta.T, axis=0).argmin()
+        gram, mean = one.T @ one / n, one.T @ target / n
+        for _ in range(5 if solver == "fedavg" else 0):
+            own[z] -= eta * (gram @ own[z] - mean)
+        if solver == "fedprox":
+            own[z] = np.linalg.solve(gram + np.eye(len(gram)) / eta, mean + theta[z] / eta)
+    return local.mean(axis=0)
+
+
+@pytest.mark.parametrize(("pairing", "solver"), [("all", "fedavg"), ("halves", "fedprox"), ("single", "fedavg")])
+def test_both_phases_are_those_of_a_reference_in_numpy(pairing, solver):
+    watched, rate = Watched(), 0.5
+    settings = ("strategy.moment_rounds=2", f"strategy.pairing={pairing}", f"strategy.local_solver={solver}")
+    settings = (*ANCHORS_5, *settings, "strategy.subspace=direct", f"train.learning_rate={rate}")
+    found = run(*settings, watched=watched)
+    data = own_functions.mixed_regression(None, 0, 3, clients=12)
+    x, y = data.x_train.reshape(12, 40, -1).astype(float), data.y_train.reshape(12, 40).astype(float)
+    anchors = sorted(watched.asked(MOMENT_DESCENT, 1))
+    (first,) = bank.models(watched.sent(MOMENT_DESCENT, 1, anchors[0])[0]["arrays"])
+    theta, expected = np.repeat(first["1.weight"].numpy().astype(float), len(anchors), axis=0), []
+    for report in found.reports[:2]:
+        theta = np.array([moved(one, anchor, x, y, pairing) for one, anchor in zip(theta, anchors, strict=True)])
+        groups = np.array([report.assignment[f"{anchor:02}"] for anchor in anchors])
+        expected.append([theta[groups == group].mean(axis=0) for group in range(3)])
+    for _ in range(2):
+        expected.append(refined(np.array(expected[-1]), x, y, rate, solver))
+    assert np.array(found.banks) == pytest.approx(np.array(expected), abs=1e-5)
 
 
 def test_settings_that_cannot_work_are_refused():

@@ -261,7 +261,9 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
 
         clusters = placed(vectors, aside, group)  # l. 11
         previous = np.array([self.assignment.get(key, -1) for key in found.keys])
-        models = self.match(core[:, : context.models.count], clusters[~aside], previous[~aside])  # l. 12 and 13
+        # Lemma A.16 matches by losses, and the ablation roots what is clustered alone; the released code roots both.
+        losses = np.square(core) if self.settings.square_root else core
+        models = self.match(losses[:, : context.models.count], clusters[~aside], previous[~aside])  # l. 12 and 13
         check_match(models, clusters, context.models.count, f"{name}.match")
         return clusters, models, centroids(core, clusters[~aside])
 
@@ -312,8 +314,8 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
     def match(self, losses: FloatArray, clusters: IntArray, previous: IntArray) -> IntArray:
         """Return the model of each cluster (C,), all different; a subclass may differ.
 
-        `losses` (M, K) are as for `cluster_losses`, `clusters` (M,) what that returned, `previous` (M,) each client's
-        model so far, -1 for none.
+        `losses` (M, K) are never rooted, `clusters` (M,) are what `cluster_losses` returned, `previous` (M,) each
+        client's model so far, -1 for none.
         """
         match self.settings.matching:
             case "min_cost":

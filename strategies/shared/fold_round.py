@@ -38,6 +38,12 @@ _DIFFERENCES: Mapping[str, str] = {
     "coefficients": "coefficients",
     "both": "levels and coefficients",
 }
+_STABLE = 0.1
+"""ARI between the groups of two halves of the folds below which groups are not sharp.
+
+Planted groups of 12 and 30 clients that were found with less agreed with the truth to an ARI of 0.54 in the mean, all
+others to 0.97.
+"""
 MOST_SHOWN = 100
 """Clients whose similarities are kept for the picture; of more, so many evenly from all groups."""
 _MOST_SIZES = 12
@@ -73,7 +79,8 @@ class Evidence:
         Of "too_few": the number of groups with the best score, and up to which value such groups have a p value,
         however far apart.
     sharp
-        Groups are sharp; False: clients differ by degrees, see `core.subgroups.Spread`.
+        Groups are sharp; False: clients differ by degrees, see `core.subgroups.Spread`, or two halves of the folds
+        give other groups.
     tree
         Of groups within groups: ``p_value``, ``height`` and ``parts`` of a node, ``p_value`` and ``clients`` of a
         leaf, and its ``model`` where leaves have models; None where groups are on one level.
@@ -768,7 +775,8 @@ class FoldRound:
         labels = canonical(groups.labels[among])
         if not labels.any():
             return True, None
-        if not spread(centred_rows(folds[among]), labels, rng).is_sharp:
+        by_chance = groups.stability is not None and groups.stability < _STABLE
+        if by_chance or not spread(centred_rows(folds[among]), labels, rng).is_sharp:
             return False, None
         # Of more clients than are searched the others have no place in a tree.
         if groups.sample is not None:

@@ -106,7 +106,7 @@ class Outliers:
 class LossVectorSettings(Restarted):
     """Keys of the embedding by loss vectors, and of the watch on frozen clusters."""
 
-    square_root: bool = setting(False, "take the square root of the losses before clustering and matching")
+    square_root: bool = setting(False, "cluster the square roots of the losses")
     memory: bool = setting(False, "cluster the latest loss vectors of all clients seen, not only this round's")
     outlier_loss: float | None = setting(
         100.0,

@@ -24,7 +24,10 @@ from florets.studies.advise.outcomes import Outcome, Tests
 from florets.task.wire.kinds import DIVERGED
 
 FEW_CLIENTS = 10
-"""Below this, clients are no sample from which anything follows for others: the interval is over their records."""
+"""Below this, clients are no sample from which anything follows for others: the interval is over their records.
+
+Clients count by their records (Kish 1965): of 40 clients of whom one has half of all records there are four.
+"""
 FEW_RECORDS = 30
 """Test records below which a client's own figure is mostly noise: it enters no comparison between clients."""
 QUANTILE = 1.959964
@@ -35,6 +38,12 @@ _FAR = 2.0
 """Times the constant answer's error from which a method's results say that it was not trained, and no more."""
 _ONE_SIDED = 1.644854 / QUANTILE
 """From the half width of a 95 % interval to a one-sided bound at 95 %."""
+
+
+def num_effective(tests: Tests) -> float:
+    """Return how many clients of one size say as much of others as these do."""
+    sizes = np.array([test.n for test in tests.values()], dtype=np.float64)
+    return float(sizes.sum() ** 2 / np.square(sizes).sum()) if sizes.any() else 0.0
 
 
 @dataclass(frozen=True)
@@ -184,9 +193,9 @@ class Criterion:
     def difference(self, first: Tests, second: Tests) -> Difference:
         """Return the gain of the first method over the second on the same records, with its 95 % interval.
 
-        Of `FEW_CLIENTS` clients or more the interval is over clients: it says what other clients like these would
-        see. A handful of sites says nothing about others, and their differences need not be alike: the interval is
-        then over the records that these sites have, by the bootstrap replicates that each sends (of the same
+        Of `FEW_CLIENTS` effective clients or more the interval is over clients: it says what other clients like these
+        would see. A handful of sites says nothing about others, and their differences need not be alike: the interval
+        is then over the records that these sites have, by the bootstrap replicates that each sends (of the same
         resamples for every method, so that differences are paired).
 
         Source: over clients the jackknife of the paired difference (Efron 1982), which leaves out all records of a
@@ -198,7 +207,8 @@ class Criterion:
         keys = sorted(first.keys() & second.keys())
         if self.measure not in NOT_SUMS:
             keys = [key for key in keys if not any(math.isnan(self._error(tests[key])) for tests in (first, second))]
-        if len(keys) < FEW_CLIENTS:
+        are_few = num_effective({key: first[key] for key in keys}) < FEW_CLIENTS
+        if are_few:
             # Of very few records a client sends no sums: they would be the records.
             has_sums = [key for key in keys if first[key].sums is not None and second[key].sums is not None]
             keys = has_sums or keys
@@ -206,7 +216,7 @@ class Criterion:
         mean = gain(self._figure(first), self._figure(second), self.measure)
         if not keys or not math.isfinite(mean):
             return Difference(math.nan, math.inf, len(keys))
-        if len(keys) >= FEW_CLIENTS:
+        if not are_few:
             error = _jackknife(self._without_each(first) - self._without_each(second))
             error *= abs(gain(1.0, 0.0, self.measure))
         elif self.measure == "r2":
@@ -221,7 +231,7 @@ class Criterion:
         mean = gain(self._figure(first), reference, self.measure)
         if not first or not math.isfinite(mean):
             return Difference(math.nan, math.inf, len(first))
-        if len(first) >= FEW_CLIENTS:
+        if num_effective(first) >= FEW_CLIENTS:
             error = abs(gain(1.0, 0.0, self.measure)) * _jackknife(self._without_each(first))
         else:
             first = {key: test for key, test in first.items() if test.sums is not None} or first
@@ -414,11 +424,17 @@ class ConstantAnswer:
         return criterion.difference(tests, own)
 
     def is_beaten(self, tests: Tests, criterion: Criterion, part: Part) -> bool:
-        """Return whether a method is better by more than chance (one-sided at 5 %), or has the only figure."""
+        """Return whether a method is better by more than chance (one-sided at 5 %), or has the only figure.
+
+        Or whether it ranks records: where a class is rare few records decide on the log loss.
+        """
         if not math.isfinite(self.figure(criterion, part)):
             return math.isfinite(criterion.figure(tests))
         over = self.beaten_by(tests, criterion, part)
-        return over.mean > (_ONE_SIDED * over.half if math.isfinite(over.half) else 0)
+        if over.mean > (_ONE_SIDED * over.half if math.isfinite(over.half) else 0):
+            return True
+        ranks = "auc" in criterion.seconds and replace(criterion, measure="auc").over(tests, 0.5).is_gain
+        return ranks and over.mean > 0
 
     def is_far_better(self, tests: Tests, criterion: Criterion, part: Part) -> bool:
         """Return whether the constant answer's error is less than half of a method's: nobody would use that."""

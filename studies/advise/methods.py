@@ -280,6 +280,9 @@ def first_run(question: Question, *keys: str) -> Config:
     at_once = question.base.task.loss not in _REGRESSIONS and question.base.strategy.settings.fraction_train == 1
     least = _NEWTON_OF_GROUPS if question.by_newton else _LATEST_LOOK
     rounds = _LOOK if at_once and not question.by_newton else max(question.rounds, least)
+    if question.by_newton:
+        # So that it is the run of one model per group as well.
+        keys = (*question.unless_given("train.local_epochs=1"), "loss_matrix=true", *keys)
     return question.config(*_look(question), f"num_rounds={rounds}", f"eval_every={rounds}", *keys)
 
 
@@ -303,7 +306,7 @@ def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...
     if question.base.task.loss != "reconstruction":
         runs["intercept"] = ("strategy=fedavg", "personal=intercept")
         runs["slopes"] = ("strategy=fedavg", "personal=slopes")
-    runs["local"] = ("strategy=local",)
+    runs["local"] = ("strategy=local", *_alone(question))
     if finding.kind in ("groups", "lone"):
         runs["discovery"] = (*_look(question), "loss_matrix=true")
         if finding.kind == "groups":
@@ -313,10 +316,18 @@ def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...
     return runs if question.by_newton else {**runs, "clove": ("strategy=clove", f"k={num_groups(finding)}")}
 
 
+def _alone(question: Question) -> tuple[str, ...]:
+    """Return the keys with which clients that train alone do so in one round: more messages change nothing."""
+    typed = question.gives("num_rounds") or question.gives("train.local_epochs")
+    return (f"train.local_epochs={_NEWTON}",) if question.by_newton and not typed else ()
+
+
 def rounds_of(question: Question, method: str) -> int:
     """Return the most rounds of a method's run."""
     if not question.by_newton or question.gives("num_rounds"):
         return question.rounds
+    if method == "local" and _alone(question):
+        return 1
     if method not in _EXACT:
         return _NEWTON_OF_GROUPS
     return _NEWTON_OF_VALUES if question.base.task.loss in _REGRESSIONS else question.rounds
@@ -327,8 +338,10 @@ def candidate_run(question: Question, setup: Setup, method: str, keys: Sequence[
     rounds = rounds_of(question, method)
     every = question.unless_given(f"num_rounds={rounds}", f"eval_every={rounds if question.by_newton else EVERY}")
     # A setup may have other rounds than its question.
-    every = tuple(text for text in every if _key(text) not in map(_key, setup.keys))
-    return question.config(f"{setup.key}={rate:g}", *every, "pictures=false", *setup.keys, *keys)
+    own = {_key(text) for text in keys}
+    shared = [text for text in setup.keys if _key(text) not in own]
+    every = tuple(text for text in every if _key(text) not in map(_key, shared))
+    return question.config(f"{setup.key}={rate:g}", *every, "pictures=false", *shared, *keys)
 
 
 def num_runs(methods: int, setup: Setup) -> int:
@@ -344,12 +357,24 @@ def num_groups(finding: Finding) -> int:
 
 def command(question: Question, method: str, finding: Finding, setup: Setup, rate: float, rounds: int) -> str:
     """Return the command that uses a method, with the settings that were chosen."""
-    keys = METHODS[method].keys.format(epochs=question.fine_tune_epochs, k=num_groups(finding))
+    method_keys = METHODS[method].keys.format(epochs=question.fine_tune_epochs, k=num_groups(finding)).split()
+    if method == "local":
+        method_keys += _alone(question)
     shown = [shlex.quote(text) for text in question.overrides if _key(text) not in _HOW]
-    kept = [key for key in setup.keys if key.startswith(("train.", "task."))]
-    rate_key, rounds_key = f"{setup.key}={rate:g}", f"num_rounds={rounds}"
+    own = {_key(text) for text in method_keys}
+    kept = [key for key in setup.keys if key.startswith(("train.", "task.")) and _key(key) not in own]
+    rate_key, at_the_end = f"{setup.key}={rate:g}", [f"num_rounds={rounds}"]
+    # The run then ends with the figure over all records, by which methods were compared.
+    at_the_end += ["statistics=true"] if question.base.task.loss != "reconstruction" else []
     return " ".join(
-        ["florets", *shown, keys, *question.unless_given(rate_key), *kept, *question.unless_given(rounds_key)]
+        [
+            "florets",
+            *shown,
+            *method_keys,
+            *question.unless_given(rate_key),
+            *kept,
+            *question.unless_given(*at_the_end),
+        ]
     )
 
 

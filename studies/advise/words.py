@@ -9,7 +9,15 @@ from florets.reports.console import counted, duration, size
 from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import Advice, clients_apart
 from florets.studies.advise.causes import ColumnShift, Reason
-from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, TRIFLE, is_below, joined_accuracy, low_sites
+from florets.studies.advise.compare import (
+    FEW_CLIENTS,
+    FEW_RECORDS,
+    TRIFLE,
+    is_below,
+    joined_accuracy,
+    low_sites,
+    num_effective,
+)
 from florets.studies.advise.measures import FORMS, OF_VALUES, Name, amount, named, plain, value
 from florets.studies.advise.measures import gain as gain_in
 from florets.studies.advise.methods import METHODS, Question, Setup, command
@@ -209,12 +217,13 @@ class Words:
     @property
     def interval(self) -> str:
         """What the intervals are over, and which direction is better."""
-        count, form = len(self.advice.judged(self.advice.best).test), FORMS[self.measure]
+        tests, form = self.advice.judged(self.advice.best).test, FORMS[self.measure]
         better = f"{capital(form.title)} over all records; {'higher' if form.higher else 'lower'} is better."
         points = " Points are percentage points." if form.percent else ""
         over = f"over {self.site}s like these"
-        if count < FEW_CLIENTS:
-            over = f"for these {self.sites(count)}, from their test records; it says nothing about other {self.site}s"
+        if num_effective(tests) < FEW_CLIENTS:
+            these = self.sites(len(tests))
+            over = f"for these {these}, from their test records; it says nothing about other {self.site}s"
         return f"{better}{points} ± is a 95 % interval {over}."
 
     @property
@@ -296,7 +305,8 @@ class Words:
             figures = f"{named(best, self.measure)}; the constant answer reaches {value(constant, self.measure)}"
             gain = advice.over_constant
             if gain.mean > 0 and math.isfinite(gain.half):
-                figures += f". The difference may be chance ({amount(gain.mean, gain.half, self.measure, sign=True)})"
+                chance = "is chance on the validation records, which decide" if gain.is_gain else "may be chance"
+                figures += f". The difference {chance} ({amount(gain.mean, gain.half, self.measure, sign=True)})"
             yield f"On the test records the best method, {name}, reaches {figures}."
         if evidence.tried:
             yield f"Also tried, without success: {', '.join(evidence.tried)}."

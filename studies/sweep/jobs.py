@@ -30,7 +30,7 @@ STRATEGY = "strategy"
 
 _FIRST = "rounds"
 """The first figure: columns before it are keys."""
-_FIELDS = [field.name for field in fields(RunSummary) if field.name != "final_metrics"]
+_FIELDS = [field.name for field in fields(RunSummary) if field.name not in ("final_metrics", "final_pooled")]
 _TEXTS = ("experiment", STRATEGY, "folder", "discovery", "error", MEASURE)
 _LISTS = ("warnings", "left_out")
 _SAMPLES = "strategy.fraction_train"
@@ -70,6 +70,7 @@ class JobResult:
         """The figures by column: those of the summary, and of each score such as ``accuracy.mean``."""
         found: dict[str, Any] = {} if self.summary is None else asdict(self.summary)
         metrics = found.pop("final_metrics", {})
+        found.pop("final_pooled", None)
         found |= {f"{score}.{name}": value for score, of in metrics.items() for name, value in of.items()}
         # A failed job may lack a text, and is known by it.
         error = None if self.summary is not None else self.error or "no reason"

@@ -137,7 +137,9 @@ def read_update(
     found = _update_form(tuple(returns), tuple(numbers)).read(content, {"layout": layout})
     arrays = {name: found.pop(("array", name)).unpacked() for name in returns}
     figures = {name: found.pop(("number", name)) for name in numbers}
-    return Update(model, **found, arrays=arrays, numbers=figures)
+    update = Update(model, **found, arrays=arrays, numbers=figures)
+    update.check()
+    return update
 
 
 def read_answer(content: RecordDict, returns: Mapping[str, Sequence[int]], numbers: Sequence[str]) -> Answer:

@@ -128,6 +128,18 @@ def test_curves_lack_runs_whose_folders_were_removed_and_say_so(
     assert (results(item) / "plot-four.png").is_file()
 
 
+@pytest.mark.slow
+@pytest.mark.pictures
+def test_losses_of_all_models_are_drawn_of_each_row_whose_runs_keep_them(item: Path) -> None:
+    item.write_text(
+        "{title: Losses, seeds: 1, overrides: [num_rounds=1, num_clients=4], measures: [loss], plot: {kind: losses}, "
+        "columns: {digits: {label: digits, overrides: []}}, rows: {with: {label: with, overrides: "
+        "[loss_matrix=true]}, without: {label: without, overrides: [k=3]}}}"
+    )
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert [path.name for path in sorted(results(item).glob("*.png"))] == ["plot-with.png"]
+
+
 def test_the_small_scale_says_what_was_cut(item: Path, ran: list[tuple[str, int, int]]) -> None:
     assert main(["reproduce", "item.yaml", "scale=small"]) == 0
     assert ran == [("clove", 4, 0), ("fedavg", 4, 0)]
