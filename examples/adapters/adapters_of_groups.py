@@ -33,16 +33,17 @@ B_ALONE = {"adapter": "lora", "adapter_options": {"rank": 4, "train": "b"}}
 # Without adapters all first models would be equal.
 FULL = {"model_options": {"spread": 0.005}}
 RUN = {"num_clients": 12, "k": 4, "num_rounds": 8, "loss_matrix": False, "pictures": False, "quiet": True}
-TRAIN = {"optimizer": "adam", "learning_rate": 0.003, "local_epochs": 2, "batch_size": 64}
+TRAIN = {"optimizer": "adam", "local_epochs": 2, "batch_size": 64}
 METHODS = {
-    "CLoVE, adapters": ("clove", LORA),
-    "discovery, adapters": ("discovery", LORA),
-    "IFCA, adapters": ("ifca", LORA),
-    "CLoVE, B alone": ("clove", B_ALONE),
-    "CLoVE, all parameters": ("clove", FULL),
-    "one adapter for all": ("fedavg", LORA),
-    "each client alone": ("local", LORA),
+    "CLoVE, adapters": ("clove", LORA, 0.003),
+    "Discovery, adapters": ("discovery", LORA, 0.003),
+    "IFCA, adapters": ("ifca", LORA, 0.003),
+    "CLoVE, B alone": ("clove", B_ALONE, 0.02),
+    "CLoVE, all parameters": ("clove", FULL, 0.003),
+    "one adapter for all": ("fedavg", LORA, 0.003),
+    "each client alone": ("local", LORA, 0.003),
 }
+"""Strategy, what is trained, and the learning rate."""
 
 
 class Transformer(nn.Module):
@@ -103,11 +104,10 @@ def pretrain(data_dir: Path, epochs: int = 4) -> None:
 def compare(data_dir: Path, seeds: int) -> pd.DataFrame:
     """Return each method's mean and spread over some seeds."""
     rows = []
-    for name, (strategy, task) in METHODS.items():
+    for name, (strategy, task, rate) in METHODS.items():
         for seed in range(seeds):
-            run = florets.run(
-                strategy=strategy, task={**TASK, **task}, train=TRAIN, data_dir=str(data_dir), seed=seed, **RUN
-            )
+            keys = {"task": {**TASK, **task}, "train": {**TRAIN, "learning_rate": rate}, "data_dir": str(data_dir)}
+            run = florets.run(strategy=strategy, seed=seed, **keys, **RUN)
             sent = run.rounds[["bytes_up", "bytes_down"]].sum() / 1e6
             rows.append((name, run.ari, 100 * run.accuracy, sent["bytes_up"], sent["bytes_down"]))
             print(*rows[-1], flush=True)
