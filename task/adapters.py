@@ -25,7 +25,7 @@ def adapt(module: nn.Module, options: Adapter) -> None:
         If peft is not installed, a name fits no layer, or a layer takes no adapter.
 
     Source: Hu et al. 2022 (LoRA, arXiv 2106.09685), eq. 3; Sun et al. 2024 (FFA-LoRA, arXiv 2403.12313), Sec. 4.
-    Deviation: B begins with small random values (`spread`), because equal models can never be told apart.
+    Deviation: B begins with small random values (`spread`), because methods cannot tell equal models apart.
     """
     peft = with_torchvision(_peft)
     names = [name for name, _ in module.named_modules() if name]

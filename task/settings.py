@@ -196,7 +196,7 @@ class TaskConfig:
     partition_options: dict[str, Any] = setting({}, "options of the partition's function")
     model_options: dict[str, Any] = setting({}, "options of the model's function")
     adapter: Literal["none", "lora"] = setting(
-        "none", "lora: the model is frozen and small adapters are trained beside its layers; needs the extra adapters"
+        "none", "lora: the model is frozen and small adapters of its layers are trained; needs the extra adapters"
     )
     adapter_options: Adapter = setting(Adapter(), "adapters")
     head_layers: list[str] = setting([], "name prefixes of the model's head; none: the built-in model's own")

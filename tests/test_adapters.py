@@ -29,7 +29,7 @@ def net() -> nn.Sequential:
 
 
 def encoder() -> nn.Module:
-    """Return a transformer's layer, which has a faster pass of its own in eval mode."""
+    """Return a transformer's layer, which has another, faster pass in eval mode."""
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
     return nn.Sequential(nn.Unflatten(1, (8, 8)), nn.TransformerEncoder(layer, 1, enable_nested_tensor=False),
                          nn.Flatten(), nn.Linear(64, 10))  # fmt: skip
@@ -64,7 +64,7 @@ def test_the_factors_are_trained_alone(train: str, trained: int) -> None:
 
 
 @needs_peft
-def test_a_layer_can_be_trained_whole_beside_the_adapters() -> None:
+def test_a_layer_can_be_trained_whole_next_to_adapters() -> None:
     module = net()
     adapt(module, Adapter.of({"rank": 1, "whole": ["3"]}))
     names = [name for name, p in module.named_parameters() if p.requires_grad]

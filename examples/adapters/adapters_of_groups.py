@@ -1,7 +1,7 @@
 """Adapters of groups that are found from adapters alone: AG News with labels that each group calls otherwise.
 
 A small transformer is trained on a part of the texts (`pretrain`), and then stays at home. 12 clients in four groups
-have some of the rest; each group swaps the labels in a way of its own.
+have some of the rest; each group swaps other labels.
 """
 
 import sys
