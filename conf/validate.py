@@ -296,6 +296,8 @@ _SCHEDULE_NEEDS = {
     "step": (("schedule_rounds", "schedule_factor"), ()),
     "exponential": (("schedule_factor",), ()),
     "cosine": ((), ("schedule_rounds", "schedule_factor")),
+    "cosine_restarts": (("schedule_rounds",), ("schedule_factor",)),
+    "inverse": ((), ("schedule_rounds",)),
     "inverse_sqrt": ((), ("schedule_rounds",)),
 }
 """By schedule: the keys that it needs, and further keys that it takes."""

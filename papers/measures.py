@@ -65,7 +65,8 @@ _ROOT = Path(strategies.__file__).parents[1]
 
 Name = Literal[
     "accuracy", "loss", "validation", "worst_tenth", "tuned_accuracy", "tuned_loss",
-    "ari", "ari_at_10", "first_round_ari_90", "rounds_of_ari_1", "groups", "frozen_from",
+    "ari", "ari_at_10", "first_round_ari_90", "rounds_of_ari_1",
+    "first_round_ari_1", "first_round_best_ari", "groups", "frozen_from",
     "ari_participants", "ari_participants_at_10", "first_round_ari_participants_90",
     "model_error", "cluster_error", "cluster_loss", "first_round_accuracy_60", "bytes_to_accuracy_60",
     "bytes", "gradient_passes", "cpu_seconds", "client_seconds", "mixtures", "verdict", "code", "warnings", "records",
@@ -100,6 +101,7 @@ def values_of(
         "cluster_loss": summary.final_cluster_loss,
         **_at_accuracy(lines, _TARGET),
         **_of_participants(lines),
+        **_of_best_ari(lines),
         "worst_tenth": summary.final_worst_tenth,
         "tuned_accuracy": summary.final_tuned_accuracy,
         "tuned_loss": summary.final_tuned_loss,
@@ -135,6 +137,16 @@ def _of_participants(lines: list[RoundLine]) -> Values:
         "ari_participants": known[max(known)] if known else None,
         "ari_participants_at_10": known.get(ARI_ROUND),
         "first_round_ari_participants_90": next((r for r, ari in known.items() if ari >= ARI_RECOVERED), None),
+    }
+
+
+def _of_best_ari(lines: list[RoundLine]) -> Values:
+    """Return the first rounds of an ARI of 1.0, and of the best one above 0: groups were found."""
+    known = {line["round"]: ari for line in lines if (ari := line["ari"]) is not None}
+    best = max(known.values(), default=0.0)
+    return {
+        "first_round_ari_1": next((r for r, ari in known.items() if ari >= ALL_RIGHT), None),
+        "first_round_best_ari": next((r for r, ari in known.items() if ari == best > 0), None),
     }
 
 
@@ -248,8 +260,19 @@ def _share_error(values: Values, config: Config) -> float | None:
     return share_error(values.get("mixtures", []), config.task.num_clusters, _own_fraction(config))
 
 
-def _rounds_to_freeze(values: Values, _: Config) -> float | None:
-    return None if values.get("frozen_from") is None else float(values["frozen_from"] - 1)
+def _rounds_before(name: Name) -> Read:
+    def read(values: Values, _: Config) -> float | None:
+        return None if values.get(name) is None else float(values[name] - 1)
+
+    return read
+
+
+def _decibel(values: Values, _: Config) -> float | None:
+    return 10 * math.log10(values["loss"]) if values.get("loss") else None
+
+
+def _reconstructs(config: Config) -> bool:
+    return config.task.loss == "reconstruction"
 
 
 def _freezes(config: Config) -> bool:
@@ -322,7 +345,9 @@ MEASURES = {
     "ari": _ari("ARI at the end", "ari"),
     "ari_at_10": _ari("ARI in round 10", "ari_at_10"),
     "rounds_to_ari_90": _rounds("first round with an ARI of 0.9", _number("first_round_ari_90"), _has_groups),
-    "rounds_to_freeze": _rounds("rounds before the clusters are frozen", _rounds_to_freeze, _freezes),
+    "rounds_to_ari_1": _rounds("rounds before an ARI of 1.0", _rounds_before("first_round_ari_1"), _has_groups),
+    "rounds_to_best_ari": _rounds("rounds before the best ARI", _rounds_before("first_round_best_ari"), _has_groups),
+    "rounds_to_freeze": _rounds("rounds before the clusters are frozen", _rounds_before("frozen_from"), _freezes),
     "ari_participants": _ari("ARI of the last round's participants", "ari_participants"),
     "ari_participants_at_10": _ari("ARI of the participants in round 10", "ari_participants_at_10"),
     "rounds_to_ari_participants_90": _rounds(
@@ -359,6 +384,7 @@ MEASURES = {
         True,
     ),
     "loss": _plain("test loss", "{:.4g}", _number("loss"), lambda config: not _classes(config)),
+    "nmse": _plain("normalised squared error in dB", "{:.2f}", _decibel, _reconstructs),
     "model_error": _plain("distance from the true models, the largest", "{:.4g}", _number("model_error"), _linear),
     "models_found": _count("all true models found (distance below 0.6 sigma + 0.001)", _models_found, _true_models),
     "cluster_error": _percent(

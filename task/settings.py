@@ -172,8 +172,8 @@ class TaskConfig:
     data: str = setting(
         "digits",
         "digits, mnist, fashion_mnist, mnist_and_fashion, emnist, femnist, cifar10, cifar100, svhn, tiny_imagenet, "
-        "ag_news, amazon_reviews, cost2100, heart_disease, landmine, parkinsons, schools, linear, lines or own (your "
-        "files), hf:<folder or name> (a Hugging Face data set), or a function as package.module:function",
+        "ag_news, amazon_reviews, cost2100, heart_disease, landmine, parkinsons, schools, linear, lines, channels or "
+        "own (your files), hf:<folder or name> (a Hugging Face data set), or a function as package.module:function",
     )
     partition: str = setting(
         "rotation",

@@ -53,6 +53,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
 """How an option of data or of a partition is lowered where a preset has it."""
 SMALL: dict[str, dict[str, Any]] = {
     "lines": {"train_per_line": 200, "test_per_line": 100},
+    "channels": {"train_per_scene": 40, "test_per_scene": 20},
     "tiny_imagenet": {"image_size": 16},
     "mlp": {"hidden": [8]},
     "cifar_cnn": {"channels": [4, 4], "hidden": [8]},

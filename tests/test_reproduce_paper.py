@@ -12,7 +12,7 @@ import yaml
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.papers.items import Item, find_item, item_names, read_item
-from florets.papers.measures import MEASURES, values_of
+from florets.papers.measures import MEASURES, _of_best_ari, values_of
 from florets.papers.references import UNDECIDED, Reference
 from florets.papers.request import read_request
 from florets.papers.table import Entry
@@ -230,6 +230,23 @@ def test_rounds_before_the_clusters_are_frozen_are_counted_where_they_can_be() -
     assert [measure.fits(compose(key)) for key in keys] == [True, False, False]
 
 
+def test_rounds_before_the_best_ari_are_those_of_a_run_that_finds_groups() -> None:
+    def found(*aris: float) -> list[float | None]:
+        lines: list[Any] = [{"round": number, "ari": ari} for number, ari in enumerate(aris, 1)]
+        values, config = _of_best_ari(lines), compose(["strategy=clove"])
+        return [MEASURES[name].read(values, config) for name in ("rounds_to_best_ari", "rounds_to_ari_1")]
+
+    assert found(0.0, 0.2, 1.0, 0.5, 1.0) == [2.0, 2.0]
+    assert found(0.1, 0.9, 0.3) == [1.0, None]
+    assert found(0.0, -0.1) == [None, None]
+
+
+def test_a_normalised_error_is_shown_in_decibel() -> None:
+    config = compose(["task=digits_autoencoder"])
+    assert MEASURES["nmse"].read({"loss": 0.01}, config) == pytest.approx(-20)
+    assert [MEASURES["nmse"].fits(one) for one in (config, compose([]))] == [True, False]
+
+
 def test_a_run_without_a_value_is_never_or_has_none() -> None:
     nothing = {name: Entry(MEASURES[name], False, 3, 3, Spread.of([])) for name in ("rounds_to_ari_90", "loss")}
     assert {name: entry.text for name, entry in nothing.items()} == {"rounds_to_ari_90": "never", "loss": "no value"}
@@ -284,20 +301,27 @@ def test_what_is_named_after_a_paper_has_its_settings() -> None:
     )
 
 
+MODELS = ("emnist", "cifar10_label_shift", "cost2100", "channels")
+"""Experiments of CFL-GP, App. F.6 to F.8, whose clients send models."""
+
+
 @pytest.mark.slow
-def test_all_methods_of_an_item_of_cfl_gp_average_gradients_and_those_of_mixed_regression_have_equal_rounds() -> None:
+def test_all_methods_of_an_item_of_cfl_gp_average_alike_and_those_of_mixed_regression_have_equal_rounds() -> None:
     for name in (name for name in item_names() if name.startswith("cfl_gp/")):
         item = find_item(name)
-        keys = [{**item.overrides, **column.overrides} for column in item.columns]
+        row = item.rows[-1]
+        keys = [{**item.overrides, **row.overrides, **column.overrides} for column in item.columns]
         configs = [compose([f"{key}={value}" for key, value in one.items()]) for one in keys]
         # FedEM and centralised training have models to average alone; FedEM's one step is the gradient's.
         others = [config for config in configs if config.strategy.name not in {"fedem", "centralised"}]
-        assert {config.averaging for config in others} <= {"gradients"}
+        models = configs[0].experiment.removeprefix("paper/cfl_gp/") in MODELS
+        assert {config.averaging for config in others} <= {"models" if models else "gradients"}
         assert {config.train.local_steps for config in configs if config.strategy.name == "fedem"} <= {1}
     for name in (name for name in item_names() if name.startswith("mixed_regression/")):
         item = find_item(name)
         rounds = set()
-        for column in item.columns:
+        # A column of more rounds shows whether the others have enough.
+        for column in (column for column in item.columns if not column.name.endswith("_long")):
             config = compose([f"{k}={v}" for k, v in chain(item.overrides.items(), column.overrides.items())])
             rounds.add(config.num_rounds + getattr(config.strategy.settings, "moment_rounds", 0))
         assert len(rounds) == 1

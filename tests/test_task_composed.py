@@ -214,3 +214,18 @@ def test_apportioned_parts_add_up_and_are_within_one_of_their_share(total, weigh
 def test_what_cannot_be_is_refused_with_the_remedy(num_clients, num_clusters, options, message):
     with pytest.raises(ValueError, match=message):
         made(num_clients, num_clusters, **options)
+
+
+def test_of_a_pool_each_client_keeps_a_part_for_tests():
+    pool = replace(DATA, x_test=DATA.x_train, y_test=DATA.y_train, group_test=DATA.group_train)
+    shards = made(4, 2, data=pool, angles=[0, 180], alpha=1.0, test_share=0.25)
+    dealt = np.concatenate([rows(shard, part) for shard in shards for part in ("train", "test")])
+    assert sorted(dealt) == list(range(400))
+    assert [len(rows(shard, "test")) for shard in shards] == [
+        round((len(rows(shard)) + len(rows(shard, "test"))) / 4) for shard in shards
+    ]
+    for wrong in ({"reuse": "clients"}, {"test_samples_per_client": 5}, {"test_share": 1.0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            made(4, 2, data=pool, angles=[0, 180], **wrong)
+    with pytest.raises(ValueError, match=r"test_share=0\.3 must be left out"):
+        made(4, test_share=0.3)

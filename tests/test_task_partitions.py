@@ -507,9 +507,15 @@ def test_blocks_are_cut_in_order_and_dealt_to_neighbouring_clients() -> None:
         np.testing.assert_array_equal(seen, turned(x, y, angle, order=0)[0])
 
 
+def test_blocks_may_be_of_clusters_of_different_sizes() -> None:
+    shards = rotation_blocks(pooled_images(), 8, 2, np.random.default_rng(1), [0, 15, 0, 0], clusters=[0, 1, 1, 1])
+    assert [shard.cluster for shard in shards] == [0, 0, 1, 1, 1, 1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"clusters": [0, 1, 2, 2]}, r"clusters=\[0, 1, 2, 2\] must name one of the clusters 0 to 3"),
         ({"angles": [0.0, 15.0, 90.0]}, "angles has length 3"),
         ({"num_clients": 3}, "num_clients=3 is less than the 4 angles"),
         ({"test_share": 0.0}, "test_share=0.0"),

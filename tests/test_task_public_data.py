@@ -7,7 +7,10 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
+from florets.conf.compose import compose
+from florets.server_app.build import build_task
 from florets.task import data as public
+from florets.task.data.channels import channels, response
 from florets.task.partitions import by_class, label_skew_2, natural
 from tests.public_files import (
     write_channels,
@@ -97,6 +100,36 @@ def test_letters_stand_upright_and_are_numbered_from_zero(tmp_path, packed):
     assert public.emnist(tmp_path, 0, 2, split="letters", pooled=True).x_test.shape == (5, 1, 28, 28)
 
 
+def test_the_preset_of_emnist_deals_two_groups_and_names_the_file_that_is_missing(tmp_path):
+    folder, classes = tmp_path / "EMNIST" / "raw", np.tile(np.arange(62), 4)
+    overrides = ["experiment=paper/cfl_gp/emnist", f"data_dir={tmp_path}", "task.data_options.most_samples=300"]
+    write_idx(folder, "emnist-byclass-train", len(classes), classes)
+    with pytest.raises(ValueError, match=r"emnist-byclass-test-images-idx3-ubyte cannot be read \(there is no such"):
+        _ = build_task(compose(overrides)).shards
+    write_idx(folder, "emnist-byclass-test", 124, classes[:124])
+    task = build_task(compose(overrides))
+    shards = [task.shards[client] for client in range(10)]
+    assert [shard.cluster for shard in shards] == [0] * 5 + [1] * 5
+    assert [shard.transform is None for shard in shards] == [True] * 5 + [False] * 5
+    assert sorted(np.concatenate([part for s in shards for part in (s.train, s.test)])) == list(range(300))
+    assert all(len(s.test) == round(0.3 * (len(s.train) + len(s.test))) for s in shards)
+    assert [len(public.emnist(tmp_path, seed, 2, most_samples=300).y_test) < 124 for seed in (0, 1)] == [True, True]
+    assert sum(parameter.numel() for parameter in task.build_model().parameters()) == 18_506
+
+
+def test_a_single_path_is_one_angle_and_one_delay():
+    one = np.ones((1, 1, 1))
+    # Half a wavelength between antennas: a sine of 2 * 5 / 32 is the fifth of 32 angles. Its delay is 3 taps.
+    power = np.square(response(np.full((1, 1), 3.0), one * 10 / 32, one * 1j)).sum(axis=1)[0]
+    assert np.unravel_index(power.argmax(), power.shape) == (5, 3)
+    assert power.max() == pytest.approx(2 * 32 * 32, rel=1e-4)
+    data = channels(None, 0, 5, train_per_scene=6, test_per_scene=2)
+    assert (data.x_train.shape, data.group_test.tolist()) == ((30, 2, 32, 32), [0, 0, 1, 1, 2, 2, 3, 3, 4, 4])
+    np.testing.assert_allclose(np.square(data.x_train).mean(axis=(1, 2, 3)), 1, rtol=1e-5)
+    with pytest.raises(ValueError, match="num_clusters=6: data channels has 5 scenes"):
+        channels(None, 0, 6)
+
+
 def test_mnist_and_fashion_mnist_are_one_data_set_of_two_groups(tmp_path):
     for name, packed in (("MNIST", True), ("FashionMNIST", False)):
         write_idx(tmp_path / name / "raw", "train", 3, np.array([0, 9, 4]), packed)
@@ -108,6 +141,10 @@ def test_mnist_and_fashion_mnist_are_one_data_set_of_two_groups(tmp_path):
     np.testing.assert_allclose(data.x_test[3, 0], images[1] / 255, rtol=1e-6)
     shared = public.mnist_and_fashion(tmp_path, 0, 2, side=14, shared_labels=True)
     assert (shared.y_test.tolist(), shared.num_outputs, shared.input_shape) == ([1, 2, 1, 2], 10, (1, 14, 14))
+    pool = public.mnist_and_fashion(tmp_path, 0, 2, pooled=True)
+    # One set after the other, so that a partition that cuts in file order keeps them apart.
+    assert (pool.pooled, pool.y_test.tolist()) == (True, [0, 9, 4, 1, 2, 10, 19, 14, 11, 12])
+    assert pool.group_train.tolist() == [0] * 5 + [1] * 5
 
 
 def test_handwriting_is_read_with_its_writers_who_become_clients(tmp_path):

@@ -258,6 +258,9 @@ def test_a_node_refuses_wrong_settings(settings: dict[str, Any], message: str, n
         ("step", 2, 0.1, [1, 1, 0.1, 0.1, 0.01]),
         ("exponential", None, 0.5, [1, 0.5, 0.25, 0.125, 0.0625]),
         ("cosine", 4, 0.2, [1, 0.6 + 0.4 * np.cos(np.pi / 4), 0.6, 0.6 - 0.4 * np.cos(np.pi / 4), 0.2]),
+        ("cosine_restarts", 2, 0.2, [1, 0.6, 1, 0.6, 1]),
+        ("inverse", None, None, [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]),
+        ("inverse", 2, None, [1, 1, 1, 1 / 2, 1 / 3]),
         ("inverse_sqrt", None, None, [1, 2**-0.5, 3**-0.5, 0.5, 5**-0.5]),
     ],
 )

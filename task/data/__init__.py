@@ -5,6 +5,7 @@ splits on each client; `standardise` takes off the mean of all train pixels, and
 Files that are missing, damaged or of another form, and options out of range, raise ValueError with the remedy.
 """
 
+from florets.task.data.channels import channels
 from florets.task.data.cost2100 import cost2100
 from florets.task.data.dataset import Dataset
 from florets.task.data.handwriting import digits, emnist, fashion_mnist, femnist, mnist, mnist_and_fashion
@@ -19,6 +20,7 @@ __all__ = [
     "Dataset",
     "ag_news",
     "amazon_reviews",
+    "channels",
     "cifar10",
     "cifar100",
     "cost2100",

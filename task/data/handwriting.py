@@ -14,7 +14,8 @@ from florets.task.data.dataset import Dataset, FloatArray, Pixels
 from florets.task.data.files import PublicFiles
 from florets.task.data.samples import Samples, read_arrays, samples
 from florets.task.data.vision import pool
-from florets.task.registry import register_data
+from florets.task.randomness import Purpose, generator
+from florets.task.registry import check_ranges, register_data
 
 SIDE = 28
 _PREFIXES = ("train", "t10k")
@@ -62,8 +63,9 @@ def mnist_and_fashion(
     side: int = 28,
     standardise: bool = False,
     shared_labels: bool = False,
+    pooled: bool = False,
 ) -> Dataset:
-    """Load MNIST and Fashion-MNIST as one data set of 120,000 train and 20,000 test images.
+    """Load MNIST and Fashion-MNIST as one data set of 120,000 train and 20,000 test images, or one pool.
 
     A sample's group is the set that it comes from (0: MNIST), so the partition ``by_class`` gives each cluster one.
 
@@ -74,16 +76,17 @@ def mnist_and_fashion(
     shared_labels
         Whether both have the labels 0 to 9, so that a label means two things; otherwise Fashion-MNIST has 10 to 19.
     """
-    digits, clothes = (_dataset(name, data_dir, side, standardise, False) for name in ("MNIST", "FashionMNIST"))
+    digits, clothes = (_dataset(name, data_dir, side, standardise, pooled) for name in ("MNIST", "FashionMNIST"))
     first = 0 if shared_labels else digits.num_outputs
     groups = [
         np.repeat(np.arange(2), [len(a), len(b)])
         for a, b in ((digits.y_train, clothes.y_train), (digits.y_test, clothes.y_test))
     ]
+    x_train = np.concatenate([digits.x_train, clothes.x_train])
     return Dataset(
-        np.concatenate([digits.x_train, clothes.x_train]),
+        x_train,
         np.concatenate([digits.y_train, clothes.y_train + first]),
-        np.concatenate([digits.x_test, clothes.x_test]),
+        x_train if pooled else np.concatenate([digits.x_test, clothes.x_test]),
         np.concatenate([digits.y_test, clothes.y_test + first]),
         num_outputs=first + clothes.num_outputs,
         group_train=groups[0],
@@ -226,6 +229,7 @@ def emnist(
     num_clusters: int,
     split: Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"] = "byclass",
     pooled: bool = False,
+    most_samples: int | None = None,
 ) -> Dataset:
     """Load EMNIST: upright images (n, 1, 28, 28), pixels in [0, 1].
 
@@ -237,13 +241,22 @@ def emnist(
     split
         ``byclass``: 10 digits, 26 capitals, 26 small letters. ``bymerge``, ``balanced``: capitals and small letters
         of one shape are one class, 47 in all. ``letters``: 26, labels from 0. ``digits``, ``mnist``: 10.
+    most_samples
+        So many train and test images in all, drawn at random by the run's seed; None: all.
 
     Notes
     -----
     Deviation: the files hold images mirrored along their diagonal, as torchvision gives them; here they are upright.
     """
+    check_ranges("data", ("most_samples", most_samples, most_samples is None or most_samples >= 2, "at least 2"))
     names = (f"emnist-{split}-train", f"emnist-{split}-test")
     x_train, y_train, x_test, y_test = read_idx_set("EMNIST", data_dir, names)
+    if most_samples is not None and most_samples < len(y_train) + len(y_test):
+        drawn = generator(seed, 0, Purpose.DATA).permutation(len(y_train) + len(y_test))[:most_samples]
+        mine, its = (
+            np.sort(rows) for rows in (drawn[drawn < len(y_train)], drawn[drawn >= len(y_train)] - len(y_train))
+        )
+        x_train, y_train, x_test, y_test = x_train[mine], y_train[mine], x_test[its], y_test[its]
     if split == "letters":
         y_train, y_test = y_train - 1, y_test - 1
 

@@ -39,6 +39,7 @@ def composed(
     own_fraction: float = 1.0,
     reuse: Literal["none", "clusters", "clients"] = "none",
     test_samples_per_client: int | None = None,
+    test_share: float | None = None,
 ) -> list[Shard]:
     """Deal samples to clients, and let each cluster change its own.
 
@@ -86,6 +87,9 @@ def composed(
         Test samples of each client; None: in the data set's proportion of test to train samples, but at least 10,
         where there are as many of its labels. They have the proportions of its train labels and are drawn anew for
         each client: two may be tested on one sample.
+    test_share
+        Of a pool (``task.data_options.pooled=true``): fraction of each client's samples that are its test set; None:
+        0.3. The samples that are dealt are then those of both.
 
     Source: `alpha`: Hsu, Qi, Brown 2019 (arXiv 1909.06335). `labels_per_client`: McMahan et al. 2017
     (arXiv 1602.05629). `size_alpha`: Li et al. 2021 (arXiv 2102.02079), quantity skew.
@@ -95,6 +99,7 @@ def composed(
     """
     counts = amounts.cluster_counts(num_clients, num_clusters, clients_per_cluster)
     check_bounds(None, test_samples_per_client)
+    _check_split(data.pooled, test_share, test_samples_per_client, reuse)
     changes = combinations(data, rng, angles, mirror, label_shifts, label_permutations, noise, blur)
     train, test, allowed = _cells(
         data, num_clusters, len(changes), labels_per_cluster, alpha is not None or labels_per_client is not None
@@ -141,7 +146,12 @@ def composed(
                 f"least_samples={least_samples}: lower num_clients, raise alpha or size_alpha, or give "
                 "samples_per_client."
             )
-    tests = _tests(pieces, rows, train, test, test_samples_per_client, rng)
+    if data.pooled:
+        held = 0.3 if test_share is None else test_share
+        cuts = [np.split(rng.permutation(mine), [round(held * len(mine))]) for mine in rows]
+        tests, rows = [its for its, _ in cuts], [mine for _, mine in cuts]
+    else:
+        tests = _tests(pieces, rows, train, test, test_samples_per_client, rng)
     parts = [
         Shard(piece.cluster, mine, its, changes[piece.cluster % len(changes)])
         for piece, mine, its in zip(pieces, rows, tests, strict=True)
@@ -209,6 +219,26 @@ def _check_amounts(exact: bool, size_alpha: float | None, least_samples: int, re
             "task.partition_options.reuse=clients draws each client's samples from all, and needs to know how many: "
             "give samples_per_client."
         )
+
+
+def _check_split(pooled: bool, test_share: float | None, test_samples: int | None, reuse: str) -> None:
+    wrong = [
+        ("test_share", test_share, pooled or test_share is None, "left out: the data have a test set (no pool)"),
+        ("test_share", test_share, test_share is None or 0 < test_share < 1, "between 0 and 1"),
+        (
+            "test_samples_per_client",
+            test_samples,
+            not pooled or test_samples is None,
+            "left out with a pool: give test_share",
+        ),
+        (
+            "reuse",
+            reuse,
+            not pooled or reuse == "none",
+            "none with a pool, of which each client keeps a part for tests",
+        ),
+    ]
+    check_ranges("partition", *wrong)
 
 
 def _tests(

@@ -112,6 +112,7 @@ def rotation_blocks(
     angles: list[float] | None = None,
     test_share: float = 0.3,
     interpolation: Literal["nearest", "linear"] = "nearest",
+    clusters: list[int] | None = None,
 ) -> list[Shard]:
     """Cut a pool in file order into one block an angle, deal each block to its clients, and split on each client.
 
@@ -127,13 +128,16 @@ def rotation_blocks(
         Fraction of each client's samples that are its test set.
     interpolation
         Of angles that are no multiples of 90.
+    clusters
+        True cluster of each angle's block, where they are not neighbouring angles in equal numbers.
 
     Source: CFL-GP, Sec. 5.2 and App. F.5, with 8 angles in 4 clusters, or 4 angles.
     Deviation: no client's samples reach over two blocks, as a few do in its published code where blocks do not divide
     evenly.
     """
     turns = _full_turn(num_clusters) if angles is None else list(angles)
-    _check_blocks(data, num_clients, num_clusters, turns, test_share)
+    of_block = [number * num_clusters // len(turns) for number in range(len(turns))] if clusters is None else clusters
+    _check_blocks(data, num_clients, num_clusters, turns, test_share, clusters)
     angle_of = np.arange(num_clients) * len(turns) // num_clients
     blocks = np.array_split(np.arange(len(data.x_train)), len(turns))
     shards = []
@@ -142,19 +146,30 @@ def rotation_blocks(
         for rows in np.array_split(block, np.count_nonzero(angle_of == number)):
             mixed = rng.permutation(rows)
             num_test = round(test_share * len(rows))
-            cluster = number * num_clusters // len(turns)
-            shards.append(Shard(cluster, np.sort(mixed[num_test:]), np.sort(mixed[:num_test]), transform))
+            shards.append(Shard(of_block[number], np.sort(mixed[num_test:]), np.sort(mixed[:num_test]), transform))
     return shards
 
 
-def _check_blocks(data: Dataset, num_clients: int, num_clusters: int, turns: list[float], test_share: float) -> None:
+def _check_blocks(
+    data: Dataset,
+    num_clients: int,
+    num_clusters: int,
+    turns: list[float],
+    test_share: float,
+    clusters: list[int] | None,
+) -> None:
     _check_pool(data, "rotation_blocks")
     if len(data.input_shape) < 2 or data.input_shape[-1] != data.input_shape[-2]:
         raise ValueError(
             f"partition rotation_blocks needs square images, but one input has shape {data.input_shape}: choose "
             "another partition."
         )
-    if len(turns) % num_clusters or not turns:
+    if clusters is not None and (len(clusters) != len(turns) or {*clusters} != {*range(num_clusters)}):
+        raise ValueError(
+            f"task.partition_options.clusters={clusters} must name one of the clusters 0 to {num_clusters - 1} "
+            f"(task.num_clusters) for each of the {len(turns)} angles, and each cluster once at least."
+        )
+    if (len(turns) % num_clusters and clusters is None) or not turns:
         raise ValueError(
             f"task.partition_options.angles has length {len(turns)}: neighbouring angles make a cluster, so their "
             f"number must be a multiple of task.num_clusters={num_clusters}."
@@ -168,7 +183,7 @@ def _check_pool(data: Dataset, partition: str) -> None:
     if not data.pooled:
         raise ValueError(
             f"partition {partition} splits a pool into train and test samples itself: add "
-            "task.data_options.pooled=true (mnist, fashion_mnist, cifar10)."
+            "task.data_options.pooled=true (mnist, fashion_mnist, mnist_and_fashion, emnist, cifar10)."
         )
 
 

@@ -207,7 +207,7 @@ def check_shards(shards: Sequence[Shard], data: Dataset, num_clients: int) -> No
         if len(both):
             raise ValueError(
                 f"{len(both)} rows of the pool are in a train and in a test part: with task.data_options.pooled=true "
-                "the partition must split what each client gets, as rotation_blocks does."
+                "the partition must split what each client gets, as rotation_blocks and composed do."
             )
 
 

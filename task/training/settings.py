@@ -88,18 +88,20 @@ class Training:
         "weights of a client's samples in training (task.loss=cross_entropy): none, balanced (one over the client's "
         "count of their class) or root (over the square root of it); of mean 1",
     )
-    schedule: Literal["constant", "step", "exponential", "cosine", "inverse_sqrt"] = setting(
-        "constant", "learning rate over the rounds, of clients and of the server's gradient step"
+    schedule: Literal["constant", "step", "exponential", "cosine", "cosine_restarts", "inverse", "inverse_sqrt"] = (
+        setting("constant", "learning rate over the rounds, of clients and of the server's gradient step")
     )
     schedule_rounds: int | None = setting(
         None,
-        "step: rounds from one drop to the next; cosine: rounds to its end (null: all of the run); "
-        "inverse_sqrt: rounds to 1/sqrt(2) (null: 1)",
+        "step: rounds from one drop to the next; cosine: rounds to its end (null: all of the run); cosine_restarts: "
+        "rounds from one start to the next; inverse: rounds before it falls (null: 0); inverse_sqrt: rounds to "
+        "1/sqrt(2) (null: 1)",
         least=1,
     )
     schedule_factor: float | None = setting(
         None,
-        "step, exponential: factor of a drop, of a round; cosine: fraction that is left at its end (null: 0)",
+        "step, exponential: factor of a drop, of a round; cosine, cosine_restarts: fraction that is left at the end "
+        "(null: 0)",
         least=0,
         most=1,
     )
@@ -157,14 +159,22 @@ class Training:
         return self.num_steps(ceil(num_samples / batch)) * batch
 
     def rate_factor(self, server_round: int) -> float:
-        """Return what the schedule multiplies the learning rate by in a round, from 1; 0 counts as the first."""
+        """Return what the schedule multiplies the learning rate by in a round, from 1; 0 counts as the first.
+
+        Source: cosine_restarts: Loshchilov and Hutter 2016, as in CFL-GP, App. F.6. inverse: CFL-GP, Proposition 1,
+        with ``schedule_rounds`` for Tcl and 1 / mu for the server's learning rate.
+        """
         t, rounds, factor = max(server_round - 1, 0), self.schedule_rounds or 1, self.schedule_factor or 0.0
         if self.schedule == "step":
             return float(factor ** (t // rounds))
         if self.schedule == "exponential":
             return float(factor**t)
-        if self.schedule == "cosine":
+        if self.schedule == "cosine_restarts":
+            t %= rounds
+        if self.schedule in ("cosine", "cosine_restarts"):
             return factor + (1 - factor) * (1 + cos(pi * min(t / rounds, 1.0))) / 2
+        if self.schedule == "inverse":
+            return 1 / max(t - (self.schedule_rounds or 0) + 1, 1)
         if self.schedule == "inverse_sqrt":
             return float((1 + t / rounds) ** -0.5)
         return 1.0
