@@ -20,6 +20,7 @@ from florets.task.settings import (
     LOSSES,
     PLAIN_LOSSES,
     SQUARED,
+    Adapter,
     Drift,
     TaskConfig,
     is_loss,
@@ -74,6 +75,7 @@ def find_problems(config: Config) -> list[str]:
         *_own(own, "problems", config),
         *_train(config),
         *_task(config.task),
+        *_adapter(config.task),
         *_drift(config),
         *_personal(config),
         *_privacy(config),
@@ -414,15 +416,22 @@ def _class_names(names: Any) -> Iterator[str]:
             return
 
 
+def _without_effect(settings: Drift | Adapter, key: str, needed: str) -> Iterator[str]:
+    """Yield the settings that are not as by default, of a part of the task that nothing turns on."""
+    for field in dataclasses.fields(settings):
+        if (value := getattr(settings, field.name)) != getattr(type(settings)(), field.name):
+            yield f"{key}.{field.name}={show(value)}: has an effect only with {needed}; add that, or leave it out."
+
+
+def _adapter(task: TaskConfig) -> Iterator[str]:
+    if task.adapter == "none":
+        yield from _without_effect(task.adapter_options, "task.adapter_options", "task.adapter=lora")
+
+
 def _drift(config: Config) -> Iterator[str]:
     drift, task = config.task.drift, config.task
     if not drift.rounds:
-        for field in dataclasses.fields(drift):
-            if (value := getattr(drift, field.name)) != getattr(Drift(), field.name):
-                yield (
-                    f"task.drift.{field.name}={show(value)}: has an effect only with task.drift.rounds, such as "
-                    "[15]; add that, or leave it out."
-                )
+        yield from _without_effect(drift, "task.drift", "task.drift.rounds, such as [15]")
         return
     given = f"task.drift.rounds={show(drift.rounds)}"
     total = config.strategy.settings.first_rounds + config.num_rounds

@@ -12,20 +12,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, TransformerEncoderLayer
 from torch.nn.parameter import is_lazy
 
+from florets.task.adapters import adapt
 from florets.task.client_data import ClientData, with_validation
 from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
 from florets.task.data.own import describe, find_files
 from florets.task.data.tables.description import Description
 from florets.task.drift import ShardsByRound, Version
-from florets.task.layers import body_and_head, keep_at_home, load_at_home
+from florets.task.layers import at_home, body_and_head, keep_at_home, load_at_home
 from florets.task.partitions.own import OWN, Agreement
 from florets.task.partitions.shard import Shard, check_shards
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import call, check_options, resolve
-from florets.task.settings import COX, PLAIN_LOSSES, Drift, of_values
+from florets.task.settings import COX, PLAIN_LOSSES, Adapter, Drift, of_values
 from florets.task.spec import DECLARED, PREPARED, TaskSpec
 from florets.task.training.losses import check_loss, is_joint
 from florets.task.training.model_check import check_model
@@ -265,9 +266,14 @@ class Task:
         if not isinstance(module, Module):
             raise ValueError(f"model {spec.model!r} returned a {type(module).__name__}: return a torch.nn.Module.")
         _materialise(module, self.input_shape, spec.model)
+        if spec.adapter:
+            adapt(module, Adapter.of(spec.adapter))
         if len(self.input_shape) == 3:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         keep_at_home(module)
+        if at_home(module) and any(isinstance(part, TransformerEncoderLayer) for part in module.modules()):
+            # In eval mode its faster pass computes with its layers' weights itself, as if they had no adapters.
+            torch.backends.mha.set_fastpath_enabled(False)
         return module
 
     def module_to_load(self) -> Module:

@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch.nn import Module
 
+from florets.task.adapters import begin_apart
+from florets.task.settings import Adapter
+
 _GIVEN = ("input_shape", "num_outputs")
 _FORM = (
     "give a function or class of two parameters, the shape of one input and the number of outputs, a torch.nn.Module "
@@ -58,6 +61,8 @@ class Architecture:
                 with torch.no_grad():
                     for parameter, values in frozen:
                         parameter.copy_(values)
+        # Drawn as other layers are, adapters would drown what they are added to.
+        begin_apart(module, Adapter().spread)
         return module
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from florets.task.adapters import unused
 from florets.task.layers import at_home, at_home_hash
 from florets.task.settings import COX
 from florets.task.training.losses import per_sample_losses, targets_of
@@ -137,6 +138,11 @@ def _check_step(module: Module, losses: Tensor) -> None:
         raise ValueError(
             f"the gradient of its loss cannot be computed ({type(error).__name__}: {error}){hint}"
         ) from error
+    if idle := unused(module):
+        raise ValueError(
+            f"the adapters of {', '.join(idle)} take no part: the layer around them computes with their weights "
+            "itself, as nn.MultiheadAttention does with out_proj; name other layers in task.adapter_options.targets"
+        )
 
 
 def _described(value: Any, n: int = 0) -> str:
