@@ -5,15 +5,16 @@ have some of the rest; each group swaps other labels.
 """
 
 import sys
+from collections import Counter
+from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import nn
 
 import florets
-from florets.task.data.dataset import Dataset
-from florets.task.data.texts import ag_news
 
 BACKBONE = Path("backbone.pt")
 WORDS, LENGTH, PRETRAINED = 8_000, 32, 4_000
@@ -73,15 +74,24 @@ def net(input_shape, num_outputs, spread: float = 0.0):
     return module
 
 
-def all_news(data_dir: Path) -> Dataset:
-    """Return all texts that are here, as tokens."""
-    return ag_news(data_dir, 0, 1, words=WORDS, length=LENGTH, train_file="train_subset.csv")
+def all_news(data_dir: Path) -> florets.Dataset:
+    """Return all texts of AG News's training file and test file, as tokens: 0 pads, 1 is a rare word."""
+    files = [data_dir / "ag_news_csv" / name for name in ("train_subset.csv", "test.csv")]
+    tables = [pd.read_csv(file, header=None, names=["label", "title", "text"], keep_default_na=False) for file in files]
+    texts = [(table.title + " " + table.text).str.lower().str.findall(r"\w+") for table in tables]
+    tokens = {word: 2 + rank for rank, (word, _) in enumerate(Counter(chain(*texts[0])).most_common(WORDS))}
+    x = [np.zeros((len(part), LENGTH), dtype=np.float32) for part in texts]
+    for rows, part in zip(x, texts, strict=True):
+        for row, words in zip(rows, part, strict=True):
+            row[: len(words)] = [tokens.get(word, 1) for word in words[:LENGTH]]
+    y = [table.label.to_numpy() - 1 for table in tables]
+    return florets.Dataset(x[0], y[0], x[1], y[1], 4)
 
 
 def news(data_dir, seed, num_clusters):
     """Return the texts that the transformer has not seen."""
     whole = all_news(data_dir)
-    return Dataset(whole.x_train[PRETRAINED:], whole.y_train[PRETRAINED:], whole.x_test, whole.y_test, 4)
+    return florets.Dataset(whole.x_train[PRETRAINED:], whole.y_train[PRETRAINED:], whole.x_test, whole.y_test, 4)
 
 
 def pretrain(data_dir: Path, epochs: int = 4) -> None:
