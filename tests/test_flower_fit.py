@@ -65,6 +65,7 @@ def test_a_strategy_is_prepared_with_its_own_checks_and_its_number_of_models() -
 
 # Flower's own build step uses a name that its path library is about to drop.
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
+@pytest.mark.slow
 def test_flower_hub_takes_the_app_and_its_bundle_holds_the_apps_alone(tmp_path: Path) -> None:
     files, noted = publish_check(ROOT)
     assert noted == {"fab_format_version": 1, "flwr_version_min": "1.41", "flwr_version_target": "1.42.0"}

@@ -76,6 +76,7 @@ def test_the_files_behind_an_import_path_are_those_that_it_imports_and_nobody_in
     assert {name.partition("/")[0] for name in file_hashes(["flwr.app:Context"])} == {"flwr"}
 
 
+@pytest.mark.slow
 def test_a_sweep_that_goes_on_runs_what_was_edited_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = ["-m", "--continue", *SMALL, f"strategy=fedavg,{NAME}:Mine", "num_rounds=1"]
 

@@ -108,7 +108,7 @@ def results(folder: Path) -> dict[str, Any]:
     "how",
     [
         ("strategy=fedavg",),
-        ("strategy=clove", "personal=ditto"),
+        pytest.param(("strategy=clove", "personal=ditto"), marks=pytest.mark.slow),
         ("strategy=fedavg", "measure=auc", "statistics=true", "eval_every=2"),
     ],
 )

@@ -232,6 +232,7 @@ def test_a_page_draws_curves_of_runs_on_several_machines(item: Path, capsys: pyt
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_runs_without_curves_keep_a_page_from_drawing_the_others_alone(
     item: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
