@@ -13,7 +13,7 @@ import numpy as np
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.reports.summary import found_ari, last, reaches, read_lines
+from florets.reports.summary import ALL_RIGHT, found_ari, last, reaches, read_lines
 from florets.server_app.build import build_checked, build_task
 from florets.strategies import STRATEGIES
 from florets.strategies.base.theory import Case, Row
@@ -25,8 +25,6 @@ from florets.task.task import Task
 from florets.task.training.loop import gradient
 from florets.task.training.losses import loss_vector
 from florets.task.wire import bank
-
-_ALL_RIGHT = 1 - 1e-9
 
 
 def theory_of(config: Config, folder: Path | None) -> list[Row]:
@@ -59,7 +57,7 @@ def _case(config: Config, task: Task, folder: Path | None) -> Case:
     strategy, models, _ = build_checked(config, task)
     states = [one.to_torch_state_dict() for one in bank.models(models.record)]
     lines = [] if folder is None else read_lines(folder)
-    found = next((line["round"] for line in lines if reaches(line, _ALL_RIGHT)), None)
+    found = next((line["round"] for line in lines if reaches(line, ALL_RIGHT)), None)
     # Never found, it is no round at all.
     never = math.inf if any(found_ari(line) is not None for line in lines) else None
     true = task.data.true_models
