@@ -126,11 +126,11 @@ def test_what_is_not_known_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "not run yet" in shown
     assert "separation of centres" in shown
     for wrong, said in (
-        (["strategy=ifca"], "strategy=ifca: has no theorem here"),
+        (["strategy=ifca"], "strategy=ifca: no theorem is implemented"),
         (["experiment=own_data"], "task.partition=own"),
         (["run=nowhere"], "there is no such folder"),
-        (["run=nowhere", "k=3"], "k=3: a run has its keys"),
-        (["strategy=clove", "task.num_clusters=1", "k=2"], "the clients' true groups are one alone"),
+        (["run=nowhere", "k=3"], "k=3: a run has its own keys"),
+        (["strategy=clove", "task.num_clusters=1", "k=2"], "the clients' true groups are a single one"),
     ):
         assert main(["theory", *wrong]) == 2
         assert said in capsys.readouterr().err

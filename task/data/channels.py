@@ -46,8 +46,9 @@ def channels(
 
     Source: CFL-GP, App. F.6 (CD2): five distributions of 3GPP's model 38.901, 20,000 states each.
     Deviation: the paper draws them by QuaDRiGa and does not name the scenes. These follow the report's cluster
-    delays, powers and angles (Sec. 7.5, steps 4 to 7) without elevation and the constants that scale angles, for 32
-    antennas in a row and one at the other end.
+    delays, powers and angles (Sec. 7.5, steps 4 to 7) without elevation, the constants that scale delays and angles,
+    and the second shift of a cluster's angle, for 32 antennas in a row and one at the other end. They have not been
+    compared with QuaDRiGa's.
     """
     check_ranges(
         "data",
