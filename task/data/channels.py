@@ -57,7 +57,7 @@ def channels(
     )
     if num_clusters > len(SCENES):
         raise ValueError(
-            f"task.num_clusters={num_clusters}: data channels has {len(SCENES)} scenes; use at most so many."
+            f"task.num_clusters={num_clusters}: data channels has {len(SCENES)} scenes; use at most {len(SCENES)}."
         )
     states, number = [], train_per_scene + test_per_scene
     for index, scene in enumerate([*SCENES.values()][:num_clusters]):
