@@ -16,7 +16,7 @@ _TAP = 50e-9
 
 
 class _Scene(NamedTuple):
-    """Of a scene at 6 GHz, TR 38.901, Table 7.5-6: means and deviations of a drop, and its clusters of paths."""
+    """A scene at 6 GHz, by TR 38.901, Table 7.5-6: means and deviations over links, and its clusters of paths."""
 
     delay: tuple[float, float]  # log10 of the delay spread in s
     spread: tuple[float, float]  # log10 of the spread of departure angles in degrees
