@@ -20,11 +20,12 @@ from torch.nn import Module
 
 from florets.client_app.caps import Limits
 from florets.task.client_data import ClientData, Part, draw_samples, hold_out
-from florets.task.consent import EVERYTHING, Consent
+from florets.task.consent import EVERYTHING, Consent, Refused
 from florets.task.data.files import links_inside
 from florets.task.data.hugging_face import HUGGING_FACE
 from florets.task.data.tables.declaration import site_file
 from florets.task.device import find_device
+from florets.task.layers import at_home_hash
 from florets.task.node_config import (
     CLIENT_ID,
     DATA_DIR,
@@ -166,6 +167,14 @@ class Session:
         task, device = self.task(config, context), str(device_of(config, context))
         if device not in self._modules:
             built = _built_for_owner(task, context) if has_owner(context) else task.module_to_load()
+            if at_home_hash(built) != config.get(kinds.AT_HOME, ""):
+                # This text may leave a node that noises all that it says: it is not of its data.
+                raise Refused(
+                    f"the parameters that task.model={task.spec.model} freezes (requires_grad=False) are not those "
+                    "of the server: they are not sent, so the model function must make the same on both sides. Give "
+                    "the node the same file that it reads them from, and the same versions of code and packages; "
+                    "values that are drawn may differ between processors: save them to a file"
+                )
             module = built.to(device)
             self._modules[device] = module, Unsaved(module) if keeps_something(module) else None
             self._linear = linear_names(module, task.spec.loss)

@@ -75,6 +75,8 @@ def task_spec(config: Config) -> dict[str, Any]:
     if not config.task.drift.rounds:
         # It travels with every message.
         fields["drift"] = {}
+    options = fields.pop("adapter_options")
+    fields["adapter"] = {} if config.task.adapter == "none" else options
     declared = {
         entry.name: fields["table"][entry.name]
         for entry in dataclasses.fields(TableConfig)

@@ -15,7 +15,7 @@ from florets.conf.typed import read_config, read_settings, show
 from florets.strategies.registry import personal_settings_type, usable_settings
 from florets.strategies.settings import Settings, privacy_problems, robust_problems, too_few
 from florets.task.keys import range_problems
-from florets.task.settings import Drift, TaskConfig
+from florets.task.settings import Adapter, Drift, TaskConfig
 from florets.task.training.settings import Training
 
 MOST_COMPARED = 20_000
@@ -63,6 +63,7 @@ def find_problems(config: Config) -> list[str]:
         *_own(own, "problems", config),
         *_train(config),
         *_task(config.task),
+        *_adapter(config.task),
         *_drift(config),
         *_personal(config),
         *_privacy(config),
@@ -360,15 +361,22 @@ def _class_names(names: Any) -> Iterator[str]:
             return
 
 
+def _without_effect(settings: Drift | Adapter, key: str, needed: str) -> Iterator[str]:
+    """Yield the settings that are not as by default, of a part of the task that nothing turns on."""
+    for field in dataclasses.fields(settings):
+        if (value := getattr(settings, field.name)) != getattr(type(settings)(), field.name):
+            yield f"{key}.{field.name}={show(value)}: has an effect only with {needed}; add that, or leave it out."
+
+
+def _adapter(task: TaskConfig) -> Iterator[str]:
+    if task.adapter == "none":
+        yield from _without_effect(task.adapter_options, "task.adapter_options", "task.adapter=lora")
+
+
 def _drift(config: Config) -> Iterator[str]:
     drift, task = config.task.drift, config.task
     if not drift.rounds:
-        for field in dataclasses.fields(drift):
-            if (value := getattr(drift, field.name)) != getattr(Drift(), field.name):
-                yield (
-                    f"task.drift.{field.name}={show(value)}: has an effect only with task.drift.rounds, such as "
-                    "[15]; add that, or leave it out."
-                )
+        yield from _without_effect(drift, "task.drift", "task.drift.rounds, such as [15]")
         return
     given = f"task.drift.rounds={show(drift.rounds)}"
     total = config.strategy.settings.first_rounds + config.num_rounds

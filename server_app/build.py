@@ -20,7 +20,7 @@ from florets.strategies.core import FloatArray
 from florets.strategies.registry import personal_method, strategy_class
 from florets.strategies.settings import RunKeys
 from florets.task.fingerprint import code_fingerprint
-from florets.task.layers import untrained_entries
+from florets.task.layers import at_home_hash, untrained_entries
 from florets.task.registry import OwnCodeFailed
 from florets.task.task import Task, TaskSpec, initial_models
 from florets.task.training import dp_sgd
@@ -184,8 +184,11 @@ def message_settings(config: Config, task: Task) -> ConfigRecord:
     if config.privacy.is_local:
         # From the first message on: an introduction holds the number of examples.
         settings[kinds.PRIVACY] = config.privacy.kind
-    if untrained := untrained_entries(task.build_model()):
+    module = task.module_to_load()
+    if untrained := untrained_entries(module):
         settings[kinds.UNTRAINED] = untrained
+    if frozen := at_home_hash(module):
+        settings[kinds.AT_HOME] = frozen
     return settings
 
 

@@ -25,7 +25,10 @@ def with_torchvision(call: Callable[[], T]) -> T:
     try:
         return call()
     except Exception as error:  # whoever called torchvision may have wrapped its RuntimeError
-        if _libraries or "operator torchvision::nms does not exist" not in str(error):
+        cause: BaseException | None = error
+        while cause is not None and "operator torchvision::nms does not exist" not in str(cause):
+            cause = cause.__cause__
+        if _libraries or cause is None:
             raise
 
     import torch

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from florets.task.keys import as_declared, range_problems, setting
+
+T = TypeVar("T")
 
 SPAN_KINDS = {
     "gradual": "the number of rounds until all data are new",
@@ -41,14 +43,8 @@ class Drift:
         ValueError
             With all that is wrong.
         """
-        known = {field.name for field in fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise ValueError(f"task.drift: there is no such key as {', '.join(unknown)}; there are {sorted(known)}.")
-        drift, problems = as_declared(cls(**values))
-        if problems := [f"task.drift.{line}" for line in problems] or [
-            *range_problems(drift, "task.drift."),
-            *drift.problems(),
-        ]:
+        drift = _read(cls, values, "task.drift")
+        if problems := drift.problems():
             raise ValueError(" ".join(problems))
         return drift
 
@@ -73,6 +69,40 @@ class Drift:
                 "before it is over; move them apart, or lower the span."
             )
         return found
+
+
+def _read(cls: type[T], values: Mapping[str, Any], key: str) -> T:
+    """Return settings of plain values that came in a task's description; ValueError with all that is wrong."""
+    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # those below are dataclasses
+    if unknown := sorted(set(values) - known):
+        raise ValueError(f"{key}: there is no such key as {', '.join(unknown)}; there are {sorted(known)}.")
+    found, problems = as_declared(cls(**values))
+    if problems := [f"{key}.{line}" for line in problems] or range_problems(found, f"{key}."):
+        raise ValueError(" ".join(problems))
+    return found
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """Adapters of low rank (`task.adapter=lora`); see `florets.task.adapters`."""
+
+    rank: int = setting(8, "rank of each layer's change B A", least=1)
+    alpha: float = setting(16.0, "the change is B A times alpha / rank", above=0)
+    targets: list[str] = setting([], "layers that get one, by name or its last part; none: all linear layers")
+    whole: list[str] = setting([], "name prefixes of layers that are trained as they are, such as a new head")
+    train: Literal["both", "b"] = setting(
+        "both", "train A and B, whose means multiply to another change than the mean change; b: B alone, exact"
+    )
+    spread: float = setting(
+        0.02,
+        "standard deviation of B's first entries: groups' models must differ. 0: all start as the model",
+        least=0,
+    )
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Adapter":
+        """Read the plain values of a task's description; ValueError with all that is wrong."""
+        return _read(cls, values, "task.adapter_options")
 
 
 @dataclass(frozen=True)
@@ -165,6 +195,10 @@ class TaskConfig:
     data_options: dict[str, Any] = setting({}, "options of the data set's function")
     partition_options: dict[str, Any] = setting({}, "options of the partition's function")
     model_options: dict[str, Any] = setting({}, "options of the model's function")
+    adapter: Literal["none", "lora"] = setting(
+        "none", "lora: the model is frozen and small adapters of its layers are trained; needs the extra adapters"
+    )
+    adapter_options: Adapter = setting(Adapter(), "adapters")
     head_layers: list[str] = setting([], "name prefixes of the model's head; none: the built-in model's own")
     validation_fraction: float = setting(
         0.0,

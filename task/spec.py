@@ -9,7 +9,9 @@ from typing import Any
 DECLARED, PREPARED, ROWS_OF = "declared", "prepared", "rows_of"
 """Entries of `table`: what the run declares, how tables are prepared, and whose rows of a common table."""
 
-_SELDOM: Mapping[str, Any] = {"head_layers": [], "validation_fraction": 0.0, "drift": {}, "table": {}}
+_SELDOM: Mapping[str, Any] = {
+    **{"head_layers": [], "validation_fraction": 0.0, "drift": {}, "table": {}, "adapter": {}}
+}
 """Fields that are left out of the text where they have these values."""
 
 
@@ -39,6 +41,8 @@ class TaskSpec:
         What changes during the run, see `florets.task.drift.Drift`; empty: nothing.
     table
         What is declared of tables, and how they are prepared: see `DECLARED`.
+    adapter
+        Options of the adapters, see `florets.task.settings.Adapter`; empty: none, the whole model is trained.
     """
 
     data: str
@@ -56,6 +60,7 @@ class TaskSpec:
     validation_fraction: float = 0.0
     drift: Mapping[str, Any] = field(default_factory=dict)
     table: Mapping[str, Any] = field(default_factory=dict)
+    adapter: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the description as JSON with sorted keys: equal tasks give equal texts."""

@@ -1,7 +1,7 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -11,20 +11,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, TransformerEncoderLayer
 from torch.nn.parameter import is_lazy
 
+from florets.task.adapters import adapt
 from florets.task.client_data import ClientData, with_validation
 from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
 from florets.task.data.own import describe, find_files
 from florets.task.data.tables.description import Description
 from florets.task.drift import ShardsByRound, Version
-from florets.task.layers import body_and_head
+from florets.task.layers import at_home, body_and_head, keep_at_home, load_at_home
 from florets.task.partitions.own import OWN, Agreement
 from florets.task.partitions.shard import Shard, check_shards
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import call, check_options, resolve
-from florets.task.settings import Drift
+from florets.task.settings import Adapter, Drift
 from florets.task.spec import DECLARED, PREPARED, TaskSpec
 from florets.task.training.losses import check_loss
 from florets.task.training.model_check import check_model
@@ -49,10 +50,13 @@ class Task:
     client
         Number of the client whose own data it is for, see `florets.task.randomness.client_number`; of simulated
         clients' data it means nothing.
+    frozen
+        Values of the parameters that the model freezes, as a run has saved them; None: as the model function makes
+        them.
     """
 
-    def __init__(self, spec: TaskSpec, client: int = 0) -> None:
-        self.spec, self._number = spec, client
+    def __init__(self, spec: TaskSpec, client: int = 0, frozen: Mapping[str, NDArray[Any]] | None = None) -> None:
+        self.spec, self._number, self.frozen = spec, client, frozen
         self._clients: dict[int, tuple[Version, ClientData]] = {}
         self._cluster_tests: tuple[Version, dict[int, tuple[Tensor, Tensor]]] | None = None
 
@@ -251,7 +255,8 @@ class Task:
     def build_model(self) -> Module:
         """Build a fresh module for this task's inputs and outputs.
 
-        It is initialised by torch's global generator; see `florets.task.task.initial_models` for seeded ones.
+        It is initialised by torch's global generator; see `florets.task.task.initial_models` for seeded ones. Its
+        state dict leaves out the parameters that do not train, see `florets.task.layers.keep_at_home`.
         """
         spec = self.spec
         given = {"input_shape": self.input_shape, "num_outputs": self.num_outputs}
@@ -259,14 +264,23 @@ class Task:
         if not isinstance(module, Module):
             raise ValueError(f"model {spec.model!r} returned a {type(module).__name__}: return a torch.nn.Module.")
         _materialise(module, self.input_shape, spec.model)
+        if spec.adapter:
+            adapt(module, Adapter.of(spec.adapter))
         if len(self.input_shape) == 3:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+        keep_at_home(module)
+        if at_home(module) and any(isinstance(part, TransformerEncoderLayer) for part in module.modules()):
+            # In eval mode its faster pass computes with its layers' weights itself, as if they had no adapters.
+            torch.backends.mha.set_fastpath_enabled(False)
         return module
 
     def module_to_load(self) -> Module:
-        """Build a module whose parameters are to be loaded; what else it draws is the same everywhere."""
+        """Build a module whose parameters are to be loaded; what else it has or draws is the same everywhere."""
         with torch_random(generator(self.spec.seed, 0, Purpose.INITIAL_MODEL)):
-            return self.build_model()
+            module = self.build_model()
+        if self.frozen is not None:
+            load_at_home(module, self.frozen)
+        return module
 
     def body_and_head(self, module: Module) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the name prefixes of the body and of the head of this task's model; see `florets.task.layers`."""

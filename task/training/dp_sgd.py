@@ -123,7 +123,8 @@ def check(module: Module, input_shape: Sequence[int], loss: str) -> None:
             raise ValueError(f"privacy.kind=example: {type(part).__name__} {name} is not trained record by record")
     try:
         x = torch.stack([torch.zeros(*input_shape), torch.ones(*input_shape)])
-        record_gradients(module, loss)(dict(module.named_parameters()), x, y)
+        trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
+        record_gradients(module, loss)(trained, x, y)
         # Losses are taken of many records at a time.
         with torch.inference_mode():
             both, alone = module.eval()(x), torch.cat([module(x[:1]), module(x[1:])])

@@ -431,7 +431,7 @@ def _count_values(module: Module, shape: tuple[int, ...]) -> int:
     hooks = [part.register_forward_hook(look) for part in layers]
     try:
         with torch.no_grad():
-            module(next(module.parameters()).new_zeros(1, *shape))
+            module(torch.zeros(1, *shape, device=next(module.parameters()).device))
     finally:
         for hook in hooks:
             hook.remove()
