@@ -1,4 +1,4 @@
-"""`florets.theory`: what a paper's theorems say of an experiment, next to what its data and its run have."""
+"""`florets.theory`: what a paper's theorems say about an experiment, next to its data and its run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @one_thread_within()
 def theory(experiment: str | None = None, /, **keys: Any) -> "DataFrame":
-    """Say what the theorems of two_phase, CLoVE or CFL-GP ask of an experiment, and what it has of that.
+    """Compare an experiment with the conditions and promises of the theorems of two-phase, CLoVE or CFL-GP.
 
-    Nothing is trained. What only a run measures is read from that of the same keys, if there is one.
+    Nothing is trained. What only a run can measure is read from the finished run of the same keys, if there is one.
 
     Parameters
     ----------
@@ -35,12 +35,13 @@ def theory(experiment: str | None = None, /, **keys: Any) -> "DataFrame":
     -------
     DataFrame
         A row for each quantity: ``quantity``, ``rule``, ``theory``, ``here``, ``holds`` and ``source``; missing
-        values are what is not known, or not run.
+        values are not known, or not run yet.
 
     Raises
     ------
     ConfigError
-        With every problem of the keys, or if the strategy has no theorem here or the true groups are not known.
+        With every problem of the keys, if no theorem of the strategy is implemented, or if the true groups are not
+        known.
     """
     import pandas as pd
 
@@ -56,7 +57,7 @@ def theory_overrides(overrides: Sequence[str]) -> tuple[str, list[Row]]:
         others = [text for text in overrides if not text.startswith(("run=", f"{TRUST}="))]
         if others or len(named) > 1:
             raise ConfigError(
-                [f"{text}: a run has its keys; give run=<folder> alone." for text in others or named[1:]]
+                [f"{text}: a run has its own keys; give run=<folder> alone." for text in others or named[1:]]
             )
         folder = absolute(named[0].strip("'\""), caller)
         config = saved_config(folder, trust=f"{TRUST}=true" in overrides)
@@ -65,7 +66,7 @@ def theory_overrides(overrides: Sequence[str]) -> tuple[str, list[Row]]:
         folder = results_folder(config, overrides)
     is_run = (folder / "summary.json").is_file()
     if named and not is_run:
-        raise ConfigError(f"run={folder}: is not finished; resume it, or give the experiment's keys.")
+        raise ConfigError(f"run={folder}: this run is not finished; resume it, or give the experiment's keys.")
     rows = theory_of(config, folder if is_run else None)
     title = f"{config.experiment}, {config.strategy.name}, seed {config.seed}; "
     return title + (f"run: {folder}" if is_run else "not run yet: what only a run measures is empty"), rows

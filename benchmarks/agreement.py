@@ -1,4 +1,4 @@
-"""One side of a comparison with another code, round by round, and what the two sides differ by.
+"""Compare runs with another implementation, round by round: write our side, and tabulate the differences.
 
 ``python -m benchmarks.agreement write OURS.npz key=value ...`` runs an experiment of Florets, each client alone, and
 writes the clients' data, the first models, and of every round the vectors that clients were compared by, assignments
@@ -72,16 +72,16 @@ def florets_side(overrides: list[str]) -> Arrays:
 
 def table(ours: Arrays, theirs: Arrays) -> str:
     """Return for each round the largest differences of vectors and models, and how many clients' models differ."""
-    lines = ["| round | vectors | clients elsewhere | models |", "|---|---|---|---|"]
+    lines = ["| round | vectors | clients in another cluster | models |", "|---|---|---|---|"]
     for number in range(min(len(ours["assignment"]), len(theirs["assignment"]))):
         one, other = ours["compared"][number], theirs["compared"][number]
         width = min(one.shape[1], other.shape[1])
         vectors = np.abs(one[:, :width] - other[:, :width])
         both = vectors[np.isfinite(vectors)]
-        elsewhere = int((ours["assignment"][number] != theirs["assignment"][number]).sum())
+        moved = int((ours["assignment"][number] != theirs["assignment"][number]).sum())
         models = np.abs(ours["models"][number + 1] - theirs["models"][number + 1]).max()
         shown = f"{both.max():.1e}" if both.size else "-"
-        lines.append(f"| {number + 1} | {shown} | {elsewhere} | {models:.1e} |")
+        lines.append(f"| {number + 1} | {shown} | {moved} | {models:.1e} |")
     return "\n".join(lines)
 
 

@@ -25,8 +25,8 @@ from florets.task.task import Task
 from florets.task.wire.masking import LEAST, protocol_bytes
 
 HELP = """florets plan [experiment=<preset>] [key=value ...] [--time] [--json]
-  Estimate what a run sends and what memory it needs, before it is run. Nothing is trained and nothing is written.
-  --time also says how long it will take on this machine and device (device=cuda), by running two of its rounds.
+  Estimate what a run sends and what memory it needs, before it is run. Nothing is written, and nothing is trained
+  but for --time, which runs two rounds to say how long the run will take on this machine and device (device=cuda).
 
   Bytes are those of models and masks, without settings, losses and what Flower adds, in a run in which every client
   replies. A round sends each participant one model, or all K if it chooses among them by their losses (IFCA in

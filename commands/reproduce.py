@@ -19,7 +19,7 @@ florets reproduce <file>.yaml
 florets reproduce <item> --table
   Remake table and plot of the cells that are finished; run none.
 florets reproduce <item> --time
-  How long the runs that are left will take on this machine and device (device=cuda), by two rounds of each.
+  How long the remaining runs will take on this machine and device (device=cuda), from two rounds of one per cell.
 florets reproduce --list
   Every item and its progress, for the given data_dir and other keys (--list stored=papers/clove: for the runs
   behind the project's own page).

@@ -1,4 +1,4 @@
-"""`florets theory`: what a paper's theorems say of an experiment, next to what its data and its run have."""
+"""`florets theory`: what a paper's theorems say about an experiment, next to its data and its run."""
 
 from collections.abc import Sequence
 
@@ -9,16 +9,16 @@ from florets.reports.tables import markdown_table
 
 HELP = """florets theory [experiment=<preset>] [<key>=<value> ...]
 florets theory run=<folder>
-  What the theorems of two_phase (mixed regression), clove and cfl_gp ask of an experiment and promise it, next to
-  what its data, its settings and its run have. Nothing is trained: figures of a run are those of the finished run of
-  the same keys, or of run=<folder>. Constants that a paper leaves open are 1.
+  What the theorems of two_phase (mixed regression), clove and cfl_gp require and promise, next to an experiment's
+  data, settings and run. Nothing is trained: what only a run can measure comes from the finished run of the same
+  keys, or from run=<folder>. Constants that a paper leaves open are 1.
 
     florets theory experiment=mixed_regression/a     kappa, chi squared(n), rho, nu, the bound; m, n_H and T
     florets theory experiment=clove/theorem          separation, proximity, the conditions of Theorem 4.1
     florets theory experiment=cfl_gp/linear          the gradient gap, and the rounds that Theorem 1 asks for
 
-  Columns: theory: what is asked or promised; here: what there is; holds: whether that is so. Empty: not known, for
-  which the source gives the reason, or not run. inf: never, or a bound that says nothing."""
+  Columns: theory: what is required or promised; here: the experiment's value; holds: whether it complies. Empty: not
+  known, for the reason given as the source, or not run. inf: never, or a bound that says nothing."""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -328,7 +328,7 @@ def _no_such_key(key: str, strategy: str) -> str:
     if owners and (meant == key or strategy not in owners):
         either = " or ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
         if meant != key:
-            return f"there is no such key; {meant} is meant, of strategy={either}."
+            return f"there is no such key. Did you mean {meant}, a key of strategy={either}?"
         return f"strategy {strategy} has no such key; leave it out, or use strategy={either}."
     hint = did_you_mean(key, [*GROUPS, "strategy", *known_keys(strategy)]) or did_you_mean(key, SHORT)
     return f"there is no such key.{hint or ' florets --help lists them.'}"

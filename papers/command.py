@@ -74,7 +74,7 @@ def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> 
 
 
 def time_item(words: Sequence[str], run_in: Callable[[Config, Path], RunSummary]) -> int:
-    """Print how long the runs that are left will take here, by two rounds of one run of each row and column."""
+    """Print how long the remaining runs will take here, estimated from two rounds of one run per row and column."""
     request, total = read_request(words), 0.0
     table = finished_table(request, Path.cwd())
     for place in table.places:

@@ -16,7 +16,7 @@ from florets.papers.skill import skill_of
 from florets.reports.clients import CLIENTS, read_clients
 from florets.reports.pooled import read_test_statistics
 from florets.reports.statistics import ARI, PERCENT
-from florets.reports.summary import ARI_RECOVERED, ARI_ROUND, RoundLine, RunSummary, read_lines
+from florets.reports.summary import ALL_RIGHT, ARI_RECOVERED, ARI_ROUND, RoundLine, RunSummary, read_lines
 from florets.strategies.base.report import EVIDENCE
 from florets.strategies.core.cluster import match_min_cost
 from florets.task.fingerprint import fingerprint
@@ -51,9 +51,6 @@ def share_error(mixtures: list[Mixture], num_clusters: int, own_fraction: float)
     distance = np.abs(true[:, :, None] - shares[:, None, :]).mean(axis=0)
     return float(distance[clusters, match_min_cost(distance, clusters)].mean())
 
-
-ALL_RIGHT = 1.0 - 1e-9
-"""ARI that is 1 but for rounding."""
 
 _SERVER_PARTS = ("cluster", "discover", "aggregate", "evaluate", "total")
 """Parts of a round that are not the clients' work for training; in process all the rest is."""

@@ -181,7 +181,7 @@ def pooled(tests: Iterable[PartStatistics], measure: Measure) -> float:
 
 
 def pooled_figures(statistics: Mapping[str, TestStatistics]) -> dict[str, float]:
-    """Return the usual figures over all test records, and how many ``clients`` they are of; empty without any."""
+    """Return the usual figures over all test records, and of how many ``clients``; empty where nobody sent sums."""
     tests = with_sums(statistics).values()
     names: tuple[Measure, ...] = ("accuracy", "log_loss", "auc", "r2", "rmse")
     figures: dict[str, float] = {name: one for name in names if math.isfinite(one := pooled(tests, name))}

@@ -97,9 +97,9 @@ def headline(summary: RunSummary) -> str:
 
 
 def seconds_of(config: Config, run_in: Callable[[Config, Path], RunSummary]) -> float:
-    """Return about how many seconds a run takes here, by its first two rounds, and by a whole phase 1.
+    """Estimate the seconds of a run here from its first two rounds, and a first phase as a whole.
 
-    Data are made before. The second round counts for all that follow, its test as often as the run tests.
+    The time to make the data is left out. The second round stands for all that follow, its test for all tests.
     """
     # Torch and Flower cost seconds, which a mistyped key should not.
     from florets.server_app.build import make_data, one_task_kept

@@ -13,7 +13,7 @@ import numpy as np
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.reports.summary import found_ari, last, reaches, read_lines
+from florets.reports.summary import ALL_RIGHT, found_ari, last, reaches, read_lines
 from florets.server_app.build import build_checked, build_task
 from florets.strategies import STRATEGIES
 from florets.strategies.base.theory import Case, Row
@@ -26,8 +26,6 @@ from florets.task.training.loop import gradient
 from florets.task.training.losses import loss_vector
 from florets.task.wire import bank
 
-_ALL_RIGHT = 1 - 1e-9
-
 
 def theory_of(config: Config, folder: Path | None) -> list[Row]:
     """Return the theory of an experiment, and what the run in a folder measured of it.
@@ -35,14 +33,16 @@ def theory_of(config: Config, folder: Path | None) -> list[Row]:
     Raises
     ------
     ConfigError
-        If the strategy has no theorem here, or the groups are not known.
+        If no theorem of the strategy is implemented, or the groups are not known.
     """
     name = find_strategy(config.strategy.name).id
     having = [one for one in STRATEGIES if find_spec(f"florets.strategies.{one}.theory")]
     if name not in having:
-        raise ConfigError(f"strategy={name}: has no theorem here; these have: {', '.join(having)}.")
+        raise ConfigError(f"strategy={name}: no theorem is implemented; choose one of {', '.join(having)}.")
     if config.task.partition == "own":
-        raise ConfigError("task.partition=own: sites' data are not at hand here; give a preset of simulated clients.")
+        raise ConfigError(
+            "task.partition=own: theory needs the data of all clients here; give a preset of simulated clients."
+        )
     theory: Callable[[Case], Iterator[Row]] = import_module(f"florets.strategies.{name}.theory").theory
     return list(theory(_case(config, build_task(config), folder)))
 
@@ -51,15 +51,15 @@ def _case(config: Config, task: Task, folder: Path | None) -> Case:
     clients = range(task.num_clients)
     clusters = np.array([task.cluster_of(client) for client in clients])
     if clusters.min() < 0 or len(np.unique(clusters)) < 2:
-        why = "are not known" if clusters.min() < 0 else "are one alone"
+        why = "are not known" if clusters.min() < 0 else "are a single one"
         raise ConfigError(
-            f"task.partition={config.task.partition}: the clients' true groups {why}, and all that theory says is of "
+            f"task.partition={config.task.partition}: the clients' true groups {why}, and the theorems are about "
             "several; use a partition that makes groups, with task.num_clusters of at least 2."
         )
     strategy, models, _ = build_checked(config, task)
     states = [one.to_torch_state_dict() for one in bank.models(models.record)]
     lines = [] if folder is None else read_lines(folder)
-    found = next((line["round"] for line in lines if reaches(line, _ALL_RIGHT)), None)
+    found = next((line["round"] for line in lines if reaches(line, ALL_RIGHT)), None)
     # Never found, it is no round at all.
     never = math.inf if any(found_ari(line) is not None for line in lines) else None
     true = task.data.true_models

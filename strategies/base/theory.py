@@ -1,4 +1,4 @@
-"""Theory of an algorithm: what its theorems ask of an experiment and promise it, in rows for `florets theory`."""
+"""Theory of an algorithm: what its theorems require of an experiment and promise, in rows for `florets theory`."""
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -32,8 +32,8 @@ class Row(NamedTuple):
 
 def row(quantity: str, here: float | None, source: str, rule: str = "", theory: float | None = None) -> Row:
     """Return a row; whether it holds follows from the rule."""
-    known = bool(rule) and theory is not None and here is not None
-    return Row(quantity, rule, theory, here, bool(_RULES[rule](here, theory)) if known else None, source)  # type: ignore[arg-type]  # both known
+    holds = None if not rule or theory is None or here is None else bool(_RULES[rule](here, theory))
+    return Row(quantity, rule, theory, here, holds, source)
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,9 @@ class CFLGP(Stages):
     Source: CFL-GP, Alg. 1 (gradients), Alg. 4 and 5 (models); App. D for one exchange a round, App. F for the stop.
     Deviation: the paper's rule for stopping speaks of rounds alone, because all its clients take part in all of them.
     Deviation: the step of line 4 takes the group's mean where the paper prints a sum; its accuracies fit the mean.
-    Deviation: `shared_layers` are averaged over clients, as in App. F.7 and in the released code; App. F.6 averages
-    the K models' encoders alike. On the quickstart with a shared layer both have 95.0 %; with groups of 11, 5, 2 and
-    2 clients 85.6 ± 0.6 and 85.3 ± 0.7 % (3 seeds, 20 rounds, ARI 1.00).
+    Deviation: `shared_layers` are averaged over clients, as in App. F.7 and in the released code; App. F.6 weighs
+    the K models' encoders equally. On the quickstart with a shared layer both have 95.0 %; with groups of 11, 5, 2
+    and 2 clients 85.6 ± 0.6 and 85.3 ± 0.7 % (3 seeds, 20 rounds, ARI 1.00).
     """
 
     Settings = CFLGPSettings

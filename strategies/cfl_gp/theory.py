@@ -32,7 +32,7 @@ def theory(case: Case) -> Iterator[Row]:
     gap, n = gradient_gap(means), float(sizes.mean()) if batch == "full" else batch
     rounds = k**2 * s.period * len(sizes) ** 2 * noise / (FAILS**2 * gap**2 * least) + k * s.period + 1
     of = "first models" + ("; the run compares model changes" if run.averaging == "models" else "")
-    yield row("C rho, clients of the smallest cluster", least, "Assumption 1", "at least", 2)
+    yield row("C rho, clients of the smallest cluster", least, "Assumption 1, its first part", "at least", 2)
     yield row("Delta_g, least gap of clusters' gradients", gap, f"Assumption 3: above 0; {of}")
     yield row("v / sqrt(b), noise of a client's gradient", math.sqrt(noise), f"Assumption 2; {of}")
     yield row("v", math.sqrt(noise * n), f"Assumption 2; b = {n:g}")

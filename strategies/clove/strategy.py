@@ -261,7 +261,7 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
 
         clusters = placed(vectors, aside, group)  # l. 11
         previous = np.array([self.assignment.get(key, -1) for key in found.keys])
-        # Lemma A.16 matches by losses, and the ablation roots what is clustered alone; the released code roots both.
+        # Lemma A.16 matches by plain losses; the released code takes the roots in matching, too.
         losses = np.square(core) if self.settings.square_root else core
         models = self.match(losses[:, : context.models.count], clusters[~aside], previous[~aside])  # l. 12 and 13
         check_match(models, clusters, context.models.count, f"{name}.match")
@@ -314,8 +314,8 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
     def match(self, losses: FloatArray, clusters: IntArray, previous: IntArray) -> IntArray:
         """Return the model of each cluster (C,), all different; a subclass may differ.
 
-        `losses` (M, K) are never rooted, `clusters` (M,) are what `cluster_losses` returned, `previous` (M,) each
-        client's model so far, -1 for none.
+        `losses` (M, K) are never square roots, `clusters` (M,) are those of `cluster_losses`, and `previous` (M,) has
+        each client's model so far, -1 for none.
         """
         match self.settings.matching:
             case "min_cost":

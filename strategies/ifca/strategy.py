@@ -25,7 +25,9 @@ COMPARED = 5
 class IFCASettings(Restarted):
     """Each client picks the model with the lowest loss on its data, and trains it."""
 
-    choose_by: Literal["loss", "accuracy"] = setting("loss", "what clients choose the model with the best of")
+    choose_by: Literal["loss", "accuracy"] = setting(
+        "loss", "by what clients choose their model: the lowest loss, or the highest accuracy"
+    )
 
     finds_k: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {

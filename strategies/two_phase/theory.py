@@ -20,13 +20,13 @@ def chi_squared(sizes: IntArray) -> float:
 
 
 def stability(gamma: float, steps: int, proximal: bool = False) -> float:
-    """Return kappa of `steps` local steps, or of the proximal step; NaN of steps with gamma of 1 or more.
+    """Return kappa of `steps` local steps, or of the proximal step; infinite of steps with gamma of 1 or more.
 
     Source: mixed regression, Sec. IV-B: gamma s / (1 - (1 - gamma)^s), printed with gamma^s, which would be below 1.
     """
     if proximal:
         return 1 + gamma
-    return gamma * steps / (1 - (1 - gamma) ** steps) if gamma < 1 else math.nan
+    return gamma * steps / (1 - (1 - gamma) ** steps) if gamma < 1 else math.inf
 
 
 def clustering_error(sizes: IntArray, d: int, k: int, alpha: float, signal: float) -> tuple[float, float]:
@@ -70,7 +70,8 @@ def theory(case: Case) -> Iterator[Row]:
     pairs = int(sizes[sizes >= s.min_anchor_examples].min(initial=sizes.max())) // 2
     moments = 16 * beta**2 / alpha**2 * math.log(2 * spread)
     coarse = next((error for number, error in case.errors if number == s.moment_rounds), None)
-    yield row("epsilon", s.epsilon, "Theorem 1", "at most", alpha / 8)
+    near = min(alpha / 8, math.sqrt(alpha / beta) / 3)
+    yield row("epsilon", s.epsilon, "Theorems 1 and 2", "at most", near)
     yield row("m, clients asked in a round", asked, "Theorem 1, C = 1", "at least", unit * d / p_min**2)
     yield row("n_H, pairs of an anchor", pairs, "Theorem 1, C = 1; half its samples", "at least", unit * k)
     yield row("T, rounds of phase 1", s.moment_rounds, "Eq. (3)", "at least", moments)
@@ -86,13 +87,18 @@ def theory(case: Case) -> Iterator[Row]:
     # From 1 on it is no share of clients any more, and nu log(e/nu) falls.
     lost = nu * (1 - math.log(nu)) if nu < 1 else math.inf
     bound = math.sqrt(beta) * noise * kappa / (alpha * rho) * lost
+    slow = kappa / (steps * rate * alpha * rho)
+    rounds = slow * math.log(delta / nu) if nu < delta else 0.0
+    most = 1 / (beta * steps)
+    yield row("eta, learning rate", rate, "Theorem 2, c_0 = 1", "at most", most)
     yield row("gamma", gamma, "Sec. IV-B", "at most", 1)
     yield row("kappa, stability of local steps", kappa, "Sec. IV-B")
     yield row("samples of the smallest cluster", smallest, "Theorem 2, C_0 = 1", "at least", d)
     yield row("nu: mean error of clients' choices", wrong, "Eq. (9), c = 1")
     yield row("nu: uniform deviation", deviation, "Eq. (9), C = 1")
     yield row("nu log(e/nu)", lost, "Theorem 2, c_1 = 1", "at most", rho * alpha / (kappa * beta))
-    shrinks, fell = 1 - steps * rate * alpha * rho / kappa, _shrinks(case.errors, s.moment_rounds)
+    yield row("T', rounds of phase 2", case.run.num_rounds, "Theorem 3, C = 1", "at least", rounds)
+    shrinks, fell = 1 - 1 / slow, _shrinks(case.errors, s.moment_rounds)
     yield row("error over that of the round before", fell, "Eq. (8), c_2 = 1", "at most", shrinks)
     yield row("distance from true models at the end", case.error, "Eq. (17), C = 1", "at most", bound)
     yield from case.recovery("run")

@@ -445,7 +445,8 @@ class ConstantAnswer:
     def is_beaten(self, tests: Tests, criterion: Criterion, part: Part) -> bool:
         """Return whether a method is better by more than chance (one-sided at 5 %), or has the only figure.
 
-        Or whether it ranks records: where a class is rare few records decide on the log loss.
+        A method that ranks records better than chance counts, too, if its mean log loss is better: where a class is
+        rare, few records decide on the log loss.
         """
         if not math.isfinite(self.figure(criterion, part)):
             return math.isfinite(criterion.figure(tests))

@@ -307,7 +307,7 @@ class Words:
             figures = f"{named(best, self.measure)}; the constant answer reaches {value(constant, self.measure)}"
             gain = advice.over_constant
             if gain.mean > 0 and math.isfinite(gain.half):
-                chance = "is chance on the validation records, which decide" if gain.is_gain else "may be chance"
+                chance = "may be chance on the validation records, which decide" if gain.is_gain else "may be chance"
                 figures += f". The difference {chance} ({amount(gain.mean, gain.half, self.measure, sign=True)})"
             yield f"On the test records the best method, {name}, reaches {figures}."
         if evidence.tried:

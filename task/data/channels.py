@@ -16,7 +16,7 @@ _TAP = 50e-9
 
 
 class _Scene(NamedTuple):
-    """Of a scene at 6 GHz, TR 38.901, Table 7.5-6: means and deviations of a drop, and its clusters of paths."""
+    """A scene at 6 GHz, by TR 38.901, Table 7.5-6: means and deviations over links, and its clusters of paths."""
 
     delay: tuple[float, float]  # log10 of the delay spread in s
     spread: tuple[float, float]  # log10 of the spread of departure angles in degrees
@@ -46,8 +46,9 @@ def channels(
 
     Source: CFL-GP, App. F.6 (CD2): five distributions of 3GPP's model 38.901, 20,000 states each.
     Deviation: the paper draws them by QuaDRiGa and does not name the scenes. These follow the report's cluster
-    delays, powers and angles (Sec. 7.5, steps 4 to 7) without elevation and the constants that scale angles, for 32
-    antennas in a row and one at the other end.
+    delays, powers and angles (Sec. 7.5, steps 4 to 7) without elevation, the constants that scale delays and angles,
+    and the second shift of a cluster's angle, for 32 antennas in a row and one at the other end. They have not been
+    compared with QuaDRiGa's.
     """
     check_ranges(
         "data",
@@ -56,7 +57,7 @@ def channels(
     )
     if num_clusters > len(SCENES):
         raise ValueError(
-            f"task.num_clusters={num_clusters}: data channels has {len(SCENES)} scenes; use at most so many."
+            f"task.num_clusters={num_clusters}: data channels has {len(SCENES)} scenes; use at most {len(SCENES)}."
         )
     states, number = [], train_per_scene + test_per_scene
     for index, scene in enumerate([*SCENES.values()][:num_clusters]):

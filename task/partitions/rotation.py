@@ -167,7 +167,7 @@ def _check_blocks(
     if clusters is not None and (len(clusters) != len(turns) or {*clusters} != {*range(num_clusters)}):
         raise ValueError(
             f"task.partition_options.clusters={clusters} must name one of the clusters 0 to {num_clusters - 1} "
-            f"(task.num_clusters) for each of the {len(turns)} angles, and each cluster once at least."
+            f"(task.num_clusters) for each of the {len(turns)} angles, and each cluster at least once."
         )
     if (len(turns) % num_clusters and clusters is None) or not turns:
         raise ValueError(
