@@ -52,7 +52,7 @@ class Arrays:
     x
         (n, ...) numbers, images uint8 or float32; images have their channels first.
     y
-        Targets (n,): integers, truth values, strings, or values.
+        Targets (n,): integers, truth values, strings, or values; (n, C): several numbers of a sample.
     classes
         Names of the classes in the order of their labels, where the data declare them: `y` holds such names then.
     """
@@ -189,16 +189,15 @@ def inputs_of(values: Any) -> NDArray[Any]:
 
 
 def targets_of(values: Any) -> NDArray[Any]:
-    """Return targets (n,) as integers, truth values, strings, or values.
+    """Return targets (n,) as integers, truth values, strings, or values; rows of numbers (n, C) are values.
 
     Floats without fractions are integers.
     """
     y = array_of(values)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    if y.ndim != 1:
-        remedy = ": of one column per class y.argmax(axis=1)" if y.ndim == 2 else ""
-        raise WrongData(f"y has shape {y.shape}; give one target a sample{remedy}.")
+    if y.ndim > 2 or y.ndim == 0 or (y.ndim == 2 and y.dtype.kind not in "biuf"):
+        raise WrongData(f"y has shape {y.shape}; give one target a sample, or a row of numbers.")
     if y.dtype.kind == "O":
         y = _unpacked(y)
     if y.dtype.kind == "S":
@@ -207,8 +206,10 @@ def targets_of(values: Any) -> NDArray[Any]:
         if (missing := ~np.isfinite(y)).any():
             raise WrongData(
                 f"{int(missing.sum())} of the targets are missing or infinite, the first in sample "
-                f"{int(missing.argmax())}; leave those samples out."
+                f"{int(np.argwhere(missing)[0][0])}; leave those samples out."
             )
+        if y.ndim == 2:
+            return y
         return y.astype(np.int64) if bool((y == np.floor(y)).all()) else y
     if y.dtype.kind not in "biuU":
         raise WrongData(f"y holds {y.dtype}; give class labels or names, or numbers.")
@@ -434,6 +435,8 @@ class Targets:
 
     regression: bool = False
     classes: tuple[str, ...] = ()
+    several: bool = False
+    """Each is a row of numbers, of which the run's loss says what they are."""
 
     def written(self, y: NDArray[Any]) -> NDArray[Any]:
         """Return targets as a client's file holds them: values, labels, or names."""
@@ -446,6 +449,17 @@ def agree_on_targets(
     parts: Mapping[str, Sequence[Arrays]], classes: Sequence[Any] | None, regression: bool | None
 ) -> Targets:
     """Return what the targets of all clients are, as far as it is not given; see `florets.Federation`."""
+    widths = {part.y.shape[1:]: name for name, own in reversed(list(parts.items())) for part in own}
+    if len(widths) > 1:
+        (one, first), (other, second) = list(widths.items())[:2]
+        raise ConfigError(
+            f"clients: the targets of {first!r} have shape {('n', *one)}, and those of {second!r} {('n', *other)}; "
+            "give all clients the same form."
+        )
+    if () not in widths:
+        if classes is not None or regression is False:
+            raise ConfigError("clients: the targets are rows of several numbers, and no classes; leave classes out.")
+        return Targets(regression=True, several=True)
     whose = {part.y.dtype.kind: name for name, own in reversed(list(parts.items())) for part in own}
     for kind in [kind for kind in "Ub" if kind in whose]:
         if others := sorted(whose.keys() - {kind}):

@@ -93,9 +93,9 @@ def read_exported(folder: Path, trust: bool) -> Exported:
     run = load_run(folder, trust)
     try:
         rows = read_clients(folder)
-        models = {f"model_{index}": state for index, state in enumerate(run.models)}
+        models = {f"model_{index}": run.whole(state) for index, state in enumerate(run.models)}
         names = _names_of(list(run.own))
-        models |= {names[key]: state for key, state in run.own.items()}
+        models |= {names[key]: run.whole(state) for key, state in run.own.items()}
         sites = {row.client: shares for row in rows if (shares := _shares(row, len(run.models), names))}
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder / 'clients.csv'} cannot be read ({error}); run the experiment again.") from None
@@ -335,11 +335,11 @@ def _write_models(folder: Path, found: Exported, onnx: bool) -> None:
     """Write every model; they are traced once, and share the program."""
     import torch
 
-    from florets.task.new_client import loaded_module
+    from florets.task.new_client import whole_modules
 
     task = found.run.task
     try:
-        module = loaded_module(task, next(iter(found.models.values()))).eval()
+        (module,) = whole_modules(task, found.run.models[:1])
     except ValueError as error:
         raise ConfigError(str(error)) from None
     # The archive holds weights in row order.

@@ -25,7 +25,7 @@ from florets.reports.folder import FINISHED, MARKER, refuse_taken, whole_folder,
 from florets.reports.summary import RunSummary
 from florets.server_app.own_code import CODE, look_for_given
 from florets.server_app.recorder import read_summary
-from florets.server_app.resume import CHANGEABLE, Parent, read_accept, refuse_changed_code
+from florets.server_app.resume import CHANGEABLE, Parent, read_accept, refuse_changed_code, refuse_other_frozen
 from florets.strategies.base.privacy import LEDGER, Budget, read_budget
 from florets.task.imported import import_from
 
@@ -126,6 +126,9 @@ def prepare_extension(overrides: Sequence[str], on_nodes: bool = False) -> tuple
 
     With `on_nodes` the sites are nodes with their own data: `data_dir` is not needed, and no data are checked here.
     """
+    from florets.server_app.build import build_task
+    from florets.server_app.data_agreement import saved_data
+
     caller = Path.cwd()
     import_from(caller)
     problems: list[str] = []
@@ -163,8 +166,10 @@ def prepare_extension(overrides: Sequence[str], on_nodes: bool = False) -> tuple
     extended = saved_config(parent, changed, trust)
     if not accepts:
         refuse_changed_code(f"run={parent}", parent, extended)
+    own = saved_data(extended, parent)
+    refuse_other_frozen(f"run={parent}", checkpoint, build_task(own.config, own.table))
     if not on_nodes:
-        _check_sites(extended, parent)
+        _check_sites(extended, own.table)
     target = folders.get("to") or _free_name(parent)
     refuse_taken(target)
     budget = _budget_of(parent, extended, on_nodes) if config.privacy.has_noise else None
@@ -241,13 +246,13 @@ def _earlier(parent: Path, summary: RunSummary, trust: bool) -> tuple[Config, An
     return config, checkpoint
 
 
-def _check_sites(config: Config, parent: Path) -> None:
+def _check_sites(config: Config, table: Mapping[str, Any]) -> None:
     """Read every site's data in this process as its client will, and refuse all that do not fit."""
     from florets.engines.own_nodes import own_nodes
-    from florets.server_app.data_agreement import saved_data, task_of
+    from florets.server_app.data_agreement import task_of
     from florets.task.task import TaskSpec
 
-    spec = replace(TaskSpec(**task_spec(config)), table=saved_data(config, parent).table)
+    spec = replace(TaskSpec(**task_spec(config)), table=table)
     problems = []
     for node in own_nodes(config):
         task = task_of(node, spec)

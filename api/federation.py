@@ -38,7 +38,7 @@ from florets.conf.schema import Config
 from florets.strategies.core.accountant import usual_delta
 from florets.task.data.tables.agreement import natural_order
 from florets.task.data.tables.names import class_name
-from florets.task.settings import TaskConfig
+from florets.task.settings import TaskConfig, of_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,7 +144,7 @@ class Federation:
         ConfigError
             As the class raises it, or if targets are not of the run's kind.
         """
-        regression = "squared_error" in task.loss
+        regression = of_values(task.loss)
         if task.table.target:
             return cls(clients, **{"target": task.table.target, "regression": regression, **keys})
         classes = task.data_options.get("classes")
@@ -173,12 +173,20 @@ class Federation:
         return bool(self._tables)
 
     @property
+    def has_rows(self) -> bool:
+        """Whether each target is a row of numbers."""
+        return self._targets.several
+
+    @property
     def _target(self) -> str:
         return self._tables[self.names[0]][0].target
 
     @property
     def settings(self) -> dict[str, Any]:
         """Keys of the command that describe the data, but for their folder."""
+        if self._targets.several:
+            # Whether these are values is for the run's loss to say.
+            return {}
         loss = {"task.loss": "squared_error"} if self._targets.regression else {}
         classes = {"task.data_options.classes": list(self._targets.classes)} if self._targets.classes else {}
         if self.is_table:
@@ -409,6 +417,11 @@ def clients_of(
         # Of single records there are many more than clients.
         form |= {} if kind == "example" else {"privacy.delta": usual_delta(len(federation))}
     own = {name: value for name, value in {**form, **federation.settings}.items() if name not in given}
+    if federation.has_rows and of_values(str(given.get("loss", given.get("task.loss", "")))):
+        own["task.data_options.regression"] = True
+    if "loss" in given or given.get("task.table.event"):
+        # Times are values, and their loss is not the usual one.
+        own.pop("task.loss", None)
     return experiment, {"data_dir": str(folder), **own, **rest}, federation
 
 
@@ -423,7 +436,12 @@ def _federation(keys: Mapping[str, Any], rest: Mapping[str, Any]) -> Federation:
     classes = given.get("task.data_options.classes")
     if classes is not None:
         own.setdefault("classes", classes)
-    if given.get("task.data_options.regression") or str(given.get("task.loss", "")).endswith("squared_error"):
+    event = given.get("task.table.event")
+    if (
+        event
+        or given.get("task.data_options.regression")
+        or of_values(str(given.get("loss", given.get("task.loss", ""))))
+    ):
         own["regression"] = True
     return Federation(keys["clients"], **own)
 

@@ -19,16 +19,16 @@ from florets.task.imported import import_from
 
 _MOST_VALUES = 1000
 """Entries of a list or an array that is the value of a key."""
-_SHORT = {name: f"task.{name}" for name in ("data", "partition", "model")}
+_SHORT = {name: f"task.{name}" for name in ("data", "partition", "model", "loss")}
 
 
 def overrides_of(experiment: str | None, keys: Mapping[str, Any]) -> list[str]:
     """Return the texts that say on the command line what the keyword arguments say.
 
     A group is a mapping, ``train={"learning_rate": 0.1}``, or a dotted key; a strategy with settings is
-    ``strategy={"name": "clove", "restarts": 3}``, or an instance. `model`, `data` and `partition` are short for
-    ``task.model`` and so on; their values, and the strategy, may be classes and functions. Modules of the caller's
-    that were edited since they were imported are imported anew when they are next used.
+    ``strategy={"name": "clove", "restarts": 3}``, or an instance. `model`, `loss`, `data` and `partition` are short
+    for ``task.model`` and so on; their values, the measure and the strategy may be classes and functions. Modules of
+    the caller's that were edited since they were imported are imported anew when they are next used.
     """
     if experiment is not None and "experiment" in keys:
         raise ConfigError(f"experiment={keys['experiment']}: is also given as {experiment!r}; keep one.")

@@ -30,6 +30,7 @@ from florets.task.device import one_thread_within
 from florets.task.new_client import evaluate_model, evaluate_models, fitted_shares, model_losses, predict
 from florets.task.partitions.own import OWN
 from florets.task.registry import check_options
+from florets.task.settings import SQUARED, of_values, scales_targets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -233,7 +234,7 @@ def _check_labels(run: RunModels, form: Form, path: Path, y: TargetArray) -> Non
 def _form(run: RunModels, given: Mapping[str, str]) -> Form:
     """Return how data are to be read: as the run's nodes read theirs, but for what is given by hand."""
     task = run.config.task
-    options: dict[str, Any] = {"regression": "squared_error" in task.loss}
+    options: dict[str, Any] = {"regression": of_values(task.loss)}
     if task.data == "own":
         options.update({key: value for key, value in task.data_options.items() if key in FORM_KEYS})
     for key in FORM_KEYS:
@@ -273,7 +274,7 @@ class Predictions:
     ----------
     values
         (n,): indices of classes, values of a regression in the target's unit, or an autoencoder's reconstruction
-        errors.
+        errors; (n, C) where a model returns several values.
     model
         Which model predicts, in words.
     classes
@@ -326,7 +327,13 @@ class Predictions:
         import pandas as pd
 
         chances = self._chances(len(self.classes))
-        return pd.DataFrame({**self.ids, self.what: self.labels, **chances, **self.counts})
+        return pd.DataFrame({**self.ids, **self._named(self.labels), **chances, **self.counts})
+
+    def _named(self, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Return predictions by the names of their columns."""
+        if values.ndim == 1:
+            return {self.what: values}
+        return {f"{self.what}_{place}": column for place, column in enumerate(values.T)}
 
     def _chances(self, most: int) -> dict[str, NDArray[np.float64]]:
         """Return the columns of the prediction's probability and, of at most so many classes, that of each class."""
@@ -337,8 +344,9 @@ class Predictions:
 
     def write(self, path: Path) -> None:
         """Write one row for each sample as CSV; raise FileExistsError where the file exists already."""
-        shown = [self.classes[value] if self.classes else f"{value:.9g}" for value in self.values.tolist()]
-        columns: dict[str, Sequence[str]] = {"sample": self.samples, **self.ids, self.what: shown}
+        columns: dict[str, Sequence[str]] = {"sample": self.samples, **self.ids}
+        for name, values in self._named(self.values).items():
+            columns[name] = [self.classes[one] if self.classes else f"{one:.9g}" for one in values.tolist()]
         for name, chances in self._chances(MOST_CLASSES).items():
             columns[name] = [f"{value:.6g}" for value in chances]
         columns |= {name: [str(count) for count in counts] for name, counts in self.counts.items()}
@@ -369,7 +377,7 @@ def predict_data(run: RunModels, state: Arrays, whose: str, new: NewData) -> Pre
     elif prepared is not None and prepared.is_regression:
         values, target = prepared.in_unit(values), prepared.target
         unit = prepared.units.get(target, "")
-    elif "squared_error" in run.task.spec.loss:
+    elif scales_targets(run.task.spec.loss):
         values = run.scale.in_unit(values)
     return Predictions(
         values, whose, classes, found.probabilities, new.names, new.ids, new.counts, what, target, unit
@@ -479,7 +487,7 @@ def assign_unlabelled(run: RunModels, new: NewData) -> Assignment:
 
 def _errors(run: RunModels, new: NewData, loss: float) -> tuple[float | None, float | None, str]:
     """Return a regression's root mean squared error in the targets' unit, R2 where that is defined, and the unit."""
-    if "squared_error" not in run.task.spec.loss or new.y is None:
+    if run.task.spec.loss not in SQUARED or new.y is None:
         return None, None, ""
     mean_square = loss * (2 if run.task.spec.loss == "half_squared_error" else 1)
     spread = float(new.y.astype(np.float64).var())

@@ -122,9 +122,9 @@ class Run:
     @cached_property
     def models(self) -> Sequence["Module"]:
         """The K models as torch modules in eval mode."""
-        from florets.task.new_client import loaded_module
+        from florets.task.new_client import whole_modules
 
-        return [loaded_module(self._models.task, state).eval() for state in self._models.models]
+        return whole_modules(self._models.task, self._models.models)
 
     def export(self, to: str | Path, *, onnx: bool = False, license: str = "") -> Path:
         """Write the models into a new folder for use without Florets; see `florets.export`."""

@@ -19,6 +19,7 @@ from florets.client_app.client import NOTHING, Client, Prepared, State, clients_
 from florets.client_app.training import reported, sends_gradient, trains_by_newton
 from florets.task.client_data import Part
 from florets.task.randomness import Purpose
+from florets.task.settings import PLAIN_LOSSES
 from florets.task.training import vectorised
 from florets.task.training.full_steps import full_steps_update, losses_and_first_outputs, pays
 from florets.task.training.linear import linear_updates
@@ -130,7 +131,9 @@ def _likeness(kind: str, client: Client) -> Hashable | None:
 
     Settings of single clients (`_OWN`) do not count.
     """
-    if not vectorised.takes_blocks(client.device) or network_of(client.module, client.data.x_train[:3]) is None:
+    if client.loss not in PLAIN_LOSSES or not vectorised.takes_blocks(client.device):
+        return None
+    if network_of(client.module, client.data.x_train[:3]) is None:
         return None
     like = (kind, client.config.get(kinds.TASK), str(client.device))
     if kind not in _TRAINING:

@@ -94,6 +94,7 @@ class Limits:
         for name in ("num_clients", "num_clusters"):
             self.hold(node_keys.CLIENTS, name, getattr(spec, name))
         self.hold(node_keys.NAMES, "length of task.head_layers", len(spec.head_layers))
+        self.hold(node_keys.DIMENSIONS, "task.adapter_options.rank", spec.adapter.get("rank", 0))
         prepared = spec.table.get(PREPARED, {})
         if isinstance(prepared, Mapping):
             inputs = [*prepared.get("numeric", ()), *_categories(prepared.get("categorical", ()))]

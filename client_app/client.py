@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -20,11 +20,12 @@ from torch.nn import Module
 
 from florets.client_app.caps import Limits
 from florets.task.client_data import ClientData, Part, draw_samples, hold_out
-from florets.task.consent import EVERYTHING, Consent
+from florets.task.consent import EVERYTHING, Consent, Refused
 from florets.task.data.files import links_inside
 from florets.task.data.hugging_face import HUGGING_FACE
 from florets.task.data.tables.declaration import site_file
 from florets.task.device import find_device
+from florets.task.layers import at_home_hash
 from florets.task.node_config import (
     CLIENT_ID,
     DATA_DIR,
@@ -42,7 +43,7 @@ from florets.task.randomness import Purpose, client_number, generator
 from florets.task.registry import reads_files
 from florets.task.task import Task, TaskSpec
 from florets.task.training.linear import LinearModels, LinearNames, linear_names
-from florets.task.training.losses import PLAIN, Evaluated, Objective, Proximal
+from florets.task.training.losses import PLAIN, Evaluated, Objective, Proximal, is_joint
 from florets.task.training.newton import SecondOrder
 from florets.task.training.settings import KEYS, Training
 from florets.task.training.unsaved import Unsaved, keeps_something
@@ -166,6 +167,14 @@ class Session:
         task, device = self.task(config, context), str(device_of(config, context))
         if device not in self._modules:
             built = _built_for_owner(task, context) if has_owner(context) else task.module_to_load()
+            if at_home_hash(built) != config.get(kinds.AT_HOME, ""):
+                # This text may leave a node that noises all that it says: it is not of its data.
+                raise Refused(
+                    f"the parameters that task.model={task.spec.model} freezes (requires_grad=False) are not those "
+                    "of the server: they are not sent, so the model function must make the same on both sides. Give "
+                    "the node the same file that it reads them from, and the same versions of code and packages; "
+                    "values that are drawn may differ between processors: save them to a file"
+                )
             module = built.to(device)
             self._modules[device] = module, Unsaved(module) if keeps_something(module) else None
             self._linear = linear_names(module, task.spec.loss)
@@ -302,8 +311,9 @@ def has_owner(context: Context) -> bool:
 def _check_for_owner(spec: TaskSpec, context: Context) -> None:
     """Refuse a task that a node with an owner is not there for, before anything of it is imported or read."""
     consent = consent_of(context)
-    for part in ("data", "partition", "model"):
+    for part in ("data", "partition", "model", "loss"):
         consent.require(f"task.{part}", getattr(spec, part))
+    consent.require("measure", spec.measure)
     Limits(context.node_config).check_task(spec)
     if is_simulated(context):
         # A dry run, on its user's own machine.
@@ -504,7 +514,10 @@ class Client:
         for name in ("learning_rate", "local_epochs", "batch_size"):
             if KEYS[name] not in self.config:
                 raise ValueError(f"the message's config has no {KEYS[name]!r}")
-        return Training.received(self.config).in_round(self.server_round)
+        found = Training.received(self.config).in_round(self.server_round)
+        # One number for all samples says nothing of a part of them.
+        joint = is_joint(self.loss, self.module, self.data.x_train, self.data.y_train)
+        return replace(found, batch_size=self.num_examples) if joint else found
 
     @property
     def objective(self) -> Objective:

@@ -14,6 +14,7 @@ from torch.nn import Module
 from florets.client_app.client import Client, State, consent_of, session
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
+from florets.task.settings import SQUARED
 from florets.task.training import dp_sgd, loop
 from florets.task.training.augmentation import KEY, Augmentation
 from florets.task.training.linear import (
@@ -265,7 +266,7 @@ def _has_diverged(client: Client, arrays: Mapping[str, NDArray[Any]], mean: floa
     """Return whether training ended without numbers, or far above the loss of a model that always says nothing."""
     if not all(np.isfinite(array).all() for array in arrays.values() if array.dtype.kind == "f"):
         return True
-    if client.loss == "reconstruction":
+    if client.loss != "cross_entropy" and client.loss not in SQUARED:
         return not math.isfinite(mean)
     is_value = client.loss != "cross_entropy"
     scale = float(client.data.y_train.square().mean()) if is_value else math.log(client.task.num_outputs)

@@ -130,7 +130,7 @@ def _save_model(run: RunModels, chosen: int | None, save: Path | None) -> None:
     if save is not None and chosen is not None:
         # As for predictions, the file system itself refuses a name that exists.
         with save.open("xb") as file:
-            write_arrays(file, run.models[chosen])
+            write_arrays(file, run.whole(run.models[chosen]))
         print(f"Model: {save}")
         if run.preprocessing is not None:
             with _beside(save).open("x", encoding="utf-8") as text:

@@ -37,7 +37,7 @@ Usage
   florets show-partition experiment=<preset>    who holds which samples
   florets plan experiment=<preset>              what a run will send, and the
                                                 memory that it needs
-  florets theory experiment=<preset>            what theorems of papers ask
+  florets theory experiment=<preset>            what its paper's theorems ask
   florets new strategy|data|project <name>      a working skeleton, with a
                                                 test
   florets app <folder>                          an app for `flwr run`, whose
@@ -103,7 +103,7 @@ def reference() -> list[tuple[str, list[Row]]]:
     # The keys of the run before those of its rounds, which it inherits.
     top.sort(key=lambda row: row.name not in {"seed", *Experiment.__annotations__, *Config.__annotations__})
     return [
-        ("Presets (experiment=...); paper/...: as tables run them, without our freeze", presets),
+        ("Presets (experiment=...); those under paper/ are run by tables of papers", presets),
         ("Strategies (strategy=...)", strategies + broken),
         ("Tasks (task=...) and optimisers (train=...)", files),
         ("Keys of every experiment", top),

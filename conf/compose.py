@@ -35,7 +35,7 @@ from florets.strategies.registry import DEFAULT, find_strategy
 from florets.strategies.settings import Settings
 from florets.task.keys import type_hints
 from florets.task.registry import reads_files
-from florets.task.settings import TableConfig, TaskConfig
+from florets.task.settings import COX, PLAIN_LOSSES, TableConfig, TaskConfig
 from florets.task.training.settings import OF_STEPS
 
 OWN_DATA = "own_data"
@@ -309,6 +309,11 @@ def _solver(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:
     if train.get("solver") == "newton" and own:
         if solver is not None:
             return [f"{own[0].text}: is of gradient steps, and {solver.text} takes none; leave out one of them."]
+        train["solver"] = "sgd"
+    task = values.get("task", {})
+    if task.get("table", {}).get("event") and "task.loss" not in explicit:
+        task["loss"] = COX
+    if solver is None and task.get("loss", "cross_entropy") not in PLAIN_LOSSES:
         train["solver"] = "sgd"
     if ridge is not None and train.get("solver", "sgd") != "newton":
         remedy = f"and {own[0].text} of gradient steps; leave out one of them" if own else "add that, or leave it out"

@@ -10,14 +10,15 @@ from florets.strategies.registry import UnknownStrategy, find_strategy
 TRUST = "trust"
 """Key in addition to an experiment's: code that files name may be imported and called."""
 
-_TASK_PARTS = ("data", "partition", "model")
+_TASK_PARTS = ("data", "partition", "model", "loss")
+_MEASURE = "measure"
 
 _AUGMENT = "train.augment"
 
 TRACKER = "tracker"
 """The one key of them whose code runs on the server alone, and has no part in what a run computes."""
 
-IMPORTING = ("strategy", *(f"task.{part}" for part in _TASK_PARTS), _AUGMENT, TRACKER)
+IMPORTING = ("strategy", *(f"task.{part}" for part in _TASK_PARTS), _AUGMENT, _MEASURE, TRACKER)
 """Keys that take an import path."""
 
 
@@ -29,6 +30,8 @@ def import_paths(values: Mapping[str, Any]) -> dict[str, str]:
     task, strategy = values.get("task"), values.get("strategy")
     parts = task if isinstance(task, Mapping) else {}
     found = {f"task.{part}": str(parts[part]) for part in _TASK_PARTS if ":" in str(parts.get(part, ""))}
+    if ":" in (measure := str(values.get(_MEASURE, ""))):
+        found[_MEASURE] = measure
     train = values.get("train")
     if isinstance(train, Mapping) and ":" in (augment := str(train.get("augment", ""))):
         found[_AUGMENT] = augment

@@ -75,6 +75,8 @@ def task_spec(config: Config) -> dict[str, Any]:
     if not config.task.drift.rounds:
         # It travels with every message.
         fields["drift"] = {}
+    options = fields.pop("adapter_options")
+    fields["adapter"] = {} if config.task.adapter == "none" else options
     declared = {
         entry.name: fields["table"][entry.name]
         for entry in dataclasses.fields(TableConfig)
@@ -82,4 +84,6 @@ def task_spec(config: Config) -> dict[str, Any]:
     }
     prepared = declared.pop("preprocessing", None)
     fields["table"] = ({"declared": declared} if declared else {}) | ({"prepared": prepared} if prepared else {})
+    if ":" in config.measure:
+        fields["measure"] = config.measure
     return {**fields, "num_clients": config.num_clients, "seed": config.seed, "data_dir": config.data_dir}

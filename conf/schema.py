@@ -94,8 +94,11 @@ class Config(Experiment):
         False,
         "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",
     )
-    measure: Literal["auto", "accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "r2", "mae", "rmse"] = (
-        setting("auto", "figure by which models are compared on validation data; auto: the loss")
+    measure: str = setting(
+        "auto",
+        "figure by which models are compared on validation data: accuracy, balanced_accuracy, auc, macro_f1, "
+        "log_loss, r2, mae, rmse, concordance, or a function of (outputs, targets) as package.module:function, which "
+        "returns a number (less is better where it has higher_is_better = False); auto: the loss",
     )
     patience: int | None = setting(
         None,

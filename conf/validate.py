@@ -15,7 +15,18 @@ from florets.conf.typed import read_config, read_settings, show
 from florets.strategies.registry import personal_settings_type, usable_settings
 from florets.strategies.settings import Settings, privacy_problems, robust_problems, too_few
 from florets.task.keys import range_problems
-from florets.task.settings import Drift, TaskConfig
+from florets.task.settings import (
+    COX,
+    LOSSES,
+    PLAIN_LOSSES,
+    SQUARED,
+    Adapter,
+    Drift,
+    TaskConfig,
+    is_loss,
+    of_values,
+    quantile_of,
+)
 from florets.task.training.settings import Training
 
 MOST_COMPARED = 20_000
@@ -56,6 +67,7 @@ def find_problems(config: Config) -> list[str]:
         *range_problems(own, "strategy."),
         *_run(config),
         *_engine(config),
+        *_loss(config),
         *_measure(config),
         *_participation(config),
         *_models(config),
@@ -63,6 +75,7 @@ def find_problems(config: Config) -> list[str]:
         *_own(own, "problems", config),
         *_train(config),
         *_task(config.task),
+        *_adapter(config.task),
         *_drift(config),
         *_personal(config),
         *_privacy(config),
@@ -154,15 +167,52 @@ def _engine(config: Config) -> Iterator[str]:
             yield f"ray_address={address}: must be auto or <host:port>, such as 10.0.0.1:6379."
 
 
+def _loss(config: Config) -> Iterator[str]:
+    """Check what holds for all losses but those that linear models and mixtures know."""
+    loss, name = config.task.loss, config.strategy.name
+    if (event := config.task.table.event) and loss != COX and ":" not in loss:
+        yield f"task.table.event={event}: is for task.loss={COX}, or a loss of your own; leave it out."
+    if loss in PLAIN_LOSSES:
+        return
+    if config.strategy.settings.mixes:
+        yield f"strategy={name}: mixes outputs, which have no meaning for task.loss={loss}; use another strategy."
+    if config.train.solver == "newton":
+        yield f"train.solver=newton: solves squared errors and cross-entropy, not task.loss={loss}; leave it out."
+    if config.personal in ("intercept", "slopes"):
+        yield f"personal={config.personal}: is for logits or one value, and not for task.loss={loss}; use another."
+
+
+def joint_problems(config: Config) -> list[str]:
+    """Return what cannot work with a loss that is one number for all of a client's samples, one line each."""
+    why = f"task.loss={config.task.loss} is one number for all of a client's records"
+    found = []
+    if config.strategy.settings.splits_samples:
+        found.append(
+            f"strategy={config.strategy.name}: takes losses of parts of them, and {why}; use another strategy."
+        )
+    if config.privacy.hides_records:
+        found.append(f"privacy.kind=example: clips the gradient of each record, and {why}; use local or central.")
+    if config.loss_batch is not None:
+        found.append(f"loss_batch={config.loss_batch}: is a part of them, and {why}; leave it out.")
+    if isinstance(config.gradient_batch, int) or config.strategy.settings.gradient_batch == "train":
+        found.append(f"gradient_batch: {why}; use gradient_batch=full.")
+    return found
+
+
 def _measure(config: Config) -> Iterator[str]:
     loss = config.task.loss
-    if config.statistics and loss == "reconstruction":
+    figures = {"cross_entropy": _OF_CLASSES, COX: ("concordance",)}.get(loss, ())
+    if loss in SQUARED or quantile_of(loss) is not None:
+        figures = _OF_VALUES
+    if config.statistics and not {*figures} & {*_OF_SUMS}:
         yield (
-            "statistics=true: sums the results of classes or values, and task.loss=reconstruction has neither; leave "
+            f"statistics=true: sums the results of classes or values, and task.loss={loss} has neither; leave "
             "statistics out."
         )
-    able = ("auto", *{"cross_entropy": _OF_CLASSES, "reconstruction": ()}.get(loss, _OF_VALUES))
-    if config.measure not in able:
+    if ":" in config.measure and loss == "reconstruction":
+        yield f"measure={config.measure}: needs targets, and task.loss=reconstruction has none; use measure=auto."
+    able = ("auto", *figures, "package.module:function")
+    if config.measure not in able and ":" not in config.measure:
         yield f"measure={config.measure}: task.loss={loss} has no such figure; use {', '.join(able)}."
     if config.patience is not None:
         if config.task.validation_fraction == 0:
@@ -338,9 +388,15 @@ def _task(task: TaskConfig) -> Iterator[str]:
             f"task.loss={task.loss}: does not fit task.model={task.model}; reconstruction and autoencoder go "
             f"together. Use {remedy}."
         )
-    elif ":" not in task.data and task.data != HUGGING_FACE and task.loss != "reconstruction":
-        regression = task.loss in ("squared_error", "half_squared_error")
-        of_own = task.data_options.get("regression") is True or (regression and task.table.regression is True)
+    if not is_loss(task.loss):
+        yield (
+            f"task.loss={task.loss}: must be one of {', '.join(LOSSES)}, or package.module:function."
+            f"{did_you_mean(task.loss, LOSSES)}"
+        )
+    elif ":" not in task.data + task.loss and task.data != HUGGING_FACE and task.loss != "reconstruction":
+        regression = of_values(task.loss)
+        is_said = task.table.regression is True or task.loss not in SQUARED
+        of_own = task.data_options.get("regression") is True or (regression and is_said)
         values = of_own if task.data == OWN else task.data in _REGRESSIONS
         if regression != values:
             remedy = f"use task.loss={'squared_error' if values else 'cross_entropy'}"
@@ -360,15 +416,22 @@ def _class_names(names: Any) -> Iterator[str]:
             return
 
 
+def _without_effect(settings: Drift | Adapter, key: str, needed: str) -> Iterator[str]:
+    """Yield the settings that are not as by default, of a part of the task that nothing turns on."""
+    for field in dataclasses.fields(settings):
+        if (value := getattr(settings, field.name)) != getattr(type(settings)(), field.name):
+            yield f"{key}.{field.name}={show(value)}: has an effect only with {needed}; add that, or leave it out."
+
+
+def _adapter(task: TaskConfig) -> Iterator[str]:
+    if task.adapter == "none":
+        yield from _without_effect(task.adapter_options, "task.adapter_options", "task.adapter=lora")
+
+
 def _drift(config: Config) -> Iterator[str]:
     drift, task = config.task.drift, config.task
     if not drift.rounds:
-        for field in dataclasses.fields(drift):
-            if (value := getattr(drift, field.name)) != getattr(Drift(), field.name):
-                yield (
-                    f"task.drift.{field.name}={show(value)}: has an effect only with task.drift.rounds, such as "
-                    "[15]; add that, or leave it out."
-                )
+        yield from _without_effect(drift, "task.drift", "task.drift.rounds, such as [15]")
         return
     given = f"task.drift.rounds={show(drift.rounds)}"
     total = config.strategy.settings.first_rounds + config.num_rounds

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from florets.strategies.base.report import Evaluation
+from florets.task.wire.kinds import VALIDATED
 
 HIGHER_IS_BETTER = {
     "accuracy": True,
@@ -21,6 +22,9 @@ HIGHER_IS_BETTER = {
     "r2": True,
     "mae": False,
     "rmse": False,
+    "concordance": True,
+    "own_score": True,
+    "own_error": False,
 }
 """Every score that a client may have, and which end is good."""
 
@@ -146,7 +150,13 @@ def test_cells(evaluation: Evaluation) -> dict[str, Cell]:
     tests, scores = tests_of(evaluation), evaluation.scores
     cells = _cells(tests, "test", "validation")
     # In one order, whatever a client's test set defines.
-    cells |= {column_of("test", name): scores[name] for name in HIGHER_IS_BETTER if name in scores}
+    prefixes: dict[Part, str] = {"test": "", "validation": VALIDATED}
+    cells |= {
+        column_of(part, name): scores[prefix + name]
+        for part, prefix in prefixes.items()
+        for name in HIGHER_IS_BETTER
+        if prefix + name in scores
+    }
     return cells | _cells(tests, "tuned_test", "tuned_validation")
 
 

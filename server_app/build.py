@@ -1,5 +1,6 @@
 """From a checked configuration to the objects of a run: strategy, first models, message settings."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -12,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.schema import Config
-from florets.conf.validate import personal_settings
+from florets.conf.validate import joint_problems, personal_settings
 from florets.strategies.base.models import Models, orthonormal_rows, untrained_of
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
@@ -20,13 +21,17 @@ from florets.strategies.core import FloatArray
 from florets.strategies.registry import personal_method, strategy_class
 from florets.strategies.settings import RunKeys
 from florets.task.fingerprint import code_fingerprint
-from florets.task.layers import untrained_entries
+from florets.task.layers import at_home_hash, untrained_entries
 from florets.task.registry import OwnCodeFailed
+from florets.task.settings import COX
 from florets.task.task import Task, TaskSpec, initial_models
 from florets.task.training import dp_sgd
 from florets.task.training.augmentation import check_augmentation
 from florets.task.training.loop import check_optimizer
+from florets.task.training.scores import concordance_index, measure_function
 from florets.task.wire import Layout, bank, kinds
+
+log = logging.getLogger("florets")
 
 _kept: list[Task] | None = None
 """The last task that was built, within `one_task_kept`; None: tasks are not kept."""
@@ -89,6 +94,7 @@ def build_checked(config: Config, task: Task) -> tuple[Strategy[Any, Any], Model
     with refused():
         task.check()
         check_training(config, task)
+        check_loss_and_measure(config, task)
         strategy = build_strategy(config, task)
         settings = message_settings(config, task)
         models = Models(build_models(config, task), strategy.shared_layers, untrained_of(settings))
@@ -103,7 +109,23 @@ def check_training(config: Config, task: Task) -> None:
     if config.train.augment is not None:
         check_augmentation(config.train.augment, task.input_shape)
     if config.privacy.hides_records:
-        dp_sgd.check(task.build_model(), task.input_shape, config.task.loss)
+        dp_sgd.check(task.build_model(), task.input_shape, task.two_examples[1], config.task.loss)
+
+
+def check_loss_and_measure(config: Config, task: Task) -> None:
+    """Refuse what cannot work with a loss that is one number for all samples, and a measure that cannot be taken."""
+    if ":" in config.measure:
+        measure_function(config.measure)
+    if config.task.loss == COX:
+        concordance_index()
+    if task.is_joint:
+        if problems := joint_problems(config):
+            raise ConfigError(problems)
+        log.warning(
+            "task.loss=%s is one number for all of a client's records: clients train without batches, on all of them "
+            "in each step (train.batch_size does not apply)",
+            config.task.loss,
+        )
 
 
 def make_data(config: Config) -> None:
@@ -184,8 +206,11 @@ def message_settings(config: Config, task: Task) -> ConfigRecord:
     if config.privacy.is_local:
         # From the first message on: an introduction holds the number of examples.
         settings[kinds.PRIVACY] = config.privacy.kind
-    if untrained := untrained_entries(task.build_model()):
+    module = task.module_to_load()
+    if untrained := untrained_entries(module):
         settings[kinds.UNTRAINED] = untrained
+    if frozen := at_home_hash(module):
+        settings[kinds.AT_HOME] = frozen
     return settings
 
 

@@ -32,7 +32,7 @@ from florets.strategies.base.strategy import Strategy
 log = logging.getLogger("florets")
 
 FOLDER = "checkpoint"
-VERSION = 4
+VERSION = 5
 _CLIENT = tuple(field.name for field in dataclasses.fields(Client))
 
 _NAME = re.compile(r"round-(\d{6,})\.safetensors")
@@ -69,6 +69,8 @@ class Checkpoint:
         The configuration, as nested plain values.
     best
         With `patience`: the round that the run would end with.
+    frozen
+        Hash of the parameters that the model freezes, see `florets.task.layers.at_home_hash`.
     """
 
     server_round: int
@@ -77,6 +79,7 @@ class Checkpoint:
     clients: list[Client]
     config: dict[str, Any]
     best: Best | None = None
+    frozen: str = ""
 
 
 class Checkpoints:
@@ -163,6 +166,7 @@ def _pack(checkpoint: Checkpoint, clients: str) -> tuple[Arrays, dict[str, str]]
         "version": VERSION,
         "round": checkpoint.server_round,
         "config": checkpoint.config,
+        "frozen": checkpoint.frozen,
         "models": encode_record(checkpoint.models, arrays, "models"),
         "state": encode(checkpoint.state, arrays),
         "best": None,
@@ -203,6 +207,7 @@ def _read(path: Path, strategy: type[Any] | None) -> Checkpoint:
             for values in zip(*(content["clients"][name] for name in _CLIENT), strict=True)
         ],
         config=config,
+        frozen=str(content["frozen"]),
         best=None
         if best is None
         else Best(best["round"], decode_record(best["models"], arrays), decode(best["state"], arrays, strategy)),
@@ -231,7 +236,7 @@ class Checkpointing:
     """Writes a checkpoint every `checkpoint_every` rounds, and of the last good round where a run ends in failure.
 
     The run goes on from the checkpoint `start`; with `by_flower` its command is `flwr run`. Set `best`, what a run
-    with `patience` would end with, before `after`.
+    with `patience` would end with, before `after`. `frozen` is that of `Checkpoint`.
     """
 
     def __init__(
@@ -241,8 +246,9 @@ class Checkpointing:
         strategy: Strategy[Any, Any],
         start: Checkpoint | None,
         by_flower: bool = False,
+        frozen: str = "",
     ) -> None:
-        self._checkpoints = checkpoints
+        self._checkpoints, self._frozen = checkpoints, frozen
         self._every = config.checkpoint_every
         self._config = config
         self._strategy = strategy
@@ -294,5 +300,6 @@ class Checkpointing:
         if len(found) != len(self._found) or not all(map(operator.is_, found, self._found)):
             self._found, self._clients = found, sorted(found, key=lambda client: client.key)
         config = as_plain(self._config)
-        self._checkpoints.save(Checkpoint(server_round, models, strategy.state, self._clients, config, self.best))
+        state, clients = strategy.state, self._clients
+        self._checkpoints.save(Checkpoint(server_round, models, state, clients, config, self.best, self._frozen))
         self._saved = server_round

@@ -30,6 +30,7 @@ from florets.task.data.tables.preprocessing import NumericInput, Preprocessing
 from florets.task.node_config import CLIENT_ID, DATA_DIR, shares_statistics
 from florets.task.partitions.own import OWN
 from florets.task.randomness import client_number
+from florets.task.settings import COX, of_values, scales_targets
 from florets.task.spec import DECLARED, PREPARED, TaskSpec
 from florets.task.task import Task
 from florets.task.wire import kinds
@@ -77,7 +78,6 @@ _FAR, _OTHER_SPREAD = 3.0, 10.0
 PREPROCESSING, DESCRIPTION, CHECK = "preprocessing.json", "description.json", "check.json"
 _MOST_NAMED = 12
 _DECLARED = "what sites' data have in common is declared: they describe nothing"
-_REGRESSIONS = ("squared_error", "half_squared_error")
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,8 @@ def _described(
     agreement, had other training records than it will have.
     """
     spec, declared = TaskSpec(**task_spec(config)), declaration_of(config)
+    if of_values(config.task.loss):
+        spec = replace(spec, data_options={**spec.data_options, "regression": True})
     sites = describe(spec)
     found = agreement(config, declared, sites)
     taking_part = [site for key, site in sites.items() if key not in found.left_out]
@@ -245,7 +247,7 @@ def declaration_of(config: Config) -> Declaration:
         declared = Declaration.of(TaskSpec(**task_spec(config)).table.get(DECLARED, {}))
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    return replace(declared, regression=True) if config.task.loss in _REGRESSIONS else declared
+    return replace(declared, regression=True) if of_values(config.task.loss) else declared
 
 
 def agreement(config: Config, declared: Declaration, sites: Mapping[str, Description]) -> Agreed:
@@ -261,11 +263,21 @@ def agreement(config: Config, declared: Declaration, sites: Mapping[str, Descrip
         )
         # A check of declared tables: who fits is known from descriptions.
         if not config.task.table.preprocessing:
-            return found
+            return found if scales_targets(config.task.loss) or not found.is_regression else _unscaled(found)
         form = declared_form(config)
         return replace(form, left_out=found.left_out, warnings=tuple(_far(form.preprocessing, sites)))
     except ValueError as error:
         raise ConfigError(str(error)) from None
+
+
+def _unscaled(found: Agreed) -> Agreed:
+    """Return the same with targets as they came: of another loss than a squared error their unit is a part."""
+    scale, prepared = found.scale, found.preprocessing
+    return replace(
+        found,
+        scale=None if scale is None else replace(scale, target_mean=0.0, target_std=1.0),
+        preprocessing=None if prepared is None else replace(prepared, target_mean=0.0, target_std=1.0),
+    )
 
 
 def _far(prepared: Preprocessing | None, sites: Mapping[str, Description]) -> Iterator[str]:
@@ -316,6 +328,14 @@ def agreed_spec(config: Config, sites: Mapping[str, Description], found: Agreed)
 
 def _with_found(config: Config, sites: Mapping[str, Description], found: Agreed) -> Config:
     task = config.task
+    if found.num_targets and task.loss == "cross_entropy":
+        raise ConfigError(
+            f"task.loss=cross_entropy: needs one class a sample, and the targets are {found.num_targets} numbers "
+            "each; use binary_cross_entropy where a sample has several labels, cox for time and event, or "
+            "squared_error; of one column per class with a single 1 give y.argmax(axis=1)."
+        )
+    if task.loss == COX:
+        found = replace(found, num_outputs=1)
     options = {**task.data_options}
     has_arrays = any(site.form != "table" for site in sites.values())
     if has_arrays and found.classes:
@@ -409,8 +429,8 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
     said += _tails(prepared, found)
     why = f", {found.target_why}" if found.target_why else ""
     if prepared.is_regression:
-        figures = f"mean {prepared.target_mean:.4g}, spread {prepared.target_std:.4g}"
-        said.append(f"target: {prepared.target}, a value ({figures}){why}")
+        figures = f" (mean {prepared.target_mean:.4g}, spread {prepared.target_std:.4g})"
+        said.append(f"target: {prepared.target}, a value{'' if prepared.target_std == 1 else figures}{why}")
     else:
         counts = dict.fromkeys(prepared.classes, 0)
         for site in sites.values():

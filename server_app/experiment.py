@@ -38,7 +38,14 @@ from florets.server_app.final_models import Truth, loss_matrix
 from florets.server_app.own_code import record_code
 from florets.server_app.patience import Patience, validation_figure
 from florets.server_app.recorder import Recorder
-from florets.server_app.resume import Parent, find_checkpoint, finished_summary, read_parent, refuse_interrupted
+from florets.server_app.resume import (
+    Parent,
+    find_checkpoint,
+    finished_summary,
+    read_parent,
+    refuse_interrupted,
+    refuse_other_frozen,
+)
 from florets.server_app.run_models import save_clusters, save_own_models
 from florets.server_app.tracker import Tracker
 from florets.server_app.tracking import Tracking, make_trackers, serving
@@ -48,6 +55,7 @@ from florets.strategies.base.privacy import LEDGER, Budget, read_budget
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, ClientRound, RoundReport, named
 from florets.strategies.base.strategy import NOTHING, Earlier, Strategy
 from florets.strategies.registry import find_strategy
+from florets.task.layers import at_home_arrays, at_home_hash
 from florets.task.node_config import MOST_MESSAGES
 from florets.task.task import Task
 from florets.task.wire import bank
@@ -129,6 +137,7 @@ def _run(
             config = _prepared(grid, config, task)
         total = strategy.first_rounds + config.num_rounds
         if checkpoint is not None:
+            refuse_other_frozen(f"resume={folder}", checkpoint, task)
             _take_up(checkpoint, strategy, config, folder)
         # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
         strategy.federation.refresh(grid, settings)
@@ -272,7 +281,8 @@ class _Run:
         self._before = 0 if parent is None else parent.rounds
         self._truth = Truth(task, config.cluster_test)
         checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
-        self._checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower)
+        frozen = at_home_hash(task.module_to_load())
+        self._checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower, frozen)
         best = None if checkpoint is None else checkpoint.best
         self._patience = Patience(config, recorder.lines[self._before :], best)
         self._note_clients()
@@ -325,6 +335,8 @@ class _Run:
             for index, model in enumerate(bank.models(final.record))
             for name, array in model.items()
         }
+        # Once for all models.
+        arrays |= at_home_arrays(self._task.module_to_load())
         save_clusters(recorder.folder, strategy, self._task)
         save_own_models(recorder.folder, strategy, final)
         losses = None

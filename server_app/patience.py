@@ -13,14 +13,16 @@ from florets.reports.summary import RoundLine
 from florets.server_app.checkpoint import Best
 from florets.strategies.base.report import Evaluation, snapshot
 from florets.strategies.base.strategy import Strategy
+from florets.task.training.scores import CONCORDANCE, name_of
+from florets.task.wire import kinds
 from florets.task.wire.evaluation import MIN_RECORDS
 
 
 def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> float | None:
     """Return a figure over all clients' validation records together; None where there is none, or not a finite one.
 
-    Of the values of `measure`, ``auto`` is the loss, ``accuracy`` and ``log_loss`` are means weighted by records, and
-    the others follow from the sums that clients send (`statistics=true`).
+    Of the values of `measure`, ``auto`` is the loss, ``accuracy``, ``log_loss``, the concordance index and a user's
+    function are means weighted by records, and the others follow from the sums that clients send (`statistics=true`).
     """
     tests = [
         (one.validation.num_examples, one.validation) for one in evaluations.values() if one.validation is not None
@@ -30,6 +32,16 @@ def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> fl
     total = sum(count for count, _ in tests)
     if measure in ("auto", "log_loss"):
         value = math.fsum(count * test.loss for count, test in tests) / total
+    elif ":" in measure or measure == CONCORDANCE:
+        name = kinds.VALIDATED + name_of(measure)
+        known = [
+            (one.validation.num_examples, one.scores[name])
+            for one in evaluations.values()
+            if one.validation is not None and name in one.scores
+        ]
+        # What is not defined on one client's records says nothing of the model.
+        count = sum(count for count, _ in known)
+        value = math.fsum(count * score for count, score in known) / count if count else math.nan
     elif measure == "accuracy":
         value = math.fsum(count * (math.nan if test.accuracy is None else test.accuracy) for count, test in tests)
         value /= total
@@ -52,7 +64,7 @@ class Patience:
     def __init__(self, config: Config, lines: Sequence[RoundLine] = (), best: Best | None = None) -> None:
         self.measure = config.measure
         self._most = config.patience
-        self._higher = HIGHER_IS_BETTER.get(config.measure, False)
+        self._higher = HIGHER_IS_BETTER.get(name_of(config.measure), False)
         self.best: Best | None = None
         self._value: float | None = None
         self._waited = 0

@@ -25,6 +25,8 @@ from florets.server_app.own_code import (
 )
 from florets.server_app.recorder import read_summary
 from florets.strategies.registry import UnknownStrategy, find_strategy, strategy_class
+from florets.task.layers import at_home_hash
+from florets.task.task import Task
 
 log = logging.getLogger("florets")
 
@@ -92,6 +94,16 @@ def refuse_changed_code(key: str, folder: Path, config: Config) -> None:
             f"rounds so far come from the old code: restore it, run the experiment again, or add "
             f"code_changed=accept to continue with the code as it is now (in flwr run: "
             f"overrides='code_changed=accept')."
+        )
+
+
+def refuse_other_frozen(key: str, checkpoint: Checkpoint, task: Task) -> None:
+    """Raise ConfigError where a task's model freezes other values than those of a run's rounds; `key` names it."""
+    if at_home_hash(task.module_to_load()) != checkpoint.frozen:
+        raise ConfigError(
+            f"{key}: the parameters that task.model={task.spec.model} freezes (requires_grad=False) are not those "
+            "that this run's rounds were trained with: restore the file that the model function reads them from, and "
+            "the versions of its packages, or run the experiment again."
         )
 
 

@@ -54,6 +54,10 @@ class RunModels:
     own: Mapping[str, Arrays] = field(default_factory=dict)
     """Models of single clients, by their keys, where the run had a personal method within its groups, or FedSoft."""
 
+    def whole(self, state: Arrays) -> Arrays:
+        """Return a model with the parameters that all models share because the model function freezes them."""
+        return {**(self.task.frozen or {}), **state}
+
     @property
     def frozen_by(self) -> str:
         """What later clients are compared by, see `Frozen`; empty where the run froze no groups."""
@@ -127,6 +131,8 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     config = saved_config(folder, trust=trust, unused=("task.data", "task.partition", TRACKER))
     _warn_of_changed_model(folder, config)
     models, _ = _read(folder / MODELS)
+    # They are of no model, and have no number.
+    shared = {name: models.pop(name) for name in list(models) if not bank.is_numbered(name)}
     clusters, metadata = _read(folder / CLUSTERS)
     try:
         shape, outputs = json.loads(metadata["input_shape"]), int(metadata["num_outputs"])
@@ -141,7 +147,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     # Nodes with data of their own build the same models without any data of the server's.
     agreed = {"data": "own", "data_options": {}, "partition": "own"}
     agreed["partition_options"] = {"input_shape": shape, "num_outputs": outputs}
-    task = Task(TaskSpec(**{**task_spec(config), **agreed}))
+    task = Task(TaskSpec(**{**task_spec(config), **agreed}), frozen=shared)
     return RunModels(config, task, states, frozen, _preprocessing(folder, task), own)
 
 

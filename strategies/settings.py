@@ -279,6 +279,8 @@ class Settings:
     """Takes `k=auto`."""
     mixes: ClassVar[bool] = False
     """A client predicts with a mixture of all K models, and not with the one that it is assigned."""
+    splits_samples: ClassVar[bool] = False
+    """Takes losses of single samples or batches, which a loss that is one number for all samples has not."""
     shares: ClassVar[bool] = False
     """Has, for each client, its share of each model (`Strategy.mixtures`)."""
     follows: ClassVar[Mapping[str, Sequence[str]]] = {

@@ -18,6 +18,7 @@ from florets.server_app.progress import truth_words, with_clients
 from florets.studies.advise.measures import named as named_figure
 from florets.task.raised_in import raised_in
 from florets.task.temporary import held_folder
+from florets.task.training.scores import name_of
 
 _OURS = ("florets.engines.", "florets.server_app.", "florets.reports.", "florets.strategies.", "florets.task.wire.")
 
@@ -45,7 +46,7 @@ def measure_name(config: Config) -> str:
     """Return the name of the validation figure by which settings are chosen; empty without validation data."""
     if config.task.validation_fraction == 0:
         return ""
-    return "loss" if config.measure == "auto" else config.measure
+    return "loss" if config.measure == "auto" else name_of(config.measure)
 
 
 def crowded(n_jobs: int, workers: Iterable[int | str | None]) -> str:

@@ -131,9 +131,9 @@ def with_validation(
 def _targets(data: ClientData, stratify: bool) -> tuple[NDArray[np.float64], bool]:
     """Return the targets of a client's training samples, and whether they are values.
 
-    Where nothing is stratified they are not looked at, and stay on their device.
+    Where nothing is stratified they are not looked at, and stay on their device. Rows of numbers have no order.
     """
-    values = data.y_train.is_floating_point()
+    values, stratify = data.y_train.is_floating_point(), stratify and data.y_train.dim() == 1
     return data.y_train.cpu().numpy().astype(np.float64) if stratify else np.zeros(len(data.y_train)), values
 
 

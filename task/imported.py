@@ -25,7 +25,10 @@ def with_torchvision(call: Callable[[], T]) -> T:
     try:
         return call()
     except Exception as error:  # whoever called torchvision may have wrapped its RuntimeError
-        if _libraries or "operator torchvision::nms does not exist" not in str(error):
+        cause: BaseException | None = error
+        while cause is not None and "operator torchvision::nms does not exist" not in str(cause):
+            cause = cause.__cause__
+        if _libraries or cause is None:
             raise
 
     import torch
@@ -101,6 +104,19 @@ def imported(what: str, path: str) -> Function:
     if not callable(function):
         raise ValueError(f"{what}: module {module_name!r} has no function {function_name!r}.")
     return function  # type: ignore[no-any-return]  # getattr knows no type; callable() was checked
+
+
+def imported_for(what: str, path: str, given: Sequence[str]) -> Function:
+    """Return as `imported` a function that can be called with as many arguments as `given` names."""
+    function = imported(what, path)
+    try:
+        inspect.signature(function).bind(*given)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{what}: it cannot be called with {' and '.join(given)} ({error}); write a function "
+            f"f({', '.join(given)})."
+        ) from None
+    return function
 
 
 def other_parameters(

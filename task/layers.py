@@ -1,17 +1,88 @@
-"""The layers of a model by name: which entries are trained, and which layers are its body and its head."""
+"""The layers of a model by name: what stays at home, which entries are trained, and which are its body and head."""
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from torch.nn import Module
+import torch
+from numpy.typing import NDArray
+from torch.jit import ScriptModule
+from torch.nn import Module, Parameter
 
-_HEAD_LAYERS = "head_layers"
+_HEAD_LAYERS, _AT_HOME = "head_layers", "_kept_at_home"
+
+
+def keep_at_home(module: Module) -> None:
+    """Leave the parameters that the model freezes itself out of its state dict, and of what it must be loaded with.
+
+    They are made where the module is, and neither sent nor kept for each group: all that works with state dicts sees
+    a smaller model. A compiled TorchScript module takes no hooks, and its parameters travel.
+    """
+    named = module.named_parameters(remove_duplicate=False)
+    names = [name for name, parameter in named if not parameter.requires_grad]
+    if names and not isinstance(module, ScriptModule):
+        # Through setattr, because torch types a module's attributes as tensors and modules.
+        setattr(module, _AT_HOME, tuple(names))
+        module._register_state_dict_hook(_leave_out)  # type: ignore[no-untyped-call]  # torch leaves it without types
+        module.register_load_state_dict_post_hook(_do_without)  # type: ignore[no-untyped-call]
+
+
+def make_whole(module: Module) -> Module:
+    """Undo `keep_at_home`: the state dict holds all parameters again."""
+    if hasattr(module, _AT_HOME):
+        setattr(module, _AT_HOME, ())
+    return module
+
+
+def at_home(module: Module) -> dict[str, Parameter]:
+    """Return the parameters that stay at home by their names; a tied one has several."""
+    named = dict(module.named_parameters(remove_duplicate=False))
+    return {name: named[name] for name in getattr(module, _AT_HOME, ())}
+
+
+def at_home_arrays(module: Module) -> dict[str, NDArray[Any]]:
+    """Return the values of `at_home` as NumPy has them: those in bfloat16 as float32, which holds them exactly."""
+    values = {name: value.detach().cpu() for name, value in at_home(module).items()}
+    return {name: (v.float() if v.dtype == torch.bfloat16 else v).numpy() for name, v in values.items()}
+
+
+def load_at_home(module: Module, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Put saved values into the parameters that stay at home; ValueError where they are not these parameters."""
+    own = at_home(module)
+    here, saved = ({name: tuple(value.shape) for name, value in all_.items()} for all_ in (own, arrays))
+    if here != saved:
+        raise ValueError(
+            f"the saved models have the frozen parameters {saved}, but the run's task.model has {here} "
+            "(requires_grad=False)."
+        )
+    with torch.no_grad():
+        for name, values in arrays.items():
+            own[name].copy_(torch.from_numpy(values.copy()))
+
+
+def at_home_hash(module: Module) -> str:
+    """Return 16 hexadecimal digits over the names and values of `at_home`; empty where nothing stays at home."""
+    digest, found = hashlib.sha256(), at_home(module)
+    for name, value in found.items():
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16] if found else ""
+
+
+def _leave_out(module: Module, state: dict[str, Any], prefix: str, _: object) -> None:
+    for name in getattr(module, _AT_HOME):
+        state.pop(prefix + name, None)
+
+
+def _do_without(module: Module, keys: Any) -> None:
+    keys.missing_keys[:] = [name for name in keys.missing_keys if name not in getattr(module, _AT_HOME)]
 
 
 def untrained_entries(module: Module) -> list[str]:
     """Return the names of the state dict's entries that no gradient moves, in their order.
 
-    These are buffers, such as batch normalisation's running statistics, and parameters that the model freezes itself.
+    These are buffers, such as batch normalisation's running statistics.
     """
     # A tied weight stands in the state dict under each of its names.
     trained = {name for name, parameter in module.named_parameters(remove_duplicate=False) if parameter.requires_grad}
@@ -52,7 +123,8 @@ def body_and_head(module: Module, head_layers: Sequence[str] = ()) -> tuple[tupl
     for prefix in head:
         if not any(is_of_layer(name, prefix) for name in entries):
             raise ValueError(
-                f"task.head_layers: no layer is called {prefix!r}; the entries are {', '.join(entries)}."
+                f"task.head_layers: no layer is called {prefix!r}; the entries are {', '.join(entries)}, and what "
+                "the model freezes has none."
             )
     in_head = [name for name in entries if any(is_of_layer(name, prefix) for prefix in head)]
     body = [name for name in entries if name not in in_head]
@@ -92,7 +164,10 @@ def frozen_layers(module: Module, prefixes: Sequence[str]) -> Iterator[None]:
     entries = list(module.state_dict())
     for prefix in prefixes:
         if not any(is_of_layer(name, prefix) for name in entries):
-            raise ValueError(f"frozen layers: no layer is called {prefix!r}; the entries are {', '.join(entries)}.")
+            raise ValueError(
+                f"frozen layers: no layer is called {prefix!r}; the entries are {', '.join(entries)}, and what the "
+                "model freezes has none."
+            )
     named = module.named_parameters(remove_duplicate=False)
     trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
     kept = [parameter for name, parameter in trained if any(is_of_layer(name, prefix) for prefix in prefixes)]

@@ -1,5 +1,6 @@
 """Losses and predictions of a finished run's models on new data, and on each true cluster's test data."""
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from torch.nn import Module
 
 from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.descriptors import describe, projection
-from florets.task.layers import untrained_entries
+from florets.task.layers import at_home, make_whole, untrained_entries
 from florets.task.randomness import Purpose, generator
 from florets.task.task import Task
 from florets.task.training.augmentation import Augmentation
@@ -34,7 +35,8 @@ class Predictions:
     Parameters
     ----------
     values
-        (n,): class labels, values of a regression, or an autoencoder's reconstruction errors.
+        (n,): class labels, values of a regression, or an autoencoder's reconstruction errors; of several outputs
+        (n, C): probabilities with ``binary_cross_entropy``, else the outputs.
     probabilities
         (n, C): of each class, None where there are no classes.
     """
@@ -169,9 +171,12 @@ def predict(task: Task, model: State, x: FloatArray) -> Predictions:
             elif loss == "reconstruction":
                 found.append(per_sample_losses(outputs, targets_of(alone, alone, loss), loss).numpy())
             else:
-                found.append(outputs.numpy()[0].copy())
+                mean_of = {"binary_cross_entropy": torch.sigmoid, "poisson": torch.exp}.get(loss, torch.clone)
+                found.append(mean_of(outputs).numpy()[0])
     values = np.stack(found)
-    return Predictions(values.argmax(axis=1), values) if loss == "cross_entropy" else Predictions(values[:, 0], None)
+    if loss == "cross_entropy":
+        return Predictions(values.argmax(axis=1), values)
+    return Predictions(values[:, 0] if values.shape[1] == 1 else values, None)
 
 
 def loaded_module(task: Task, model: State) -> Module:
@@ -185,6 +190,19 @@ def loaded_module(task: Task, model: State) -> Module:
     module = task.module_to_load()
     module.load_state_dict(_tensors(module, model))
     return module
+
+
+def whole_modules(task: Task, models: Sequence[State]) -> list[Module]:
+    """Return a whole module in eval mode for each model; they share their frozen parameters. See `loaded_module`."""
+    first = loaded_module(task, models[0]).eval()
+    found, frozen = [first], at_home(first).values()
+    for model in models[1:]:
+        if frozen:
+            found.append(copy.deepcopy(first, {id(parameter): parameter for parameter in frozen}))
+            found[-1].load_state_dict(_tensors(first, model))
+        else:
+            found.append(loaded_module(task, model).eval())
+    return [make_whole(module) for module in found]
 
 
 def _tensors(module: Module, model: State) -> dict[str, Tensor]:

@@ -1,11 +1,14 @@
 """The keys of `task`: data, how they are spread over clients, model and loss."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from florets.task.keys import as_declared, range_problems, setting
+
+T = TypeVar("T")
 
 SPAN_KINDS = {
     "gradual": "the number of rounds until all data are new",
@@ -41,14 +44,8 @@ class Drift:
         ValueError
             With all that is wrong.
         """
-        known = {field.name for field in fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise ValueError(f"task.drift: there is no such key as {', '.join(unknown)}; there are {sorted(known)}.")
-        drift, problems = as_declared(cls(**values))
-        if problems := [f"task.drift.{line}" for line in problems] or [
-            *range_problems(drift, "task.drift."),
-            *drift.problems(),
-        ]:
+        drift = _read(cls, values, "task.drift")
+        if problems := drift.problems():
             raise ValueError(" ".join(problems))
         return drift
 
@@ -75,11 +72,50 @@ class Drift:
         return found
 
 
+def _read(cls: type[T], values: Mapping[str, Any], key: str) -> T:
+    """Return settings of plain values that came in a task's description; ValueError with all that is wrong."""
+    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # those below are dataclasses
+    if unknown := sorted(set(values) - known):
+        raise ValueError(f"{key}: there is no such key as {', '.join(unknown)}; there are {sorted(known)}.")
+    found, problems = as_declared(cls(**values))
+    if problems := [f"{key}.{line}" for line in problems] or range_problems(found, f"{key}."):
+        raise ValueError(" ".join(problems))
+    return found
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """Adapters of low rank (`task.adapter=lora`); see `florets.task.adapters`."""
+
+    rank: int = setting(8, "rank of each layer's change B A", least=1)
+    alpha: float = setting(16.0, "the change is B A times alpha / rank", above=0)
+    targets: list[str] = setting([], "layers that get one, by name or its last part; none: all linear layers")
+    whole: list[str] = setting([], "name prefixes of layers that are trained as they are, such as a new head")
+    train: Literal["both", "b"] = setting(
+        "both", "train A and B, whose means multiply to another change than the mean change; b: B alone, exact"
+    )
+    spread: float = setting(
+        0.02,
+        "standard deviation of B's first entries: groups' models must differ. 0: all start as the model",
+        least=0,
+    )
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Adapter":
+        """Read the plain values of a task's description; ValueError with all that is wrong."""
+        return _read(cls, values, "task.adapter_options")
+
+
 @dataclass(frozen=True)
 class TableConfig:
     """Tables of real sites (task.data=own); `task.data.tables.declaration.Declaration` checks them."""
 
     target: str = setting("", "column to predict; for short target=<column>. Empty: the last one")
+    event: str = setting(
+        "",
+        "column that says whether an event was seen at the time that the target is (1), or the record was censored "
+        "then (0): survival times, task.loss=cox",
+    )
     columns: list[str] = setting(
         [], "columns of an input; none: those that most sites have. With header=false all columns of the file"
     )
@@ -135,6 +171,37 @@ class TableConfig:
     )
 
 
+SQUARED = ("squared_error", "half_squared_error")
+"""Losses of which linear models have solutions in closed form."""
+PLAIN_LOSSES = ("cross_entropy", *SQUARED, "reconstruction")
+"""Losses that several clients' samples are computed on together."""
+COX = "cox"
+LOSSES = (*PLAIN_LOSSES, "binary_cross_entropy", "poisson", "quantile", "quantile_<percent>", COX)
+_QUANTILE = re.compile(r"quantile(?:_(\d{1,2}(?:\.\d+)?))?")
+
+
+def quantile_of(loss: str) -> float | None:
+    """Return the level of ``quantile_<percent>``, 0.5 without a number; None: it is another loss."""
+    found = _QUANTILE.fullmatch(loss)
+    level = None if found is None else float(found[1] or 50) / 100
+    return level if level else None
+
+
+def is_loss(loss: str) -> bool:
+    """Return whether this is the name of a loss, or may be an import path."""
+    return loss in LOSSES or ":" in loss or quantile_of(loss) is not None
+
+
+def of_values(loss: str) -> bool:
+    """Return whether a built-in loss takes values as targets and no classes."""
+    return is_loss(loss) and ":" not in loss and loss not in ("cross_entropy", "reconstruction")
+
+
+def scales_targets(loss: str) -> bool:
+    """Return whether values are standardised before training: where that changes the loss by a factor alone."""
+    return loss in SQUARED or quantile_of(loss) is not None
+
+
 @dataclass(frozen=True)
 class TaskConfig:
     """Data, how they are spread over clients, model and loss."""
@@ -158,13 +225,20 @@ class TaskConfig:
         "resnet18, text_cnn, linear, autoencoder, conv_autoencoder or csi_autoencoder, "
         "or an import path",
     )
-    loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = setting(
-        "cross_entropy", "loss per sample"
+    loss: str = setting(
+        "cross_entropy",
+        "cross_entropy, squared_error, half_squared_error, reconstruction, binary_cross_entropy (several labels a "
+        "sample), poisson, quantile_<percent>, cox (extra survival), or a function of (outputs, targets) as "
+        "package.module:function, which returns one loss a sample, or one number for all",
     )
     num_clusters: int = setting(4, "true number of clusters of the partition; 0: unknown (natural, or your own)")
     data_options: dict[str, Any] = setting({}, "options of the data set's function")
     partition_options: dict[str, Any] = setting({}, "options of the partition's function")
     model_options: dict[str, Any] = setting({}, "options of the model's function")
+    adapter: Literal["none", "lora"] = setting(
+        "none", "lora: the model is frozen and small adapters of its layers are trained; needs the extra adapters"
+    )
+    adapter_options: Adapter = setting(Adapter(), "adapters")
     head_layers: list[str] = setting([], "name prefixes of the model's head; none: the built-in model's own")
     validation_fraction: float = setting(
         0.0,

@@ -9,7 +9,9 @@ from typing import Any
 DECLARED, PREPARED, ROWS_OF = "declared", "prepared", "rows_of"
 """Entries of `table`: what the run declares, how tables are prepared, and whose rows of a common table."""
 
-_SELDOM: Mapping[str, Any] = {"head_layers": [], "validation_fraction": 0.0, "drift": {}, "table": {}}
+_SELDOM: Mapping[str, Any] = {
+    **{"head_layers": [], "validation_fraction": 0.0, "drift": {}, "table": {}, "adapter": {}, "measure": ""}
+}
 """Fields that are left out of the text where they have these values."""
 
 
@@ -37,8 +39,12 @@ class TaskSpec:
         Fraction of each client's training samples that it does not train on.
     drift
         What changes during the run, see `florets.task.drift.Drift`; empty: nothing.
+    measure
+        Import path of a further score, see `florets.task.training.scores.measured`; empty: none.
     table
         What is declared of tables, and how they are prepared: see `DECLARED`.
+    adapter
+        Options of the adapters, see `florets.task.settings.Adapter`; empty: none, the whole model is trained.
     """
 
     data: str
@@ -56,6 +62,8 @@ class TaskSpec:
     validation_fraction: float = 0.0
     drift: Mapping[str, Any] = field(default_factory=dict)
     table: Mapping[str, Any] = field(default_factory=dict)
+    measure: str = ""
+    adapter: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the description as JSON with sorted keys: equal tasks give equal texts."""

@@ -1,7 +1,8 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -11,22 +12,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, TransformerEncoderLayer
 from torch.nn.parameter import is_lazy
 
+from florets.task.adapters import adapt
 from florets.task.client_data import ClientData, with_validation
 from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
 from florets.task.data.own import describe, find_files
 from florets.task.data.tables.description import Description
 from florets.task.drift import ShardsByRound, Version
-from florets.task.layers import body_and_head
+from florets.task.layers import at_home, body_and_head, keep_at_home, load_at_home
 from florets.task.partitions.own import OWN, Agreement
 from florets.task.partitions.shard import Shard, check_shards
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import call, check_options, resolve
-from florets.task.settings import Drift
+from florets.task.settings import COX, PLAIN_LOSSES, Adapter, Drift, of_values
 from florets.task.spec import DECLARED, PREPARED, TaskSpec
-from florets.task.training.losses import check_loss
+from florets.task.training.losses import check_loss, is_joint
 from florets.task.training.model_check import check_model
 from florets.task.training.modules import torch_random
 
@@ -34,9 +36,10 @@ log = logging.getLogger("florets")
 
 __all__ = ["ClientData", "Task", "TaskSpec"]
 
+_RANGES = {"poisson": (0, math.inf), "binary_cross_entropy": (0, 1), COX: (0, math.inf)}
+"""Least and largest target of a loss."""
 MOST_KEPT = 20_000
 """Clients whose data are kept once they are made."""
-_OF_VALUES = ("squared_error", "half_squared_error")
 
 
 class Task:
@@ -49,10 +52,13 @@ class Task:
     client
         Number of the client whose own data it is for, see `florets.task.randomness.client_number`; of simulated
         clients' data it means nothing.
+    frozen
+        Values of the parameters that the model freezes, as a run has saved them; None: as the model function makes
+        them.
     """
 
-    def __init__(self, spec: TaskSpec, client: int = 0) -> None:
-        self.spec, self._number = spec, client
+    def __init__(self, spec: TaskSpec, client: int = 0, frozen: Mapping[str, NDArray[Any]] | None = None) -> None:
+        self.spec, self._number, self.frozen = spec, client, frozen
         self._clients: dict[int, tuple[Version, ClientData]] = {}
         self._cluster_tests: tuple[Version, dict[int, tuple[Tensor, Tensor]]] | None = None
 
@@ -89,7 +95,7 @@ class Task:
     @cached_property
     def _agreement(self) -> Agreement:
         options = check_options(resolve("partition", OWN), self.spec.partition_options, "partition", OWN)
-        return Agreement(tuple(options["input_shape"]), options["num_outputs"])
+        return Agreement(tuple(options["input_shape"]), options["num_outputs"], options.get("num_targets", 0))
 
     @cached_property
     def data(self) -> Dataset:
@@ -251,7 +257,8 @@ class Task:
     def build_model(self) -> Module:
         """Build a fresh module for this task's inputs and outputs.
 
-        It is initialised by torch's global generator; see `florets.task.task.initial_models` for seeded ones.
+        It is initialised by torch's global generator; see `florets.task.task.initial_models` for seeded ones. Its
+        state dict leaves out the parameters that do not train, see `florets.task.layers.keep_at_home`.
         """
         spec = self.spec
         given = {"input_shape": self.input_shape, "num_outputs": self.num_outputs}
@@ -259,14 +266,23 @@ class Task:
         if not isinstance(module, Module):
             raise ValueError(f"model {spec.model!r} returned a {type(module).__name__}: return a torch.nn.Module.")
         _materialise(module, self.input_shape, spec.model)
+        if spec.adapter:
+            adapt(module, Adapter.of(spec.adapter))
         if len(self.input_shape) == 3:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+        keep_at_home(module)
+        if at_home(module) and any(isinstance(part, TransformerEncoderLayer) for part in module.modules()):
+            # In eval mode its faster pass computes with its layers' weights itself, as if they had no adapters.
+            torch.backends.mha.set_fastpath_enabled(False)
         return module
 
     def module_to_load(self) -> Module:
-        """Build a module whose parameters are to be loaded; what else it draws is the same everywhere."""
+        """Build a module whose parameters are to be loaded; what else it has or draws is the same everywhere."""
         with torch_random(generator(self.spec.seed, 0, Purpose.INITIAL_MODEL)):
-            return self.build_model()
+            module = self.build_model()
+        if self.frozen is not None:
+            load_at_home(module, self.frozen)
+        return module
 
     def body_and_head(self, module: Module) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the name prefixes of the body and of the head of this task's model; see `florets.task.layers`."""
@@ -290,8 +306,7 @@ class Task:
         if self.is_own:
             self._by_round  # noqa: B018 - it refuses drift
             # The nodes check their data when they introduce themselves; here is none to look at.
-            targets = torch.zeros(2, dtype=torch.float32 if spec.loss in _OF_VALUES else torch.int64)
-            self._check_fit(torch.zeros(2, *self.input_shape), targets)
+            self._check_fit(*self.two_examples)
             return
         for partition_id in range(spec.num_clients):
             self.cluster_of(partition_id)
@@ -300,8 +315,27 @@ class Task:
                 f"task.drift.moves=concepts: renames labels, which task.loss={spec.loss} does not use; use "
                 "task.drift.moves=clients."
             )
-        client = self.client(0)
-        self._check_fit(client.x_train[:2], client.y_train[:2])
+        self._check_fit(*self.two_examples)
+
+    @property
+    def two_examples(self) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of two samples; of nodes with data of their own zeros of their form."""
+        spec = self.spec
+        if not self.is_own:
+            client = self.client(0)
+            return client.x_train[:2], client.y_train[:2]
+        columns = self._agreement.num_targets
+        has_values = of_values(spec.loss) or bool(columns) or spec.data_options.get("regression") is True
+        shape = (2, columns) if columns else (2,)
+        return torch.zeros(2, *self.input_shape), torch.zeros(
+            shape, dtype=torch.float32 if has_values else torch.int64
+        )
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether the loss is one number for all of a client's samples, see `florets.task.training.losses`."""
+        spec = self.spec
+        return spec.loss not in PLAIN_LOSSES and is_joint(spec.loss, self.module_to_load(), *self.two_examples)
 
     def _check_fit(self, x: Tensor, y: Tensor) -> None:
         """Check the model on two samples, forward and backward; warn of what it keeps outside its state dict."""
@@ -331,8 +365,16 @@ class Task:
         spec, classes = self.spec, not y.is_floating_point()
         if spec.loss == "cross_entropy" and not classes:
             raise ValueError(f"task.loss=cross_entropy needs class labels, but data {spec.data!r} has values.")
-        if spec.loss in _OF_VALUES and classes:
+        if of_values(spec.loss) and classes:
             raise ValueError(f"task.loss={spec.loss} needs values, but data {spec.data!r} has class labels.")
+        low, high = _RANGES.get(spec.loss, (-math.inf, math.inf))
+        if y.min() < low or y.max() > high:
+            raise ValueError(f"task.loss={spec.loss} needs targets from {low:g} to {high:g}; correct those outside.")
+        if spec.loss == COX and tuple(y.shape[1:]) != (2,):
+            raise ValueError(
+                f"task.loss={COX} needs two numbers as the target of a record, the time and whether the event was "
+                "seen: of tables name its column, task.table.event=<column>; of arrays y has shape (n, 2)."
+            )
 
 
 def _materialise(module: Module, input_shape: tuple[int, ...], name: str) -> None:

@@ -223,7 +223,7 @@ class Mixing(nn.Module):
 def test_models_that_mix_records_are_refused(layer: nn.Module) -> None:
     said = "depends on the other records" if isinstance(layer, Mixing) else f"{type(layer).__name__} 0 is not trained"
     with pytest.raises(ValueError, match=rf"privacy\.kind=example: .*{said}"):
-        dp_sgd.check(nn.Sequential(layer, nn.Linear(6, 3)), (6,), ENTROPY)
+        dp_sgd.check(nn.Sequential(layer, nn.Linear(6, 3)), (6,), torch.zeros(2, dtype=torch.int64), ENTROPY)
 
 
 @needs_opacus

@@ -102,11 +102,8 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "parts": ([{"train": (X, Y), "dev": (X, Y)}], {}, "client 0 has the parts 'train', 'dev'; give"),
     "lengths": ([OTHER, (X, Y[:9])], {}, "client 1: x has 20 samples and y 9; give one target for each sample"),
     "gaps": ({"a": (GAPS, Y)}, {}, "client a: 2 of the inputs are not finite numbers, the first in sample 3; fill"),
-    "one-hot": (
-        [(X[:3], np.eye(3))],
-        {},
-        "y has shape (3, 3); give one target a sample: of one column per class y.ar",
-    ),
+    "cubes": ([(X[:3], np.zeros((3, 2, 2)))], {}, "y has shape (3, 2, 2); give one target a sample, or a row"),
+    "several": ([(X[:3], np.eye(3)), (X, Y)], {}, "the targets of '1' have shape ('n',), and those of '0' ('n', 3)"),
     "objects": ([(np.array([["m", 1]], object), [0])], {}, "client 0: x holds Python objects"),
     "flat": (
         [(X[:, 0], Y)],

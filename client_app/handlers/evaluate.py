@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
@@ -12,9 +13,10 @@ from florets.client_app.client import Client, State
 from florets.client_app.training import Number, reply, reported, result_on, trained
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
+from florets.task.settings import COX
 from florets.task.training.figures import resampling, sums_of, target_sums
 from florets.task.training.losses import Evaluated
-from florets.task.training.scores import LOG_LOSS, in_unit
+from florets.task.training.scores import CONCORDANCE, LOG_LOSS, in_unit, measured
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import MIN_RECORDS, PartSums, pack_scores, pack_sums
 from florets.task.wire.records import put
@@ -45,8 +47,9 @@ def answer_tests(
     # The counts tell how many samples of each class a client has: a real node's owner decides on that.
     counts = scores.confusion.ravel().tolist() if client.shares_confusion else []
     values = in_unit(scores.values, client.task.target_scale)
-    if results["test"].accuracy is not None and values and (loss := reported(results["test"].loss)) < kinds.DIVERGED:
+    if client.loss == "cross_entropy" and values and (loss := reported(results["test"].loss)) < kinds.DIVERGED:
         values[LOG_LOSS] = loss
+    values |= _measured(client, results)
     if values:
         put(content, {kinds.SCORES: pack_scores(values, counts)})
     if (
@@ -60,6 +63,19 @@ def answer_tests(
         train = target_sums(_in_unit(client, client.data.y_train.cpu().numpy()), classes)
         put(content, {kinds.TEST_SUMS: pack_sums(parts, train)})
     return content
+
+
+def _measured(client: Client, results: Mapping[TestedOn, Evaluated]) -> dict[str, float]:
+    """Return the user's measure, or that of survival times, on each part of the data."""
+    measure = client.task.spec.measure or (CONCORDANCE if client.loss == COX else "")
+    found: dict[str, float] = {}
+    for part, test in results.items() if measure else ():
+        y = client.data.part(part)[1].cpu()
+        assert test.outputs is not None
+        outputs = torch.from_numpy(test.outputs).float().reshape(len(y), -1)
+        prefix = kinds.VALIDATED if part == "validation" else ""
+        found |= {prefix + name: value for name, value in measured(measure, outputs, y).items()}
+    return found
 
 
 def _sums(

@@ -36,6 +36,9 @@ def hello(client: Client) -> RecordDict:
         except ValueError as error:
             # This text may leave a node that noises all that it says: it is not of its data.
             raise Refused(str(error)) from None
+    if kinds.AT_HOME in client.config:
+        # Building it compares what is not sent.
+        client.module  # noqa: B018
     if "augment" in client.config:
         augmentation(client)
     task, nodes = client.task, client.num_partitions

@@ -18,7 +18,7 @@ def train(client):
     x, c, own = client.model(), client.model("server"), client.model("own")
     if not client.training.is_gradient_descent:
         raise ValueError("SCAFFOLD corrects plain gradient steps: use train=sgd train.momentum=0")
-    correction = {name: c[name] - own[name] for name, _ in client.module.named_parameters()}
+    correction = {name: c[name] - own[name] for name, p in client.module.named_parameters() if p.requires_grad}
     trained = client.train(objective=florets.Objective(terms=(florets.LinearTerm(correction),)))
     y, whole = trained.model, trained.steps * client.training.learning_rate or 1.0
     return client.reply(trained, own={name: (x[name] - y[name]) / whole - correction[name] for name in correction})

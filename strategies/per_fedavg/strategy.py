@@ -34,6 +34,7 @@ class PerFedAvgSettings(OneModel):
     )
 
     adapts: ClassVar[bool] = True
+    splits_samples: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
 
     def conflicts(self) -> list[str]:

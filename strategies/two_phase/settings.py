@@ -63,6 +63,7 @@ class TwoPhaseSettings(Settings):
         "different", "how the K initial models relate; phase 1 starts from the first alone"
     )
 
+    splits_samples: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models",),
         "personal": ("none", "intercept", "slopes"),

@@ -207,7 +207,7 @@ class Criterion:
         keys = sorted(first.keys() & second.keys())
         if self.measure not in NOT_SUMS:
             keys = [key for key in keys if not any(math.isnan(self._error(tests[key])) for tests in (first, second))]
-        are_few = num_effective({key: first[key] for key in keys}) < FEW_CLIENTS
+        are_few = self._is_over_records({key: first[key] for key in keys})
         if are_few:
             # Of very few records a client sends no sums: they would be the records.
             has_sums = [key for key in keys if first[key].sums is not None and second[key].sums is not None]
@@ -223,7 +223,21 @@ class Criterion:
             error = error_of_joint_r2(first, second)
         else:
             error = self._error_over_records(first, second)
-        return Difference(mean, QUANTILE * error if math.isfinite(error) else math.inf, len(keys))
+        return Difference(mean, self._half(error, len(keys)), len(keys))
+
+    def _is_over_records(self, tests: Tests) -> bool:
+        """Return whether intervals are over records; of concordance clients send no replicates."""
+        return self.measure != "concordance" and num_effective(tests) < FEW_CLIENTS
+
+    def _half(self, error: float, clients: int) -> float:
+        """Return half the width of an interval; of a few clients by Student's t."""
+        if not math.isfinite(error) or (self.measure == "concordance" and clients < 2):
+            return math.inf
+        if self.measure != "concordance":
+            return QUANTILE * error
+        from scipy.stats import t  # slow to import, and needed here alone
+
+        return float(t.ppf(0.975, clients - 1)) * error
 
     def over(self, first: Tests, reference: float) -> Difference:
         """Return the gain of a method over a fixed number, with its 95 % interval."""
@@ -231,12 +245,12 @@ class Criterion:
         mean = gain(self._figure(first), reference, self.measure)
         if not first or not math.isfinite(mean):
             return Difference(math.nan, math.inf, len(first))
-        if num_effective(first) >= FEW_CLIENTS:
+        if not self._is_over_records(first):
             error = abs(gain(1.0, 0.0, self.measure)) * _jackknife(self._without_each(first))
         else:
             first = {key: test for key, test in first.items() if test.sums is not None} or first
             error = error_of_joint_r2(first) if self.measure == "r2" else self._error_over_records(first, {})
-        return Difference(mean, QUANTILE * error if math.isfinite(error) else math.inf, len(first))
+        return Difference(mean, self._half(error, len(first)), len(first))
 
     def _without_each(self, tests: Tests) -> FloatArray:
         """Return the figure without each of the clients."""
@@ -381,6 +395,8 @@ class ConstantAnswer:
 
         `seconds` are measures whose figures over all test records are wanted as well.
         """
+        if measure == "concordance":
+            return cls(measure, {}, {"test": 0.5, "validation": 0.5})
         tests: dict[Part, Tests] = {}
         over_records: dict[Part, float] = {}
         parts: tuple[Part, ...] = ("test", "validation")
@@ -409,7 +425,7 @@ class ConstantAnswer:
         return next((one for one in known if math.isfinite(one)), math.nan)
 
     def _figure(self, criterion: Criterion, part: Part) -> float:
-        if self.measure in NOT_SUMS or self.measure == "r2":
+        if self.measure in (*NOT_SUMS, "r2", "concordance"):
             return self.pooled.get(part, math.nan)
         return criterion.figure(self.tests.get(part, {}))
 
@@ -419,7 +435,10 @@ class ConstantAnswer:
         It is paired by client where a constant's figure adds up over clients and all of them have it.
         """
         own = criterion.compared(self.tests.get(part, {}))
-        if self.measure in (*NOT_SUMS, "r2", "rmse") or not criterion.compared(tests).keys() <= own.keys():
+        if (
+            self.measure in (*NOT_SUMS, "r2", "rmse", "concordance")
+            or not criterion.compared(tests).keys() <= own.keys()
+        ):
             return criterion.over(tests, self.figure(criterion, part))
         return criterion.difference(tests, own)
 

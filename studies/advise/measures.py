@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
-Name = Literal["accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "r2", "mae", "rmse", "loss"]
+Name = Literal[
+    "accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "r2", "mae", "rmse", "concordance", "loss"
+]
 """Measures that a run may choose, and the training loss for tasks that have none of them."""
 
 RARE = 0.2
@@ -58,6 +60,11 @@ FORMS: dict[Name, Form] = {
     ),
     "mae": Form("mean absolute error", False, False, ".4g", "The mean absolute error, in the target's unit."),
     "rmse": Form("RMSE", False, False, ".4g", "The root of the mean squared error, in the target's unit."),
+    "concordance": Form(
+        "concordance", True, False, ".3f",
+        "Of two records of a site of which it is known who had the event first, how often the model says so "
+        "(Harrell); the mean over sites by their records. 0.5 is chance, 1 is perfect.",
+    ),
     "loss": Form("loss", False, False, ".4g", "The mean training loss per record."),
 }  # fmt: skip
 
@@ -112,7 +119,7 @@ def for_stopping(measure: Name) -> str:
     """
     if measure == "accuracy":
         return "log_loss"
-    return "auto" if measure in ("r2", "rmse", "loss") else measure
+    return "auto" if measure in ("r2", "rmse", "concordance", "loss") else measure
 
 
 def is_better(first: float, second: float, measure: Name) -> bool:

@@ -25,6 +25,7 @@ from florets.studies.advise.measures import (
     named,
 )
 from florets.studies.advise.outcomes import Finding, Outcome, read_outcome
+from florets.task.settings import scales_targets
 
 VALIDATION = 0.2
 """Of each client's training records, unless `task.validation_fraction` says otherwise."""
@@ -131,7 +132,7 @@ class Question:
         for entry in read_overrides(overrides, problems):
             if entry.key == "measure":
                 measure = str(entry.value)
-                if measure not in (known := ("auto", *OF_CLASSES, *OF_VALUES)):
+                if measure not in (known := ("auto", *OF_CLASSES, *OF_VALUES, "concordance")):
                     problems.append(f"{entry.text}: there is no such measure; use {', '.join(known)}.")
             if entry.key in _OURS or (entry.key.startswith("strategy.") and entry.key not in _MAY_STAY):
                 problems.append(f"{entry.text}: `florets advise` compares strategies itself; leave it out.")
@@ -160,6 +161,11 @@ class Question:
     def is_own(self) -> bool:
         """Whether clients are nodes with data of their own."""
         return self.base.task.partition == "own"
+
+    @property
+    def has_coefficients(self) -> bool:
+        """Whether outputs are logits or values, of which tests have sums and each client may have its own level."""
+        return self.base.task.loss == "cross_entropy" or scales_targets(self.base.task.loss)
 
     @property
     def fine_tune_epochs(self) -> float:
@@ -201,7 +207,7 @@ class Question:
             "loss_matrix=false",
             # A trial is not resumed, and one that failed must not keep others from its folder.
             "checkpoint_every=0",
-            f"statistics={'false' if self.base.task.loss == 'reconstruction' else 'true'}",
+            f"statistics={'true' if self.has_coefficients else 'false'}",
             f"num_rounds={self.rounds}",
         )
         return compose([*(text for text in (*self.overrides, *shared) if _key(text) not in decided), *own])
@@ -303,13 +309,13 @@ def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...
     """
     tuned = () if question.by_newton else (f"fine_tune_epochs={question.fine_tune_epochs}",)
     runs: dict[str, tuple[str, ...]] = {"fedavg": ("strategy=fedavg", *tuned)}
-    if question.base.task.loss != "reconstruction":
+    if question.has_coefficients:
         runs["intercept"] = ("strategy=fedavg", "personal=intercept")
         runs["slopes"] = ("strategy=fedavg", "personal=slopes")
     runs["local"] = ("strategy=local", *_alone(question))
     if finding.kind in ("groups", "lone"):
         runs["discovery"] = (*_look(question), "loss_matrix=true")
-        if finding.kind == "groups":
+        if finding.kind == "groups" and question.has_coefficients:
             runs["group_intercept"] = (*runs["discovery"], "personal=intercept")
     elif not question.by_newton:
         runs["two_groups"] = ("strategy=discovery", "k=2")
@@ -365,7 +371,7 @@ def command(question: Question, method: str, finding: Finding, setup: Setup, rat
     kept = [key for key in setup.keys if key.startswith(("train.", "task.")) and _key(key) not in own]
     rate_key, at_the_end = f"{setup.key}={rate:g}", [f"num_rounds={rounds}"]
     # The run then ends with the figure over all records, by which methods were compared.
-    at_the_end += ["statistics=true"] if question.base.task.loss != "reconstruction" else []
+    at_the_end += ["statistics=true"] if question.has_coefficients else []
     return " ".join(
         [
             "florets",

@@ -311,8 +311,11 @@ class _Study:
         """Return the measure that was asked for, or the one that suits the data."""
         given = self.question.measure
         if not read_test_statistics(place):
-            has_classes = all("accuracy" in test.scores for test in first.test.values())
-            return "accuracy" if has_classes and first.test else "loss"
+            tests = first.test.values()
+            # A site without an event has no concordance.
+            if any("concordance" in test.scores for test in tests):
+                return "concordance"
+            return "accuracy" if tests and all("accuracy" in test.scores for test in tests) else "loss"
         if given == "auto":
             return suitable(is_regression)
         allowed = OF_VALUES if is_regression else OF_CLASSES

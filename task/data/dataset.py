@@ -90,7 +90,7 @@ class Dataset:
         standardised, and may be kept as bytes (`Pixels`). One array under both names is a pool without a
         split of its own: each client then splits what it gets of it.
     y_train, y_test
-        Targets (n,): int64 class labels, or float32 values.
+        Targets (n,): int64 class labels, or float32 values; of several numbers a sample float32 (n, C).
     num_outputs
         How many outputs a model needs: the number of classes, or 1 for a regression.
     group_train, group_test
@@ -160,7 +160,7 @@ class Dataset:
                     f"from 0 to {self.num_outputs - 1}."
                 )
             owners = getattr(self, f"owners_{part}")
-            if owners is not None and owners.shape != y.shape:
+            if owners is not None and owners.shape != y.shape[:1]:
                 raise ValueError(
                     f"the {part} set has {len(y)} targets, but owners of shape {owners.shape}: one each."
                 )

@@ -16,6 +16,7 @@ from florets.task.data.samples import Samples, fits_shape, read_arrays, read_npz
 from florets.task.data.tables.declaration import Declaration, is_table, site_of
 from florets.task.data.tables.preprocessing import FEWEST, Prepared, Preprocessing, Scale
 from florets.task.data.tables.read import Table, read_table
+from florets.task.data.tables.site_table import targets_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -179,13 +180,14 @@ def read_new_table(
     notes += _far(preprocessing, frame) if not whose else []
     y, untargeted = None, 0
     if labelled:
-        if preprocessing.target not in frame.columns:
-            raise ValueError(f"{path.name} has no column {preprocessing.target!r}, the target.")
-        kept = frame[frame[preprocessing.target].notna()]
+        for name in filter(None, (preprocessing.target, declared.event)):
+            if name not in frame.columns:
+                raise ValueError(f"{path.name} has no column {name!r}, the target.")
+        kept = frame.dropna(subset=[preprocessing.target, *filter(None, [declared.event])])
         if not len(kept):
             raise ValueError(f"{path.name}: no record has a target {preprocessing.target!r}.")
         untargeted, frame = len(frame) - len(kept), kept
-        y = preprocessing.targets(frame)
+        y = targets_of(frame, preprocessing, declared.event)
     ids = {
         name: tuple("" if cell is None or cell != cell else str(cell) for cell in frame[name])
         for name in preprocessing.ids
@@ -221,7 +223,9 @@ def _as_the_run(declared: Declaration, preprocessing: Preprocessing, labelled: b
         declared,
         target=target,
         columns=parsed if declared.header else declared.columns,
-        id=list(preprocessing.ids),
+        # Of events the cells are read as they are.
+        id=[*preprocessing.ids, *([declared.event] if declared.event and labelled else [])],
+        event="",
         categorical=[column.name for column in preprocessing.categorical],
         drop=[],
         group="",

@@ -109,7 +109,7 @@ def own(
         Names of the classes: label 0 is the first; numbers stand for names as well. Archives without it have integers
         from 0 as targets.
     regression
-        Archives: targets are values and no classes.
+        Archives: targets are values and no classes, as rows of several numbers always are.
     image_size
         Images are resized to so many pixels in height and width; None: they must all have one size.
     grayscale
@@ -181,12 +181,14 @@ def _samples(
 
     parts = [read(path) for path in files.paths]
     if len(parts) == 1:
-        rows = split_rows(parts[0].y.astype(np.float64), None, test_share, rng, regression)
+        y = parts[0].y
+        rows = split_rows(y.astype(np.float64), None, test_share, rng, regression or y.ndim > 1, y.ndim == 1)
         parts = [parts[0].of(part) for part in rows]
     return parts[0], parts[1]
 
 
 def _dataset(train: Samples, test: Samples, regression: bool, scale: ArrayScale) -> Dataset:
+    regression = regression or train.y.ndim > 1
     num_outputs = 1 if regression else int(max(train.y.max(), test.y.max())) + 1
     # Values do not group samples, and a node's own data are not shared out by groups.
     groups = [np.zeros(len(part.y), dtype=np.int64) if regression else part.y for part in (train, test)]
@@ -259,7 +261,7 @@ def _describe_archive(
     regression = bool(options.get("regression"))
     if not regression and options.get("classes") is None:
         _, y = read_arrays(files.paths[0], ("x", "y"))
-        regression = y.dtype.kind == "f" and bool(np.any(y != np.floor(y)))
+        regression = y.ndim > 1 or (y.dtype.kind == "f" and bool(np.any(y != np.floor(y))))
     labels = _labels(options.get("classes"), regression)
     rng = generator(seed, 0, Purpose.DATA, client)
     test_share = options.get("test_share", TEST_SHARE)
@@ -271,7 +273,7 @@ def _describe_archive(
     trained = () if regression else tuple(classes[label] for label in np.unique(data.y_train))
     # Bytes have been divided by 255 already.
     scale: Scale = scale_of(data.x_train) if isinstance(data.x_train, np.ndarray) and not data.scaled else ""
-    target_scale = scale_of(data.y_train[:, np.newaxis]) if regression else ""
+    target_scale = scale_of(data.y_train[:, np.newaxis]) if regression and data.y_train.ndim == 1 else ""
     figures: dict[str, Any] = {}
     if table.get(DECLARED, {}).get("standardise", "pooled") == "pooled":
         # What is standardised needs no warning.
@@ -284,6 +286,7 @@ def _describe_archive(
         shape=data.input_shape,
         unseen=_unseen(data, options, labels),
         classes=classes,
+        targets=math.prod(train.y.shape[1:]) if train.y.ndim > 1 else 0,
         trained=trained,
         scale=scale,
         target_scale=target_scale,
@@ -301,7 +304,7 @@ def _figures(train: Samples, regression: bool) -> dict[str, Any]:
         middle = x.mean(axis=0)
         figures["feature_means"] = tuple(middle.tolist())
         figures["feature_m2"] = tuple(((x - middle) ** 2).sum(axis=0).tolist())
-    if regression:
+    if regression and train.y.ndim == 1:
         mean, distinct = float(train.y.mean()), len(np.unique(train.y))
         m2 = float(((train.y - mean) ** 2).sum())
         whole = bool((train.y == np.floor(train.y)).all())

@@ -24,7 +24,9 @@ _HEAD = 4096
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs (n, *input_shape), targets (n,): int64 class labels or float64 values, and whose each sample is.
+    """Inputs (n, *input_shape), targets (n,) or (n, C), and whose each sample is.
+
+    Targets are int64 class labels or float64 values.
 
     Inputs are float32; vectors of float64 stay what they are until they are standardised. `owners` holds names (n,),
     None where the file tells none. `scaled`: the inputs are integers of pixels, brought to [0, 1]. `is_real`: they
@@ -92,15 +94,20 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
     path
         For the message.
     values
-        (n,): numbers or texts.
+        (n,): numbers or texts; (n, C): numbers, several labels of a sample or time and event.
     classes
         Names of the classes, in the order of their labels; None: the targets are labels already. An integer may be
         written as a float (1.0 is the class 1), and true and false in any case.
     regression
         The targets are values.
     """
+    if values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf" and classes is None:
+        return values.astype(np.float64)
     if values.ndim != 1:
-        raise ValueError(f"{path}: the targets have shape {values.shape}, but must be one number or name a sample.")
+        raise ValueError(
+            f"{path}: the targets have shape {values.shape}, but must be one number or name a sample, or without "
+            "task.data_options.classes a row of at least two numbers."
+        )
     if classes is not None:
         label_of = {name: label for label, name in enumerate(classes)}
         # Exact names come first: where one is 01 and another 1, they are two.
@@ -148,7 +155,7 @@ def read_npz(path: Path, classes: Sequence[str] | None, regression: bool, owner:
     found = samples(path, x, targets(path, y, classes, regression))
     if not owners:
         return found
-    if owners[0].shape != found.y.shape:
+    if owners[0].shape != found.y.shape[:1]:
         raise ValueError(f"{path}: {owner} has shape {owners[0].shape}, but must name one owner for each sample.")
     return replace(found, owners=owners[0].astype(np.str_))
 

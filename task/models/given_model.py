@@ -6,7 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.nn import Module
+
+from florets.task.adapters import begin_apart
+from florets.task.settings import Adapter
 
 _GIVEN = ("input_shape", "num_outputs")
 _FORM = (
@@ -42,10 +46,7 @@ class AsItIs:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A module, of which each model is a copy whose parameters are drawn anew.
-
-    Layers without a trainable parameter keep what they have: they are frozen.
-    """
+    """A module, of which each model is a copy whose parameters are drawn anew, but for those that are frozen."""
 
     module: Module
 
@@ -53,8 +54,15 @@ class Architecture:
         """Build a copy."""
         module = copy.deepcopy(self.module).cpu().train()
         for layer in module.modules():
-            if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
+            own = list(layer.parameters(recurse=False))
+            if any(parameter.requires_grad for parameter in own):
+                frozen = [(parameter, parameter.clone()) for parameter in own if not parameter.requires_grad]
                 layer.reset_parameters()  # type: ignore[operator]  # `model_function` has looked
+                with torch.no_grad():
+                    for parameter, values in frozen:
+                        parameter.copy_(values)
+        # Drawn as other layers are, adapters would drown what they are added to.
+        begin_apart(module, Adapter().spread)
         return module
 
 

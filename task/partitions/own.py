@@ -25,10 +25,13 @@ class Agreement:
         Shape of one input.
     num_outputs
         Number of classes, or of values that a model predicts.
+    num_targets
+        Numbers of the target of a sample; 0: one that is not in a row.
     """
 
     input_shape: tuple[int, ...]
     num_outputs: int
+    num_targets: int = 0
 
     def __post_init__(self) -> None:
         if not self.input_shape or min(self.input_shape) < 1:
@@ -51,6 +54,7 @@ def own(
     rng: np.random.Generator,
     input_shape: list[int],
     num_outputs: int,
+    num_targets: int = 0,
 ) -> list[Shard]:
     """Give a node its whole data set, held to what all nodes agreed on; its cluster is not known.
 
@@ -60,9 +64,16 @@ def own(
         Of one input. Flat rows of as many numbers, as a CSV file has them, and grey images without the axis of their
         one channel are given this shape.
     num_outputs
-        Number of classes; labels go from 0 to one less. 1 for a regression.
+        Number of classes; labels go from 0 to one less. 1 for a regression, unless the loss takes more.
+    num_targets
+        Numbers of the target of a sample, a row of y: several labels, or time and event; 0: one number each.
     """
-    agreed = Agreement(tuple(input_shape), num_outputs)
+    agreed = Agreement(tuple(input_shape), num_outputs, num_targets)
+    if data.y_train.shape[1:] != ((num_targets,) if num_targets else ()):
+        raise ValueError(
+            f"this node's targets have shape {('n', *data.y_train.shape[1:])}, but the federation's have "
+            f"task.partition_options.num_targets={num_targets} numbers a sample (0: one): bring them into that form."
+        )
     if not fits_shape(data.input_shape, agreed.input_shape):
         raise ValueError(
             f"this node's inputs have shape {data.input_shape}, but the federation's is {agreed.input_shape} "

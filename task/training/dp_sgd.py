@@ -112,10 +112,9 @@ def clipped_sum(
     return clipped_sum(gradients, values, x, y, places[finite], clip)
 
 
-def check(module: Module, input_shape: Sequence[int], loss: str) -> None:
-    """Raise ValueError for a model that is not trained record by record, with the layer's name."""
+def check(module: Module, input_shape: Sequence[int], y: Tensor, loss: str) -> None:
+    """Raise ValueError for a model that is not trained record by record, with its layer; `y` has two targets."""
     accountants()
-    y = torch.zeros(2, dtype=torch.int64 if loss == "cross_entropy" else torch.float32)
     from opacus.validators import ModuleValidator
 
     for name, part in reversed(list(module.train().named_modules())):
@@ -123,7 +122,8 @@ def check(module: Module, input_shape: Sequence[int], loss: str) -> None:
             raise ValueError(f"privacy.kind=example: {type(part).__name__} {name} is not trained record by record")
     try:
         x = torch.stack([torch.zeros(*input_shape), torch.ones(*input_shape)])
-        record_gradients(module, loss)(dict(module.named_parameters()), x, y)
+        trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
+        record_gradients(module, loss)(trained, x, y)
         # Losses are taken of many records at a time.
         with torch.inference_mode():
             both, alone = module.eval()(x), torch.cat([module(x[:1]), module(x[1:])])

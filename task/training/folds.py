@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from florets.task.settings import PLAIN_LOSSES
 from florets.task.training.linear import CURVATURES, LinearNames, flat, linear_names
 from florets.task.training.loop import train
 from florets.task.training.losses import Objective, class_weights, count
@@ -179,7 +180,8 @@ def fold_changes(
     rows = [torch.from_numpy(fold).to(x.device) for fold in folds]
     weights = [_weights(y[fold]) if loss == "cross_entropy" else None for fold in rows]
     network, after = network_of(module), list[Mapping[str, NDArray[Any]]]()
-    if network is not None and len(folds) > 1 and training.precision == "float32" and augment is None:
+    together = loss in PLAIN_LOSSES and len(folds) > 1 and augment is None
+    if network is not None and together and training.precision == "float32":
         own = {name: value.to(x.device) for name, value in state.items()}
         shares = [
             Share(own, x[fold], y[fold], lambda: rng, weights=weight)

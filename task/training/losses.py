@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -14,20 +13,67 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 from torch.nn import functional as F
 
+from florets.task.imported import imported, imported_for
+from florets.task.settings import COX, LOSSES, PLAIN_LOSSES, is_loss, quantile_of, scales_targets
 from florets.task.training.modules import load, on_host, parameters, set_mode
 from florets.task.training.scores import Scores, scores_of
-
-Loss = Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"]
-_LOSSES = get_args(Loss)
 
 # Samples of one forward pass: enough to hide the cost of a call, few enough for the processor's cache.
 CHUNK = 500
 
 
 def check_loss(loss: str) -> None:
-    """Raise ValueError if `loss` is no known loss."""
-    if loss not in _LOSSES:
-        raise ValueError(f"task.loss={loss!r} is unknown. Known: {', '.join(_LOSSES)}.")
+    """Raise ValueError if `loss` is no known loss, or an import path that leads to no function of two arguments."""
+    if not is_loss(loss):
+        raise ValueError(
+            f"task.loss={loss!r} is unknown. Known: {', '.join(LOSSES)}. A function of your own is given by its "
+            "import path, package.module:function."
+        )
+    if ":" in loss:
+        imported_for(f"task.loss={loss!r}", loss, ("outputs", "targets"))
+
+
+def is_joint(loss: str, module: Module, x: Tensor, y: Tensor) -> bool:
+    """Return whether a loss is one number for all samples, which has no meaning for a part of them.
+
+    A function of the user's own says so by what it returns for two samples; the module is put into eval mode.
+    """
+    if ":" not in loss:
+        return loss == COX
+    set_mode(module, False)
+    with torch.inference_mode():
+        return _of_function(loss, module(x[:2]), targets_of(x[:2], y[:2], loss)).dim() == 0
+
+
+def _of_function(loss: str, outputs: Tensor, targets: Tensor) -> Tensor:
+    found = imported(f"task.loss={loss!r}", loss)(outputs, targets)
+    if not isinstance(found, Tensor) or tuple(found.shape) not in ((), (len(targets),)):
+        what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise ValueError(
+            f"task.loss={loss!r} returned {what} for {len(targets)} samples: return a tensor of one loss a sample, "
+            f"shape ({len(targets)},), or of one number for all of them, shape ()"
+        )
+    return found
+
+
+def cox_loss(risks: Tensor, targets: Tensor) -> Tensor:
+    """Return the negative log partial likelihood of log hazards (n,), divided by n; ties as Efron has them.
+
+    `targets` (n, 2) are the time, and 1 where the event was seen then, 0 where the record was censored.
+
+    Source: Efron 1977; as lifelines' CoxPHFitter.
+    """
+    seen, highest = targets[:, 1] > 0, risks.detach().max()
+    place = torch.unique(targets[:, 0], return_inverse=True)[1]
+    hazards = (risks.double() - highest).exp()
+    zeros = hazards.new_zeros(int(place.max()) + 1)
+    at_risk = zeros.index_add(0, place, hazards).flip(0).cumsum(0).flip(0)
+    events, tied = zeros.index_add(0, place, seen.double()), zeros.index_add(0, place, hazards * seen)
+    at = place[seen].sort().values
+    # Of d events at one time the j-th, from 0, has j / d of their hazards no longer at risk.
+    before = torch.arange(len(at), device=at.device) - (events.cumsum(0) - events)[at]
+    logs = (at_risk[at] - before / events[at] * tied[at]).log()
+    return ((logs.sum() - (risks[seen].double() - highest).sum()) / len(risks)).to(risks.dtype)
 
 
 def targets_of(x: Tensor, y: Tensor, loss: str) -> Tensor:
@@ -40,16 +86,46 @@ def per_sample_losses(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
 
     Outputs are logits (n, C), values (n, 1) or (n,), or reconstructions (n, d); for the targets see `targets_of`.
     Losses are ``cross_entropy`` (in nats), ``squared_error``, ``half_squared_error`` (with factor 1/2), or
-    ``reconstruction`` (squared error, mean over the d entries).
+    ``reconstruction`` (squared error, mean over the d entries). Of several numbers a sample the losses are their
+    mean. One number for all samples, see `is_joint`, counts as the loss of each.
     """
     if loss == "cross_entropy":
         return F.cross_entropy(outputs, targets, reduction="none")
-    check_loss(loss)
+    if loss not in PLAIN_LOSSES:
+        return _further_losses(outputs, targets, loss)
     # reshape, because an output (n, 1) beside targets (n,) would broadcast to (n, n) without a word.
     squares = (outputs.reshape(targets.shape) - targets).square()
-    if loss == "reconstruction":
-        return squares.mean(dim=1)
+    if squares.dim() > 1:
+        squares = squares.flatten(1).mean(dim=1)
     return squares / 2 if loss == "half_squared_error" else squares
+
+
+def _further_losses(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
+    check_loss(loss)
+    if ":" in loss:
+        return _of_function(loss, outputs, targets).expand(len(targets))
+    if loss == COX:
+        return cox_loss(outputs.reshape(len(targets)), targets).expand(len(targets))
+    outputs = outputs.reshape(targets.shape)
+    if loss == "binary_cross_entropy":
+        each = F.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+    elif loss == "poisson":
+        # With the constant, so that it is at least 0.
+        each = F.poisson_nll_loss(outputs, targets, reduction="none") + torch.lgamma(targets + 1)
+    else:
+        level, short = quantile_of(loss), targets - outputs
+        assert level is not None
+        each = torch.maximum(level * short, (level - 1) * short)
+    return each.flatten(1).mean(dim=1) if each.dim() > 1 else each
+
+
+def _at_least_0(loss: str, mean: float) -> float:
+    if ":" in loss and mean < 0:
+        raise ValueError(
+            f"task.loss={loss!r} is negative for records of this client: losses are compared by their ratios, so it "
+            "must be at least 0; add a constant to it"
+        )
+    return mean
 
 
 @dataclass(frozen=True)
@@ -88,7 +164,8 @@ def evaluated(
     The module is put into eval mode and left there. `chunk`, the samples of one forward pass, changes the result by
     rounding at most. Raise ValueError if there is no sample.
     """
-    classes = judged and loss == "cross_entropy"
+    is_classified = loss == "cross_entropy" or (":" in loss and not y.is_floating_point())
+    classes = judged and is_classified
     kept: list[Tensor] = []
     right: list[Tensor] = []
 
@@ -101,13 +178,16 @@ def evaluated(
     sums = _sums(module, x, y, loss, chunk, look)
     # Nothing is fetched from a device before all of it is on its way.
     fetched = on_host(*sums, *right, *kept, *([y] if kept else []))
-    total = _added(value.item() for value in fetched[: len(sums)])
+    total = _at_least_0(loss, _added(value.item() for value in fetched[: len(sums)]))
     correct = sum(int(value.item()) for value in fetched[len(sums) : len(sums) + len(right)])
     accuracy = correct / len(x) if classes else None
     if not kept:
         return Evaluated(total / len(x), accuracy, Scores())
     outputs = np.concatenate([value.numpy() for value in fetched[len(sums) + len(right) : -1]])
-    return Evaluated(total / len(x), accuracy, scores_of(outputs, fetched[-1].numpy(), loss), outputs)
+    scored_as = "cross_entropy" if is_classified else loss
+    has_scores = y.dim() == 1 and (is_classified or scales_targets(loss))
+    scores = scores_of(outputs, fetched[-1].numpy(), scored_as) if has_scores else Scores()
+    return Evaluated(total / len(x), accuracy, scores, outputs)
 
 
 def _added(values: Iterable[float]) -> float:
@@ -133,6 +213,8 @@ def _sums(
     count(losses=len(x))
     set_mode(module, False)
     sums = []
+    if is_joint(loss, module, x, y):
+        chunk = len(x)
     with torch.inference_mode():
         for start in range(0, len(x), chunk):
             x_part, y_part = x[start : start + chunk], y[start : start + chunk]
@@ -170,14 +252,16 @@ def loss_vector(
     Source: CLoVE Alg. 1, l. 6-8.
     """
     sums: list[Tensor] = []
-    for state in states:
+    models = 0
+    for models, state in enumerate(states, 1):  # noqa: B007 - their number, counted
         load(module, state)
         sums += _sums(module, x, y, loss, chunk, bound=bound)
     # All models' by one transfer, then added up pass by pass.
     values = [value.item() for value in on_host(*sums)]
-    passes = -(-len(x) // chunk)
+    passes = len(values) // max(models, 1)
     return np.array(
-        [_added(values[at : at + passes]) / len(x) for at in range(0, len(values), passes)], dtype=np.float64
+        [_at_least_0(loss, _added(values[at : at + passes])) / len(x) for at in range(0, len(values), passes or 1)],
+        dtype=np.float64,
     )
 
 

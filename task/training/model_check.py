@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from florets.task.adapters import unused
+from florets.task.layers import at_home, at_home_hash
+from florets.task.settings import COX
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.modules import torch_random
 from florets.task.training.unsaved import Unsaved, keeps_something
@@ -41,16 +44,19 @@ def check_model(
     module = build()
     _check_parameters(module)
     targets = targets_of(x, y, loss)
-    size = num_outputs if loss == "cross_entropy" else targets[0].numel()
+    size = num_outputs if loss == "cross_entropy" or ":" in loss else 1 if loss == COX else targets[0].numel()
     what = f"{size} classes" if loss == "cross_entropy" else f"loss {loss}"
     wanted = f"for {what} its forward must return one tensor of shape (n, {size})"
     # A second one, never called, changes by what the two share alone.
     watched = (Unsaved(module), Unsaved(build(), shared=True)) if keeps_something(module) else ()
-    draws = _global_draws()
+    draws, frozen = _global_draws(), at_home_hash(module)
     for training in (False, True):
         module.train(training)
         with torch_random(np.random.default_rng(seed)), torch.set_grad_enabled(training):
             outputs = _called(module, x, wanted)
+            if ":" in loss and isinstance(outputs, Tensor) and outputs.shape[:1] == (len(x),):
+                # What its outputs are is between the model and its loss.
+                size = outputs[0].numel()
             if not _fits(outputs, x, (len(x), size), loss == "cross_entropy"):
                 raise ValueError(f"{wanted}, n samples, but returned {_described(outputs, len(x))}")
             losses = per_sample_losses(outputs, targets, loss)
@@ -60,6 +66,11 @@ def check_model(
         raise ValueError(
             "it draws from the global generator of NumPy or of random, which no seed of a run reaches: draw by torch "
             "(torch.rand, torch.randperm), or from a generator that the module keeps"
+        )
+    if at_home_hash(module) != frozen:
+        raise ValueError(
+            "one pass through it changes a parameter with requires_grad=False, and these are not sent: what the "
+            "forward keeps is made part of the model by register_buffer"
         )
     if not watched:
         return []
@@ -79,9 +90,10 @@ def _global_draws() -> tuple[object, ...]:
 
 
 def _check_parameters(module: Module) -> None:
-    entries = {**module.state_dict(), **dict(module.named_parameters())}
+    entries, frozen = {**module.state_dict(), **dict(module.named_parameters())}, at_home(module)
     for name, value in entries.items():
-        if value.is_complex() or (value.is_floating_point() and value.dtype not in _FLOATS):
+        # What stays at home may have any type: it is neither sent nor averaged.
+        if name not in frozen and (value.is_complex() or (value.is_floating_point() and value.dtype not in _FLOATS)):
             raise ValueError(
                 f"its {name} has the type {_plain(value.dtype)}, and parameters and buffers must have float32: build "
                 "it with .float(); train.precision=bfloat16 computes in bfloat16"
@@ -126,6 +138,11 @@ def _check_step(module: Module, losses: Tensor) -> None:
         raise ValueError(
             f"the gradient of its loss cannot be computed ({type(error).__name__}: {error}){hint}"
         ) from error
+    if idle := unused(module):
+        raise ValueError(
+            f"the adapters of {', '.join(idle)} take no part: the layer around them computes with their weights "
+            "itself, as nn.MultiheadAttention does with out_proj; name other layers in task.adapter_options.targets"
+        )
 
 
 def _described(value: Any, n: int = 0) -> str:

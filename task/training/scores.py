@@ -5,9 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from florets.task.imported import Function, imported_for
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -17,6 +23,7 @@ _FEW_CLASSES = 100
 BALANCED_ACCURACY, MACRO_F1, AUC = "balanced_accuracy", "macro_f1", "auc"
 R2, MAE, RMSE = "r2", "mae", "rmse"
 LOG_LOSS = "log_loss"
+CONCORDANCE, OWN_SCORE, OWN_ERROR = "concordance", "own_score", "own_error"
 _IN_UNIT = (MAE, RMSE)
 
 
@@ -43,6 +50,49 @@ def scores_of(outputs: NDArray[np.floating], targets: NDArray[np.generic], loss:
         return value_scores(targets.astype(np.float64), outputs.reshape(len(targets)))
     margins = outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else None
     return class_scores(targets.astype(np.int64), outputs.argmax(axis=1), margins)
+
+
+def measure_function(path: str) -> Function:
+    """Return the user's function of (outputs, targets); raise ValueError if the path leads to none."""
+    return imported_for(f"measure={path!r}", path, ("outputs", "targets"))
+
+
+def name_of(measure: str) -> str:
+    """Return the name that a figure has among scores: of a user's function it says which end is good."""
+    if ":" not in measure:
+        return measure
+    return OWN_SCORE if getattr(measure_function(measure), "higher_is_better", True) else OWN_ERROR
+
+
+def measured(measure: str, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+    """Return the value of a user's function, or of the concordance index, by name; nothing where it has none.
+
+    Source: Harrell's index, as lifelines has it.
+    """
+    if measure != CONCORDANCE:
+        value = float(measure_function(measure)(outputs, targets))
+        return {name_of(measure): value} if math.isfinite(value) else {}
+    times, seen = targets.numpy().astype(np.float64).T
+    risks = outputs.numpy().reshape(len(targets))
+    if not np.isfinite(risks).all():
+        return {}
+    try:
+        return {CONCORDANCE: float(concordance_index()(times, -risks, seen))}
+    except ZeroDivisionError:
+        # Of no two records it is known who had the event first.
+        return {}
+
+
+def concordance_index() -> Function:
+    """Return the function of lifelines; raise ValueError where it is not installed."""
+    try:
+        from lifelines.utils import concordance_index as found
+    except ImportError as error:
+        raise ValueError(
+            f"measure={CONCORDANCE}, the one of task.loss=cox, needs the library lifelines ({error}); install it on "
+            "the server and the nodes: pip install 'florets[survival]'"
+        ) from error
+    return found  # type: ignore[no-any-return]  # without types
 
 
 def class_scores(labels: IntArray, predicted: IntArray, margins: NDArray[np.floating] | None = None) -> Scores:

@@ -273,7 +273,7 @@ def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Pa
     tests = []
     for client, (start, (_, own)) in enumerate(zip(starts, parts, strict=True)):
         rows = slice(start, start + own.shape[0])
-        scores = scores_of(values[rows], targets[rows], loss) if scored else Scores()
+        scores = scores_of(values[rows], targets[rows], loss) if scored and targets.ndim == 1 else Scores()
         accuracy = None if correct is None else int(correct[client]) / own.shape[0]
         tests.append(Evaluated(float(means[client]), accuracy, scores, values[rows] if scored else None))
     return tests
@@ -431,7 +431,7 @@ def _count_values(module: Module, shape: tuple[int, ...]) -> int:
     hooks = [part.register_forward_hook(look) for part in layers]
     try:
         with torch.no_grad():
-            module(next(module.parameters()).new_zeros(1, *shape))
+            module(torch.zeros(1, *shape, device=next(module.parameters()).device))
     finally:
         for hook in hooks:
             hook.remove()

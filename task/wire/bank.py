@@ -14,6 +14,11 @@ Bank = npt.NDArray[np.float64]
 _KEY = re.compile(r"([0-9]{1,9})/(.+)")
 
 
+def is_numbered(key: str) -> bool:
+    """Say whether an entry is one model's, and not one that all models share."""
+    return _KEY.fullmatch(key) is not None
+
+
 def num_models(record: Mapping[str, Array]) -> int:
     """Return K: 1 for a plain model without numbered entries.
 

@@ -331,8 +331,7 @@ class Layout:
     """Order, names, shapes and dtypes of one model's arrays.
 
     A flat vector holds every entry as float64: exact for float32 and for counters below 2**53. Entries that no
-    gradient moves (buffers, such as running statistics, and parameters that the model itself freezes) are marked by
-    name.
+    gradient moves (buffers, such as running statistics) are marked by name.
     """
 
     entries: tuple[Entry, ...]
@@ -397,7 +396,10 @@ class Layout:
             found = [entry for entry in self.entries if entry.name == prefix or entry.name.startswith(f"{prefix}.")]
             if not found:
                 names = ", ".join(entry.name for entry in self.entries)
-                raise ValueError(f"no layer of the model is called {prefix!r}; its entries are {names}")
+                raise ValueError(
+                    f"no layer of the model is called {prefix!r}; its entries are {names}, and what it freezes has "
+                    "none"
+                )
             for entry in found:
                 mask[entry.place] = True
         return mask

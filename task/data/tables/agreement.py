@@ -232,6 +232,8 @@ class Agreed:
         Class names in the order of their labels; empty where labels are numbers, or there are none.
     untrained
         Classes of archives and images that no site trains on, where a site has test samples of one.
+    num_targets
+        Numbers of the target of a sample; 0: one that is not in a row.
     preprocessing
         Of tables; None where no site has one.
     group
@@ -256,6 +258,7 @@ class Agreed:
     is_regression: bool
     classes: tuple[str, ...] = ()
     untrained: tuple[str, ...] = ()
+    num_targets: int = 0
     preprocessing: Preprocessing | None = None
     group: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -321,7 +324,8 @@ def agree(
             f"task.partition_options.input_shape={list(input_shape)}: the tables have inputs of "
             f"{found.input_shape[0]} numbers (constant columns and ids are none); leave it out."
         )
-    return replace(found, input_shape=tuple(input_shape) or found.input_shape)
+    outputs = num_outputs if num_outputs and found.is_regression else found.num_outputs
+    return replace(found, input_shape=tuple(input_shape) or found.input_shape, num_outputs=outputs)
 
 
 def last_column(target: str) -> str:
@@ -388,6 +392,7 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         num_outputs=max(len(values), 1),
         is_regression=not values,
         classes=tuple(values),
+        num_targets=2 if declared.event else 0,
         preprocessing=preprocessing,
         group=group,
         left_out=left_out,
@@ -672,8 +677,8 @@ def _arrays(
             )
         if votes[0][1] * 2 > len(kinds):
             kind = votes[0][0]
-            reason = f"has {{}} as targets, and most sites have {_TARGETS[kind]}; give it the same form"
-            left_out |= {key: reason.format(_TARGETS[its]) for key, its in kinds.items() if its != kind}
+            reason = f"has {{}} as targets, and most sites have {_words_of(kind)}; give it the same form"
+            left_out |= {key: reason.format(_words_of(its)) for key, its in kinds.items() if its != kind}
         images = {
             key: set(sites[key].classes) for key, its in kinds.items() if its == "names" and key not in left_out
         }
@@ -688,7 +693,9 @@ def _arrays(
         trained = {name for site in here for name in site.trained}
         every = {name for site in here for name in site.classes}
         untrained = tuple(sorted(every - trained, key=natural_order))
-    return Agreed(shape, 1 if values else outputs, values, names, untrained, left_out=left_out, notes=tuple(notes))
+    columns = max((site.targets for site in here), default=0)
+    outputs = num_outputs or columns or 1 if values else outputs
+    return Agreed(shape, outputs, values, names, untrained, columns, left_out=left_out, notes=tuple(notes))
 
 
 _TARGETS = {"names": "folders of classes", "labels": "numbers of classes", "values": "values"}
@@ -696,7 +703,13 @@ _TARGETS = {"names": "folders of classes", "labels": "numbers of classes", "valu
 
 def _targets_of(site: Description) -> str:
     """Return what the targets of an archive or of folders of images are."""
+    if site.targets:
+        return f"rows of {site.targets} values"
     return "names" if site.form == "images" else "labels" if site.classes else "values"
+
+
+def _words_of(kind: str) -> str:
+    return _TARGETS.get(kind, kind)
 
 
 def _channels_first(site: Description) -> tuple[int, ...]:
@@ -739,4 +752,5 @@ def _mixed(
 
 def as_options(agreed: Agreed) -> dict[str, Any]:
     """Return the options of the partition `own` that follow."""
-    return {"input_shape": list(agreed.input_shape), "num_outputs": agreed.num_outputs}
+    columns = {"num_targets": agreed.num_targets} if agreed.num_targets else {}
+    return {"input_shape": list(agreed.input_shape), "num_outputs": agreed.num_outputs, **columns}

@@ -149,6 +149,8 @@ class Description:
         Of one input, of archives and images.
     classes
         Class names of images; of archives as many numbers as there are labels. Empty: a regression, or a table.
+    targets
+        Of an archive: numbers of the target of a record, where it is a row of them.
     trained
         Those of `classes` of which the site has training samples.
     scale, target_scale
@@ -182,6 +184,7 @@ class Description:
     is_real: bool = False
     shape: tuple[int, ...] = ()
     classes: tuple[str, ...] = ()
+    targets: int = 0
     trained: tuple[str, ...] = ()
     scale: Scale = ""
     target_scale: Scale = ""

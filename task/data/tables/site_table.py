@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_SEEN = {"1": 1.0, "true": 1.0, "0": 0.0, "false": 0.0}
+
+
 @dataclass(frozen=True)
 class SiteTable:
     """A site's table.
@@ -89,6 +92,8 @@ class SiteTable:
                 raise ValueError(f"the table has no column {owner!r} (task.table.owner).")
             frames = [frame[frame[owner] == rows_of] for frame in frames]
         target = prepared.target if prepared else target_name(declared, frames[0].columns)
+        if declared.event and any(declared.event not in frame.columns for frame in frames):
+            raise ValueError(f"the table has no column {declared.event!r} (task.table.event).")
         for frame in frames:
             if target not in frame.columns:
                 raise ValueError(f"the table has no column {target!r}, the target.")
@@ -179,7 +184,8 @@ class SiteTable:
         scale = self.scale(preprocessing)
         train, test = self.train, self._tested(preprocessing)
         x = preprocessing.inputs(frame, scale).x
-        y_train, y_test = np.split(preprocessing.targets(frame.iloc[np.concatenate([train, test])]), [len(train)])
+        y = targets_of(frame.iloc[np.concatenate([train, test])], preprocessing, self.declared.event)
+        y_train, y_test = np.split(y, [len(train)])
         # Values do not group records.
         classes = [np.zeros(len(y), dtype=np.int64) if preprocessing.is_regression else y for y in (y_train, y_test)]
         owner, subjects = self.declared.owner, subjects_of(frame, self.group)
@@ -201,7 +207,7 @@ class SiteTable:
 
 def _complete(frame: "pd.DataFrame", declared: Declaration, target: str, inputs: Sequence[str]) -> "pd.DataFrame":
     """Return the records with a target and, where the run asks for it, without missing values of an input."""
-    kept = frame[frame[target].notna()]
+    kept = frame.dropna(subset=[target, *filter(None, [declared.event])])
     if declared.incomplete == "drop":
         kept = kept.dropna(subset=[name for name in inputs if name != target and name in frame.columns])
     if not len(kept):
@@ -226,14 +232,30 @@ def _split(
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     groups = subjects_of(frame, group)
-    values = frame[target].astype(object)
+    values = frame[declared.event or target].astype(object)
     numbers = as_numbers(values)
+    # Of few events as many as possible are on either side.
+    is_regression = is_regression and not declared.event
     if not is_regression:
         raws = {raw: name for name, raws in declared.classes.items() for raw in raws}
         known = values.map(lambda text: raws.get(str(text), str(text))).to_numpy(dtype=np.str_)
         numbers = np.unique(known, return_inverse=True)[1].astype(np.float64)
     published = None if declared.split_seed is None else declared.split_seed % 2**32
     return split_rows(numbers, groups, declared.test_share, rng, is_regression, declared.stratify, published)
+
+
+def targets_of(frame: "pd.DataFrame", preprocessing: Preprocessing, event: str) -> NDArray[Any]:
+    """Return the targets (n,), or with a column of events the time and whether the event was seen, (n, 2)."""
+    targets = preprocessing.targets(frame)
+    if not event:
+        return targets
+    seen = frame[event].map(lambda cell: _SEEN.get(class_name(cell), np.nan)).to_numpy(dtype=np.float64)
+    if wrong := int(np.isnan(seen).sum()):
+        raise ValueError(
+            f"column {event!r} (task.table.event) of {wrong} records is neither 1 or true, where the event was seen, "
+            "nor 0 or false, where the record was censored; correct it."
+        )
+    return np.stack([targets, seen.astype(np.float32)], axis=1)
 
 
 def subjects_of(frame: "pd.DataFrame", group: str) -> NDArray[np.int64] | None:
