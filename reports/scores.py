@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from florets.strategies.base.report import Evaluation
-from florets.task.wire.kinds import VALIDATED
 
 HIGHER_IS_BETTER = {
     "accuracy": True,
@@ -147,6 +146,9 @@ def test_cells(evaluation: Evaluation) -> dict[str, Cell]:
     Further scores follow, of the plain test alone. A fine-tuned copy is tested on the same samples, whose number
     stands once.
     """
+    # Flower comes with it, which help need not load.
+    from florets.task.wire.kinds import VALIDATED
+
     tests, scores = tests_of(evaluation), evaluation.scores
     cells = _cells(tests, "test", "validation")
     # In one order, whatever a client's test set defines.

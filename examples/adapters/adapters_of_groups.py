@@ -77,7 +77,9 @@ def net(input_shape, num_outputs, spread: float = 0.0):
 def all_news(data_dir: Path) -> florets.Dataset:
     """Return all texts of AG News's training file and test file, as tokens: 0 pads, 1 is a rare word."""
     files = [data_dir / "ag_news_csv" / name for name in ("train_subset.csv", "test.csv")]
-    tables = [pd.read_csv(file, header=None, names=["label", "title", "text"], keep_default_na=False) for file in files]
+    tables = [
+        pd.read_csv(file, header=None, names=["label", "title", "text"], keep_default_na=False) for file in files
+    ]
     texts = [(table.title + " " + table.text).str.lower().str.findall(r"\w+") for table in tables]
     tokens = {word: 2 + rank for rank, (word, _) in enumerate(Counter(chain(*texts[0])).most_common(WORDS))}
     x = [np.zeros((len(part), LENGTH), dtype=np.float32) for part in texts]
