@@ -37,7 +37,7 @@ Usage
   florets show-partition experiment=<preset>    who holds which samples
   florets plan experiment=<preset>              what a run will send, and the
                                                 memory that it needs
-  florets theory experiment=<preset>            what its paper's theorems require
+  florets theory experiment=<preset>            what theorems require of it
   florets new strategy|data|project <name>      a working skeleton, with a
                                                 test
   florets app <folder>                          an app for `flwr run`, whose

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -192,6 +193,9 @@ def _dispatch(given: Sequence[str]) -> int:
         return code
     if word and not set(word) & set("-=") and (hint := did_you_mean(word, WORDS)):
         raise ConfigError(f"{word}: there is no such command.{hint}")
+    if late := next((text for text in rest if text in WORDS), ""):
+        others = shlex.join(text for text in given if text != late)
+        raise ConfigError(f"{late}: a command's name comes first: florets {late} {others}")
     return _act(read_arguments(given))
 
 

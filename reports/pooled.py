@@ -180,11 +180,27 @@ def pooled(tests: Iterable[PartStatistics], measure: Measure) -> float:
     return _value_figure(errors, absolute, _total(known), count, measure)
 
 
+_POWERS = {"accuracy": 1, "log_loss": 1, "rmse": 2}
+"""Figures that are means over records, and the power whose mean they are the root of."""
+
+
 def pooled_figures(statistics: Mapping[str, TestStatistics]) -> dict[str, float]:
-    """Return the usual figures over all test records, and of how many ``clients``; empty where nobody sent sums."""
-    tests = with_sums(statistics).values()
+    """Return the usual figures over all test records, and how many ``clients`` they are of; empty without any.
+
+    R2 and the area under the curve are those of the clients that sent sums. Means over records need no sums: they are
+    of all clients where each has the scores.
+    """
+    tests = with_sums(statistics)
     names: tuple[Measure, ...] = ("accuracy", "log_loss", "auc", "r2", "rmse")
-    figures: dict[str, float] = {name: one for name in names if math.isfinite(one := pooled(tests, name))}
+    figures: dict[str, float] = {name: one for name in names if math.isfinite(one := pooled(tests.values(), name))}
+    every = [test for client in statistics.values() if (test := client.parts.get("test")) is not None and test.n]
+    powers = {name: power for name, power in _POWERS.items() if name in figures}
+    if powers and all(powers.keys() <= test.scores.keys() for test in every):
+        weights = [test.n for test in every]
+        for name, power in powers.items():
+            mean = np.average([test.scores[name] ** power for test in every], weights=weights)
+            figures[name] = float(mean ** (1 / power))
+        return {"clients": len(every), **figures}
     return {"clients": len(tests), **figures} if figures else {}
 
 

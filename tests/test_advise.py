@@ -96,6 +96,13 @@ def test_two_groups_give_a_model_each_and_one_explanation() -> None:
     same = words(given(TWO, fedavg=good, discovery=[0.925] * 5, local=good))
     assert same.answer.endswith("one model for all (FedAvg).")
     assert "One model serves them as well as one per group does." in same.reasons
+    for others, said_of_slopes in (
+        (good, "serves as well as a model for each of"),
+        ([0.8] * 5, "explains more than"),
+    ):
+        own = words(given(TWO, fedavg=mixed, slopes=good, discovery=others, local=good))
+        text = f"A set of coefficients per site {said_of_slopes} the 2 groups that were detected (p = 0.0025)."
+        assert text in own.reasons
 
 
 def test_what_goes_once_inputs_are_standardised_is_a_matter_of_scale_and_of_no_other_rule() -> None:

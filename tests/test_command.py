@@ -191,6 +191,7 @@ def test_the_configuration_can_be_looked_at_without_a_run(calls, capsys):
     [
         (["sed=1"], "florets: sed=1: there is no such key. Did you mean seed?\n"),
         (["chek", "data_dir=x"], "florets: chek: there is no such command. Did you mean check?"),
+        (["-q", "target=a b", "advise"], "advise: a command's name comes first: florets advise -q 'target=a b'\n"),
         (["task.table.group=[a]"], "must be a string, for example task.table.group=name."),
         (["train=0.1"], "train=0.1: there is no such preset of train. There are: adam"),
         (["k=30"], "florets: k=30: more models than clients"),

@@ -18,7 +18,15 @@ from florets.client_app.handlers.evaluate import evaluate
 from florets.conf.compose import compose
 from florets.engines.engine import run
 from florets.engines.local_grid import LocalGrid
-from florets.reports.pooled import PartStatistics, TestStatistics, constant, pooled, read_test_statistics, to_json
+from florets.reports.pooled import (
+    PartStatistics,
+    TestStatistics,
+    constant,
+    pooled,
+    pooled_figures,
+    read_test_statistics,
+    to_json,
+)
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.task.client_data import ClientData
 from florets.task.training.figures import resampling, sums_of, target_sums
@@ -114,6 +122,21 @@ def test_pooled_figures_of_values_are_scikit_learns_of_the_joined_records() -> N
     alike = part_of(np.arange(5.0)[:, None], np.full(5, 2.0), 0)
     assert alike.sums is not None
     assert np.isnan(alike.sums.figures[0])
+
+
+def test_a_run_ends_with_means_over_the_records_of_clients_without_sums_as_well() -> None:
+    (large,) = value_sites([8])
+    sums = part_of(*large, 0)
+    own = value_oracle(*large)
+    few, many = PartStatistics(2, {"rmse": 6.0, "r2": -3.0}), replace(sums, scores={"rmse": own["rmse"]})
+    found = pooled_figures({"few": TestStatistics({"test": few}), "many": TestStatistics({"test": many})})
+    assert found["rmse"] == pytest.approx(((8 * own["rmse"] ** 2 + 2 * 36) / 10) ** 0.5)
+    assert (found["clients"], found["r2"]) == (2, pytest.approx(own["r2"], rel=1e-5))
+    # A client whose model diverged has no such score: the figures are then of those that sent sums.
+    lost = TestStatistics({"test": PartStatistics(2, {})})
+    found = pooled_figures({"lost": lost, "many": TestStatistics({"test": many})})
+    assert (found["clients"], found["rmse"]) == (1, pytest.approx(own["rmse"], rel=1e-5))
+    assert pooled_figures({"few": TestStatistics({"test": few})}) == {}
 
 
 # Spread of the logits and where they lie: trained little, with a rare class, and sure of itself.

@@ -78,7 +78,7 @@ def test_mixed_regression_by_hand() -> None:
         "gamma": 1, "samples of the smallest cluster": 2,
         "nu log(e/nu)": 0.5 / (4 / 3), "T', rounds of phase 2": 4 / 3 / 0.5 * math.log(2 / nu),
         "error over that of the round before": 1 - 2 * 0.5 * 0.5 / (4 / 3),
-        "distance from true models at the end": 0.5 * (4 / 3) / 0.5 * lost,
+        "distance from true models at the end": 0.5 * (4 / 3) / 0.5 * lost, "models K": 2,
     })  # fmt: skip
     here = found.here
     assert (here["kappa, stability of local steps"], here["rho"], here["n_H, pairs of an anchor"]) == (
@@ -99,6 +99,9 @@ def test_the_gradient_gap_by_hand() -> None:
     assert found.here["Delta_g, least gap of clusters' gradients"] == pytest.approx(4)
     assert found.here["v"] == pytest.approx(0, abs=1e-6)
     assert found.theory["rounds"] == pytest.approx(2 * 2 + 1)
+    assert found.holds["models K"]
+    keys = {"task": {**TASK, "model_options": {}}, "num_clients": 8, "k_max": 4}
+    assert [table("cfl_gp/linear", **keys, k=k).holds["models K"] for k in (3, "auto")] == [False, None]
 
 
 def test_cloves_theorem_holds_in_the_first_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

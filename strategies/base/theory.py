@@ -80,6 +80,8 @@ class Case:
         return len(set(self.clusters.tolist()))
 
     def recovery(self, source: str, theory: float | None = None) -> Iterator[Row]:
-        """Return when the run found the true groups, and its ARI at the end."""
+        """Return whether as many models are trained as there are true groups, and how well the run found them."""
+        models = None if self.run.k == "auto" else self.run.k
+        yield row("models K", models, "groups; k=auto: not known", "exactly", self.num_clusters)
         yield row("first round with ARI 1", self.found, source, "exactly", theory)
         yield row("ARI at the end", self.ari, "run")

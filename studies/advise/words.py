@@ -371,7 +371,9 @@ class Words:
         elif self.advice.chosen in ("intercept", "slopes"):
             what = "An intercept" if self.advice.chosen == "intercept" else "A set of coefficients"
             groups = f"the {len(finding.groups)} groups that were detected ({self.p})"
-            yield f"{what} per {self.site} explains more than {groups}."
+            if gain := self.advice.against("discovery"):
+                more = "explains more than" if gain.is_gain else "serves as well as a model for each of"
+                yield f"{what} per {self.site} {more} {groups}."
 
     @property
     def listed_groups(self) -> str:

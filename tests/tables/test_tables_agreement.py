@@ -216,6 +216,13 @@ def test_a_word_among_classes_that_are_numbers_has_a_warning() -> None:
     assert found.warnings[0].startswith("the target's classes are 2 numbers and 'x': if that marks missing values")
 
 
+def test_a_class_that_others_may_have_but_cannot_name_is_not_called_one_sites_alone() -> None:
+    rare = agreed(a=frame(40).assign(y=["no", "yes"] * 20), b=frame(40).assign(y=["no"] * 38 + ["yes"] * 2))
+    assert "the class 'yes' of the target is named at a alone, but may be rare elsewhere" in rare.notes
+    alone = agreed(a=frame(40).assign(y=["no", "yes"] * 20), b=frame(40).assign(y=["no"] * 40))
+    assert "the class 'yes' of the target is at a alone" in alone.notes
+
+
 def test_classes_that_may_be_one_or_are_as_many_as_amounts_have_a_warning() -> None:
     (text,) = agreed(a=frame(40).assign(y=["no", "No", "yes", "yes"] * 10)).warnings
     assert text.startswith("two classes of the target may be one ('No' and 'no' differ in case or blanks alone)")

@@ -76,6 +76,7 @@ def pooled_targets(
         left_out,
         notes,
         "give the cells of each class, task.table.classes",
+        {key for key, one in sites.items() if one.rare},
     )
     if len(names) < 2:
         rare = any(one.rare for one in sites.values())
@@ -145,7 +146,11 @@ def _with_classes(
 
 
 def common_classes(
-    sites: Mapping[str, Set[str]], left_out: dict[str, str], notes: list[str], remedy: str
+    sites: Mapping[str, Set[str]],
+    left_out: dict[str, str],
+    notes: list[str],
+    remedy: str,
+    unnamed: Set[str] = frozenset(),
 ) -> list[str]:
     """Return the classes that hang together at most sites, directly or through further sites, in their order.
 
@@ -157,6 +162,8 @@ def common_classes(
         Get the sites that share none of these classes, and the classes of one site alone.
     remedy
         What makes classes with other names one.
+    unnamed
+        Sites that have records of classes too rare there to be named.
     """
     parts: list[set[str]] = []
     for names in sites.values():
@@ -192,7 +199,8 @@ def common_classes(
         if seen[name] == 1 < len(kept):
             key = next(key for key, names in kept.items() if name in names)
             hint = _alike((name, other) for other in seen if other != name)
-            notes.append(f"the class {name!r} of the target is at {key} alone{hint}")
+            alone = f"named at {key} alone, but may be rare elsewhere" if unnamed - {key} else f"at {key} alone"
+            notes.append(f"the class {name!r} of the target is {alone}{hint}")
     return sorted(seen, key=natural_order)
 
 
