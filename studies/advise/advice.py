@@ -215,8 +215,10 @@ def advise(
     more than chance the simplest is taken. Where groups were found, their models and the one model for all, with and
     without intercepts, count as equally simple, and the best of them comes first: that there are groups is settled
     already. Where the groups go once inputs are standardised, one model on standardised inputs comes first, unless
-    another beats it; tried for another reason, it counts as equally simple. Where the labels of sites differ, one
-    model with intercepts comes first, as in multi-centre studies: shrunk, they cost nothing where nothing needs them.
+    another beats it; where a site has another unit, it counts as equally simple. Where clients of linear models differ
+    in coefficients (a test of all training records), coefficients of each client come first, or a model per group if
+    that is better; where the labels of sites differ, one model with intercepts, as in multi-centre studies: shrunk,
+    they cost nothing where nothing needs them.
     Clients that fit nobody, and on which no method does well, their own model neither, have no say.
     """
     evidence = evidence or Evidence()
@@ -239,10 +241,16 @@ def advise(
     preferred = []
     if finding.kind == "groups" and {"fedavg", "discovery"} <= ordered.keys():
         preferred.append(better("fedavg", "intercept", "slopes", "discovery"))
-    preferred.append("standardised")
-    if not advice.is_scale and {"fedavg", "standardised"} <= ordered.keys():
-        preferred.append(better("fedavg", "standardised"))
-    if not advice.is_scale and any(reason.kind == "labels" for reason in evidence.reasons):
+    kinds = {reason.kind for reason in evidence.reasons}
+    if advice.is_scale or "unit" in kinds:
+        preferred.append("standardised")
+        if not advice.is_scale and {"fedavg", "standardised"} <= ordered.keys():
+            preferred.append(better("fedavg", "standardised"))
+    if not advice.is_scale and finding.differs in ("coefficients", "both") and "slopes" in ordered:
+        # The test of all training records sees differences that the validation records are too few to show.
+        has_groups = finding.kind == "groups" and "discovery" in ordered
+        preferred.append(better("slopes", "discovery") if has_groups else "slopes")
+    elif not advice.is_scale and "labels" in kinds:
         # Where sites differ in how frequent the outcome is, each has a level of its own to begin with.
         preferred.append("intercept")
     compared = [one.without(own_is_low) for one in ordered.values()]
