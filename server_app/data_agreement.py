@@ -263,7 +263,9 @@ def agreement(config: Config, declared: Declaration, sites: Mapping[str, Descrip
         )
         # A check of declared tables: who fits is known from descriptions.
         if not config.task.table.preprocessing:
-            return found if scales_targets(config.task.loss) or not found.is_regression else _unscaled(found)
+            # Values where nothing was said of the loss are trained by the squared error.
+            is_scaled = config.task.loss == "cross_entropy" or scales_targets(config.task.loss)
+            return found if is_scaled or not found.is_regression else _unscaled(found)
         form = declared_form(config)
         return replace(form, left_out=found.left_out, warnings=tuple(_far(form.preprocessing, sites)))
     except ValueError as error:

@@ -215,9 +215,9 @@ def advise(
     more than chance the simplest is taken. Where groups were found, their models and the one model for all, with and
     without intercepts, count as equally simple, and the best of them comes first: that there are groups is settled
     already. Where the groups go once inputs are standardised, one model on standardised inputs comes first, unless
-    another beats it; where a site has another unit, it counts as equally simple. Where clients of linear models differ
-    in coefficients (a test of all training records), coefficients of each client come first, or a model per group if
-    that is better; where the labels of sites differ, one model with intercepts, as in multi-centre studies: shrunk,
+    another beats it; where a site has another unit, it counts as equally simple. Where a test of all training records
+    says that clients differ in coefficients, coefficients of each client come first, or a model per group if that is
+    better; where the labels of sites differ, one model with intercepts, as in multi-centre studies: shrunk,
     they cost nothing where nothing needs them.
     Clients that fit nobody, and on which no method does well, their own model neither, have no say.
     """
