@@ -246,7 +246,8 @@ def advise(
         preferred.append("standardised")
         if not advice.is_scale and {"fedavg", "standardised"} <= ordered.keys():
             preferred.append(better("fedavg", "standardised"))
-    if not advice.is_scale and finding.differs in ("coefficients", "both") and "slopes" in ordered:
+    has_rules = finding.differs in ("coefficients", "both") and "unit" not in kinds
+    if not advice.is_scale and has_rules and "slopes" in ordered:
         # The test of all training records sees differences that the validation records are too few to show.
         has_groups = finding.kind == "groups" and "discovery" in ordered
         preferred.append(better("slopes", "discovery") if has_groups else "slopes")
