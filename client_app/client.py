@@ -41,6 +41,7 @@ from florets.task.node_config import (
 from florets.task.partitions.own import OWN
 from florets.task.randomness import Purpose, client_number, generator
 from florets.task.registry import reads_files
+from florets.task.settings import PLAIN_LOSSES
 from florets.task.task import Task, TaskSpec
 from florets.task.training.linear import LinearModels, LinearNames, linear_names
 from florets.task.training.losses import PLAIN, Evaluated, Objective, Proximal, is_joint
@@ -515,9 +516,10 @@ class Client:
             if KEYS[name] not in self.config:
                 raise ValueError(f"the message's config has no {KEYS[name]!r}")
         found = Training.received(self.config).in_round(self.server_round)
-        # One number for all samples says nothing of a part of them.
-        joint = is_joint(self.loss, self.module, self.data.x_train, self.data.y_train)
-        return replace(found, batch_size=self.num_examples) if joint else found
+        if self.loss not in PLAIN_LOSSES and is_joint(self.loss, self.module, self.data.x_train, self.data.y_train):
+            # One number for all samples says nothing of a part of them.
+            return replace(found, batch_size=self.num_examples)
+        return found
 
     @property
     def objective(self) -> Objective:

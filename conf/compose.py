@@ -103,6 +103,7 @@ def compose(overrides: Sequence[str]) -> Config:
     overlay(values, nest({key: entry.value for key, entry in explicit.items()}))
     problems += follow(values, settings, explicit, strategy)
     problems += _steps_or_epochs(values, explicit)
+    _loss_of_events(values, explicit)
     problems += _solver(values, explicit)
     if values.get("k") == "auto" and strategy != DEFAULT and "k" not in explicit:
         # A preset that leaves K open asks CLoVE to find it. The others are given the truth, as in the paper's
@@ -300,6 +301,13 @@ def _steps_or_epochs(values: dict[str, Any], explicit: Mapping[str, Given]) -> l
     return []
 
 
+def _loss_of_events(values: dict[str, Any], explicit: Mapping[str, Given]) -> None:
+    """Let a column of events choose the loss of survival times, unless one was typed."""
+    task = values.get("task", {})
+    if task.get("table", {}).get("event") and "task.loss" not in explicit:
+        task["loss"] = COX
+
+
 def _solver(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:
     """Let typed keys of gradient steps win over a preset's Newton steps; refuse what the solver never reads."""
     train, solver = values.get("train", {}), explicit.get("train.solver")
@@ -310,10 +318,7 @@ def _solver(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:
         if solver is not None:
             return [f"{own[0].text}: is of gradient steps, and {solver.text} takes none; leave out one of them."]
         train["solver"] = "sgd"
-    task = values.get("task", {})
-    if task.get("table", {}).get("event") and "task.loss" not in explicit:
-        task["loss"] = COX
-    if solver is None and task.get("loss", "cross_entropy") not in PLAIN_LOSSES:
+    if solver is None and values.get("task", {}).get("loss", "cross_entropy") not in PLAIN_LOSSES:
         train["solver"] = "sgd"
     if ridge is not None and train.get("solver", "sgd") != "newton":
         remedy = f"and {own[0].text} of gradient steps; leave out one of them" if own else "add that, or leave it out"

@@ -263,13 +263,18 @@ def agreement(config: Config, declared: Declaration, sites: Mapping[str, Descrip
         )
         # A check of declared tables: who fits is known from descriptions.
         if not config.task.table.preprocessing:
-            # Values where nothing was said of the loss are trained by the squared error.
-            is_scaled = config.task.loss == "cross_entropy" or scales_targets(config.task.loss)
-            return found if is_scaled or not found.is_regression else _unscaled(found)
+            keeps_unit = found.is_regression and not scales_targets(_loss_of(config, found))
+            return _unscaled(found) if keeps_unit else found
         form = declared_form(config)
         return replace(form, left_out=found.left_out, warnings=tuple(_far(form.preprocessing, sites)))
     except ValueError as error:
         raise ConfigError(str(error)) from None
+
+
+def _loss_of(config: Config, found: Agreed) -> str:
+    """Return the loss that is trained: of values of which nothing was said the squared error."""
+    loss = config.task.loss
+    return "squared_error" if found.is_regression and loss == "cross_entropy" else loss
 
 
 def _unscaled(found: Agreed) -> Agreed:
@@ -356,14 +361,13 @@ def _with_found(config: Config, sites: Mapping[str, Description], found: Agreed)
             model_options.setdefault("hidden", [])
     regression = True if found.is_regression else task.table.regression
     table_config = replace(task.table, group=found.group or task.table.group, regression=regression)
-    loss = "squared_error" if found.is_regression and task.loss == "cross_entropy" else task.loss
     task = replace(
         task,
         data_options=options,
         model=model,
         model_options=model_options,
         partition_options={**task.partition_options, **as_options(found)},
-        loss=loss,
+        loss=_loss_of(config, found),
         table=table_config,
     )
     return replace(config, task=task)

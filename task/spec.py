@@ -10,7 +10,12 @@ DECLARED, PREPARED, ROWS_OF = "declared", "prepared", "rows_of"
 """Entries of `table`: what the run declares, how tables are prepared, and whose rows of a common table."""
 
 _SELDOM: Mapping[str, Any] = {
-    **{"head_layers": [], "validation_fraction": 0.0, "drift": {}, "table": {}, "adapter": {}, "measure": ""}
+    "head_layers": [],
+    "validation_fraction": 0.0,
+    "drift": {},
+    "table": {},
+    "measure": "",
+    "adapter": {},
 }
 """Fields that are left out of the text where they have these values."""
 
