@@ -22,7 +22,6 @@ from florets.client_app.caps import Limits
 from florets.task.client_data import ClientData, Part, draw_samples, hold_out
 from florets.task.consent import EVERYTHING, Consent, Refused
 from florets.task.data.files import links_inside
-from florets.task.data.hugging_face import HUGGING_FACE
 from florets.task.data.tables.declaration import site_file
 from florets.task.device import find_device
 from florets.task.layers import at_home_hash
@@ -321,11 +320,6 @@ def _check_for_owner(spec: TaskSpec, context: Context) -> None:
         return
     if spec.drift:
         raise ValueError("task.drift is for simulations: real nodes bring their own data; leave it out")
-    if spec.data == HUGGING_FACE:
-        raise ValueError(
-            "task.data=hf:... names a folder or a data set on the network, for simulations: the owner of a real "
-            "node decides which data it has; use task.data=own"
-        )
     if reads_files(spec.data) is False:
         raise ValueError(
             f"task.data={spec.data} is synthetic, for simulations: a real node's data are the files in its "

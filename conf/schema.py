@@ -18,8 +18,6 @@ AUTO = "auto"
 """Of `task.model`: chosen once the nodes have described their data."""
 OWN, NATURAL = "own", "natural"
 """Partitions: data of each node's own, and the one built-in partition that need not know the clusters."""
-HUGGING_FACE, FLOWER = "hugging_face", "flower_partitioner"
-"""Data set and partition of other libraries, for short ``hf:<name>`` and ``flwr:<class>``."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.schema import AUTO, FLOWER, HUGGING_FACE, NATURAL, OWN, Config
+from florets.conf.schema import AUTO, NATURAL, OWN, Config
 from florets.conf.typed import read_config, read_settings, show
 from florets.strategies.registry import personal_settings_type, usable_settings
 from florets.strategies.settings import Settings, privacy_problems, robust_problems, too_few
@@ -38,7 +38,7 @@ _PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?", re.ASCII)
 """Devices that a run or a node may name."""
 _ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})")
-_REGRESSIONS = ("linear", "lines", "parkinsons", "schools")
+_REGRESSIONS = ("linear", "lines", "schools")
 _OF_CLASSES = ("accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss")
 _OF_VALUES = ("r2", "mae", "rmse")
 _OF_SUMS = ("balanced_accuracy", "auc", "macro_f1", "r2", "mae", "rmse")
@@ -373,7 +373,7 @@ def _task(task: TaskConfig) -> Iterator[str]:
                 f"task.num_clusters=0. Nodes may state theirs as true-cluster in their node config."
             )
     elif task.num_clusters < 0 or (
-        task.num_clusters == 0 and ":" not in task.partition and task.partition not in (NATURAL, FLOWER)
+        task.num_clusters == 0 and ":" not in task.partition and task.partition != NATURAL
     ):
         yield (
             f"task.num_clusters={task.num_clusters}: partition {task.partition} makes known clusters, at least 1 of "
@@ -393,7 +393,7 @@ def _task(task: TaskConfig) -> Iterator[str]:
             f"task.loss={task.loss}: must be one of {', '.join(LOSSES)}, or package.module:function."
             f"{did_you_mean(task.loss, LOSSES)}"
         )
-    elif ":" not in task.data + task.loss and task.data != HUGGING_FACE and task.loss != "reconstruction":
+    elif ":" not in task.data + task.loss and task.loss != "reconstruction":
         regression = of_values(task.loss)
         is_said = task.table.regression is True or task.loss not in SQUARED
         of_own = task.data_options.get("regression") is True or (regression and is_said)

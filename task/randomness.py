@@ -23,7 +23,6 @@ class Purpose(IntEnum):
     SUBSPACE_CLIENTS = 16
     SUBSPACE = 17
     ANCHOR_NOISE = 18
-    FEATURES = 20
     ESTIMATE = 23
     LOCAL_KMEANS = 24
     HELD_OUT = 30

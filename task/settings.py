@@ -208,16 +208,15 @@ class TaskConfig:
 
     data: str = setting(
         "digits",
-        "digits, mnist, fashion_mnist, mnist_and_fashion, emnist, femnist, cifar10, cifar100, svhn, tiny_imagenet, "
-        "ag_news, amazon_reviews, cost2100, heart_disease, landmine, parkinsons, schools, linear, lines, channels or "
-        "own (your files), hf:<folder or name> (a Hugging Face data set), or a function as package.module:function",
+        "digits, mnist, fashion_mnist, mnist_and_fashion, emnist, femnist, cifar10, ag_news, "
+        "amazon_reviews, cost2100, heart_disease, landmine, schools, linear, lines, channels, own (your files), or a "
+        "function as package.module:function",
     )
     partition: str = setting(
         "rotation",
         "who holds what: composed (from parts, see docs/partitions.md), natural, rotation, rotation_blocks, "
         "rotation_mixture, rotated_anchors, label_skew_1 to label_skew_4, concept_shift, by_class, label_counts, "
-        "n_way, random_clusters, own (each node its own data), flwr:<class> (a partitioner of Flower Datasets), or "
-        "an import path",
+        "n_way, random_clusters, own (each node its own data), or an import path",
     )
     model: str = setting(
         "mlp",

@@ -154,9 +154,6 @@ def test_a_node_uses_its_own_data_folder_before_the_servers() -> None:
 def test_a_node_makes_no_data() -> None:
     with pytest.raises(ValueError, match=r"task.data=digits is synthetic, for simulations: .* data-dir"):
         session.task(SETTINGS, context(**{"partition-id": 0, "data-dir": "mine"}))
-    spec = replace(TASK.spec, data="hugging_face", data_options={"source": "/etc"})
-    with pytest.raises(ValueError, match=r"task.data=hf:... names a folder .* use task.data=own"):
-        session.task(ConfigRecord({kinds.TASK: spec.to_json()}), context(**{"partition-id": 0, "data-dir": "mine"}))
 
 
 def test_flowers_own_fedavg_drives_the_app_and_agrees_with_ours() -> None:
