@@ -111,23 +111,11 @@ class Config(Experiment):
     loss_matrix: bool = setting(
         True, "at the end ask every client for the loss of every final model (loss_matrix.csv and its picture)"
     )
-    loss_matrix_timeout: float = setting(
-        60.0,
-        "seconds that the loss matrix may take; in process it is omitted if it would take longer",
-        above=0,
-    )
     pictures: bool = setting(True, "draw the curves and the loss matrix; false: only the tables and the report")
     tracker: str | list[str] = setting(
         [],
-        "where else the run is logged: tensorboard, mlflow, wandb (extras of the same names), a class as "
+        "where else the run is logged: tensorboard, mlflow (extras of the same names), a class as "
         "package.module:Class, or a list of them; stores lie in results_dir, see docs/trackers.md",
-    )
-    prometheus: int | str | None = setting(
-        None,
-        "serve the run's figures for Prometheus on this port of this machine, or on <host>:<port>; null: nowhere "
-        "(extra metrics)",
-        least=1,
-        most=65535,
     )
     log: Literal["text", "json"] = setting(
         "text", "form of log lines on the screen and in run.log; json: an object a line, rounds among them"
@@ -141,7 +129,6 @@ class Config(Experiment):
         "Those of cfl_gp are large (they hold the profile): write fewer with large models",
         least=0,
     )
-    checkpoint_keep: int = setting(2, "newest checkpoints that are kept", least=1)
     strategy: Chosen = dataclasses.field(default_factory=lambda: Chosen(DEFAULT, settings_type(DEFAULT)()))
 
 
@@ -159,8 +146,8 @@ OPTION_KEYS = (
 
 
 WITHOUT_EFFECT = (
-    *("results_dir", "quiet", "start_timeout", "checkpoint_every", "checkpoint_keep", "loss_matrix"),
-    *("loss_matrix_timeout", "pictures", "tracker", "prometheus", "log", "workers", "ray_address", "superlink"),
+    *("results_dir", "quiet", "start_timeout", "checkpoint_every", "loss_matrix"),
+    *("pictures", "tracker", "log", "workers", "ray_address", "superlink"),
     *("clients_per_node", "eval"),
 )
 """Keys that change no figure of a run: its folder is not named by them, and they may change when it is resumed."""

@@ -31,7 +31,7 @@ from florets.task.training.settings import Training
 
 MOST_COMPARED = 20_000
 """Clients whose pairs the server compares: one number for each pair is 3.2 GB."""
-BUILT_IN_TRACKERS = ("tensorboard", "mlflow", "wandb")
+BUILT_IN_TRACKERS = ("tensorboard", "mlflow")
 """Each is also the name of the extra that installs it."""
 
 _PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
@@ -82,7 +82,6 @@ def find_problems(config: Config) -> list[str]:
         *too_few(own, config, None if config.task.partition == OWN else config.num_clients),
         *robust_problems(own, config),
         *_trackers(tracker_names(config.tracker)),
-        *_prometheus(config.prometheus),
     ]
 
 
@@ -558,20 +557,3 @@ def _trackers(names: Sequence[str]) -> Iterator[str]:
             )
         if names.count(name) > 1:
             yield f"tracker={name}: is named twice; keep one."
-
-
-def figures_address(value: int | str) -> tuple[str, int]:
-    """Return host and port of the key `prometheus`; ValueError where it has none."""
-    host, _, port = str(value).rpartition(":")
-    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 2**16):
-        raise ValueError(f"{value} has no port")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def _prometheus(value: int | str | None) -> Iterator[str]:
-    # The range of a port alone is the key's own.
-    try:
-        if isinstance(value, str):
-            figures_address(value)
-    except ValueError:
-        yield f"prometheus={value}: must be a port from 1 to 65535, or <host>:<port>."

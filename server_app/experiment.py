@@ -48,7 +48,7 @@ from florets.server_app.resume import (
 )
 from florets.server_app.run_models import save_clusters, save_own_models
 from florets.server_app.tracker import Tracker
-from florets.server_app.tracking import Tracking, make_trackers, serving
+from florets.server_app.tracking import Tracking, make_trackers
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.models import Models
 from florets.strategies.base.privacy import LEDGER, Budget, read_budget
@@ -95,8 +95,8 @@ def run_experiment(
         If a file cannot be written, as when the disk is full: what was written before stays, and the run can go on.
     """
     log.info("results folder: %s", folder)
-    with private(config.task.partition == OWN), serving(config.prometheus) as served:
-        return _run_or_resume(grid, config, folder, resume, by_flower, [*served, *trackers])
+    with private(config.task.partition == OWN):
+        return _run_or_resume(grid, config, folder, resume, by_flower, trackers)
 
 
 def _run_or_resume(
@@ -280,7 +280,7 @@ class _Run:
         # Rounds on a parent's data end no run: neither their patience nor their ARI is the extended run's.
         self._before = 0 if parent is None else parent.rounds
         self._truth = Truth(task, config.cluster_test)
-        checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
+        checkpoints = Checkpoints(recorder.folder)
         frozen = at_home_hash(task.module_to_load())
         self._checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower, frozen)
         best = None if checkpoint is None else checkpoint.best
@@ -348,7 +348,7 @@ class _Run:
             )
         elif config.loss_matrix:
             serial = config.engine == "local" and not self._by_flower
-            losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)
+            losses = loss_matrix(strategy, final, serial, recorder.note)
         if words := self._patience.words(len(recorder.lines)):
             recorder.note(words)
         if self._stopped:

@@ -169,7 +169,7 @@ def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:
     CheckpointError where checkpoints are damaged, of another configuration, or were never to be written.
     """
     # Its state is made of the strategy's own classes: they are built only if they are loaded.
-    checkpoint = Checkpoints(folder, config.checkpoint_keep).load(strategy_class(config.strategy.name))
+    checkpoint = Checkpoints(folder).load(strategy_class(config.strategy.name))
     if checkpoint is None:
         if saved_config(folder, trust=True).checkpoint_every == 0:
             raise CheckpointError(

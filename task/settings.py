@@ -149,19 +149,13 @@ class TableConfig:
     standardise: Literal["pooled", "site", "none"] = setting(
         "pooled", "numeric inputs have mean 0 and spread 1 over all sites' training records, or over each site's own"
     )
-    numbers: Literal["auto", "standard", "clipped", "ranks"] = setting(
+    numbers: Literal["auto", "standard", "clipped"] = setting(
         "auto",
-        "numeric inputs as they are before they are standardised (standard), clipped at their pooled 0.1 and 99.9 % "
-        "quantiles, or as normal scores of their pooled ranks; auto: clipped where tails are heavy",
-    )
-    incomplete: Literal["impute", "drop"] = setting(
-        "impute", "records with missing inputs: impute (pooled mean or most frequent category), or drop them"
+        "numeric inputs as they are before they are standardised (standard), or clipped at their pooled 0.1 and 99.9 % "
+        "quantiles; auto: clipped where tails are heavy",
     )
     test_share: float = setting(
         0.2, "fraction of the records of an undivided table that is tested on", above=0, below=1
-    )
-    split_seed: int | None = setting(
-        None, "seed of the split into training and test records; null: the run's", least=0
     )
     stratify: bool = setting(True, "split each class, or quantile of a regression's target, in the same fractions")
     min_count: int = setting(

@@ -39,7 +39,7 @@ ALLOWED = {
     "strategies": {"florets.strategies", "scipy", "sklearn", *_ROUND},
     "task": {
         *("florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn", "pandas"),
-        *("datasets", "flwr_datasets", "cloudpickle"),
+        "cloudpickle",
     },
     # A message is a dataclass: that of a table's description belongs to tables.
     "task/wire": {
@@ -98,12 +98,12 @@ ALLOWED = {
 }
 HEAVY = (
     *("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib", "ray"),
-    *("pandas", "datasets", "flwr_datasets", "cloudpickle"),
+    *("pandas", "cloudpickle"),
 )
 # Loaded when first needed: they cost a second or more, and a client may lack the extra.
 LAZY = {
     "client_app": ("sklearn", "torchvision", "scipy", "pandas"),
-    "task": ("sklearn", "torchvision", "scipy", "pandas", "datasets", "flwr_datasets", "cloudpickle"),
+    "task": ("sklearn", "torchvision", "scipy", "pandas", "cloudpickle"),
     "server_app": ("scipy",),
     "engines": ("ray",),
     "studies": ("scipy", "pandas", "hydra_plugins"),

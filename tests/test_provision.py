@@ -42,7 +42,6 @@ server:
   addresses: ["https://fl.example.org", 10.0.0.500, "fe80::1%$(id)"]
   ports: 8000
   bind: everywhere
-  prometheus: 99999
 nodes:
   - {name: St. Mary/2, data-dir: data}
   - {name: north, data-dir: /srv/data, max-epoch: 3, max-steps: 0, device: 1}
@@ -61,7 +60,6 @@ def test_every_mistake_in_the_file_is_named_before_anything_is_written(tmp_path:
     for text in (
         "extra: unknown key",
         "server.addresses=https://fl.example.org: must be a host's name or an IP address, without https:// and port",
-        "server.prometheus=99999: must be a port from 1 to 65535",
         "nodes[server].log=xml: must be text or json",
         "server.addresses=10.0.0.500: must be a host's name or an IP address",
         "server.addresses=fe80::1%$(id): must be a host's name or an IP address",
@@ -81,7 +79,7 @@ def test_every_mistake_in_the_file_is_named_before_anything_is_written(tmp_path:
         "nodes[server].data-dir=/srv/../etc: must be the absolute path",
     ):
         assert text in said
-    assert len(refusal.value.problems) == 19
+    assert len(refusal.value.problems) == 18
     assert [path.name for path in tmp_path.iterdir()] == ["federation.yaml"]
 
 
@@ -352,12 +350,11 @@ def test_kits_reach_their_own_machine_past_any_proxy_as_commands_do(tmp_path: Pa
 
 
 def test_a_container_listens_everywhere_inside_and_publishes_the_servers_address(tmp_path: Path) -> None:
-    provision(plan("north", bind="10.0.0.5", prometheus=9464), tmp_path)
+    provision(plan("north", bind="10.0.0.5"), tmp_path)
     compose = yaml.safe_load((tmp_path / "server" / "compose.yaml").read_text())["services"]["server"]
     assert compose["environment"] == {"FLORETS_LISTEN": "0.0.0.0"}
-    ports = ({"target": port, "published": str(port), "host_ip": "10.0.0.5"} for port in (8000, 9464))
-    assert compose["ports"] == [*ports]
-    assert "florets[server,metrics]" in (tmp_path / "server" / "image" / "Dockerfile").read_text()
+    assert compose["ports"] == [{"target": 8000, "published": "8000", "host_ip": "10.0.0.5"}]
+    assert "florets[server]" in (tmp_path / "server" / "image" / "Dockerfile").read_text()
     start = (tmp_path / "server" / "start.sh").read_text()
     assert '--host "${FLORETS_LISTEN:-10.0.0.5}" --port 8000' in start
 

@@ -67,16 +67,6 @@ def test_every_record_is_drawn_equally_often() -> None:
     np.testing.assert_allclose(counts / 2000, 0.2, atol=0.04)
 
 
-def test_a_published_split_loses_no_class_of_training() -> None:
-    target = np.array([0.0] * 9 + [1.0] * 9 + [2.0])
-    for seed in range(20):
-        train, test = split_rows(target, None, 0.3, rng(), False, published=seed)
-        assert 18 in train
-        assert len(test) == 6
-        # Another run's seed draws nothing of it.
-        assert split_rows(target, None, 0.3, rng(1), False, published=seed)[1].tolist() == test.tolist()
-
-
 def test_what_is_held_out_keeps_classes() -> None:
     x, y = torch.arange(40.0).reshape(-1, 1), torch.arange(4).repeat_interleave(10)
     data = ClientData(x, y, x[:1], y[:1], 0)

@@ -26,8 +26,6 @@ from florets.reports.console import counted, say
 from florets.reports.folder import WriteFailed, write_whole
 from florets.reports.summary import RunSummary
 from florets.server_app.own_code import changed_files, changed_words, code_on_disk, recorded_code
-from florets.server_app.tracker import part_of
-from florets.server_app.tracker_stores import end_sweep
 from florets.studies import one_run
 from florets.studies.go_on import Engine, finished_run, go_on, plain
 from florets.studies.one_run import crowded
@@ -122,15 +120,13 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
 def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path) -> tuple[RunSummary, str]:
     """Return the summary of a job, and what to tell of an earlier run of it."""
     if not sweep.keep:
-        with part_of(sweep.folder):
-            return sweep.engine.run(config, overrides), ""
+        return sweep.engine.run(config, overrides), ""
     code = code_on_disk(config)
     if (summary := finished_run(folder, plain(config), code)) is not None:
         return summary, "finished before"
     changed = changed_files(recorded_code(folder), code)
     note = f"run again, as its code has changed: {changed_words(changed)}" if changed else ""
-    with part_of(sweep.folder):
-        return go_on(config, overrides, folder, sweep.engine)[0], note
+    return go_on(config, overrides, folder, sweep.engine)[0], note
 
 
 def _record(sweep: Sweep, number: int, job: JobResult) -> None:
@@ -198,7 +194,6 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
     if results:
         table = write_sweep(folder, Jobs.of(results))
         chosen = write_best(folder, Jobs.of(results))
-        end_sweep(folder, ended_early == _INTERRUPTED)
         say(f"\n{table}\nResults of the sweep: {folder}")
     if ended_early:
         whole = counted(total, "job") if total else "its jobs"

@@ -332,7 +332,6 @@ REFUSED: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "a rename that is lacking": (GOOD, {}, 'rename = {z = "q"}'),
     "a target that is lacking": (GOOD, {"target": "z"}, ""),
     "no target": ("a,y\n" + f"{NUMBER},\n{WORD}5,\n", {}, ""),
-    "no complete record": ("a,k,y\n" + f"{NUMBER},,{WORD}\n" * 9, {"incomplete": "drop"}, ""),
     "one record": (f"a,b,y\n{NUMBER},{WORD},1\n", {}, ""),
     "one subject": (GOOD + "", {"group": "g", "drop": []}, 'rename = {b = "g"}'),
     "a class that cannot be printed": (line(4, f"1,2,3,{WORD}\x07"), {}, ""),

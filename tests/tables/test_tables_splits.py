@@ -117,12 +117,12 @@ def test_a_site_that_detects_repeating_persons_describes_no_test_record(tmp_path
 
 @pytest.mark.parametrize(
     ("more", "asked"),
-    [([], 1), (["task.table.incomplete=drop", "task.table.drop=[visits]"], 2), (["small"], 2), (["values"], 2)],
+    [([], 1), (["small"], 2), (["values"], 2)],
 )
 def test_statistics_are_of_the_final_training_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], asked: int
 ) -> None:
-    """Here one site does not see that persons repeat, or that targets are values, or has other complete records."""
+    """Here one site does not see that persons repeat, or that targets are values."""
     data = tmp_path / "data"
     targets = 60 if more == ["values"] else 2
     paths = {key: visits(data / key, 90, seed, targets=targets) for seed, key in enumerate(("a", "b"))}
