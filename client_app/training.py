@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
-from florets.client_app.client import Client, State, consent_of, session
+from florets.client_app.client import Client, State, session
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
 from florets.task.settings import SQUARED
 from florets.task.training import dp_sgd, loop
-from florets.task.training.augmentation import KEY, Augmentation
 from florets.task.training.linear import (
     LinearModels,
     exact_proximal,
@@ -148,11 +147,11 @@ def local_gradient(client: Client, state: State) -> tuple[Arrays, float]:
 
     Of the entries that no gradient moves the values after the pass are returned, where the message names them.
     """
-    return gradient_of(client, state, as_asked(client, client.objective), client.training)
+    return gradient_of(client, state, as_asked(client, client.objective))
 
 
-def gradient_of(client: Client, state: State, objective: Objective, training: Training) -> tuple[Arrays, float]:
-    """Return a model's gradient, as `local_gradient` does, of another objective or with another training."""
+def gradient_of(client: Client, state: State, objective: Objective) -> tuple[Arrays, float]:
+    """Return a model's gradient, as `local_gradient` does, of another objective."""
     load(client.module, state)
     return loop.gradient(
         client.module,
@@ -161,7 +160,6 @@ def gradient_of(client: Client, state: State, objective: Objective, training: Tr
         client.loss,
         int(client.number(kinds.GRADIENT_BATCH, 0)) or None,
         client.random(Purpose.GRADIENT_BATCH),
-        training,
         objective,
         client.names(kinds.UNTRAINED),
     )
@@ -176,22 +174,9 @@ def sample_weights(client: Client, y: Tensor | None = None) -> Tensor | None:
     return None if how == "none" else class_weights(client.data.y_train if y is None else y, how)
 
 
-def augmentation(client: Client) -> Augmentation | None:
-    """Return what the server asks to change training batches by, with its draws; None where it asks for nothing."""
-    name = client.training.augment
-    if name is None:
-        return None
-    consent_of(client.context).require(KEY, name)
-    return Augmentation(name, client.random(Purpose.AUGMENTATION))
-
-
 def as_asked(client: Client, objective: Objective) -> Objective:
-    """Return an objective with the augmentation and, where it has none, the weights that the server asks for."""
-    weights = sample_weights(client) if objective.weights is None else objective.weights
-    augment = augmentation(client)
-    if weights is objective.weights and augment is None:
-        return objective
-    return replace(objective, weights=weights, augment=augment)
+    """Return an objective with the weights of samples that the server asks for, where it has none."""
+    return objective if objective.weights is not None else replace(objective, weights=sample_weights(client))
 
 
 @dataclass(frozen=True)
@@ -211,8 +196,8 @@ class _Problem:
         """
         if self.fraction == 1.0:
             return self
-        # Weights and changes of samples stay what they are.
-        mu = replace(self.objective, weights=None, augment=None).proximal_mu
+        # Weights of samples stay what they are.
+        mu = replace(self.objective, weights=None).proximal_mu
         if mu is None:
             raise ValueError("a part of the loss can only be combined with a proximal term")
         objective = replace(self.objective, terms=(Proximal(mu / self.fraction),) if mu else ())
@@ -318,7 +303,7 @@ def _exactly(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
 
 def trains_by_newton(client: Client) -> bool:
     """Return whether local training is Newton's steps: as the server asks, on a linear model of flat inputs."""
-    if client.training.solver != "newton" or client.linear is None or client.training.augment is not None:
+    if client.training.solver != "newton" or client.linear is None:
         return False
     x = client.data.x_train
     return x.dim() == 2 and (x.shape[1] + 1) * client.task.num_outputs <= MOST_PARAMETERS

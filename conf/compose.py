@@ -130,11 +130,7 @@ def compose(overrides: Sequence[str]) -> Config:
         problems += _idle_folder(config, explicit)
     if config is None or problems:
         raise ConfigError(problems)
-    if config.train.schedule != "cosine" or config.train.schedule_rounds is not None:
-        return config
-    # A run that is extended must not change its schedule.
-    rounds = config.strategy.settings.first_rounds + config.num_rounds
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, schedule_rounds=rounds))
+    return config
 
 
 def _groups(given: Sequence[Given], problems: list[str]) -> dict[str, str]:
@@ -310,7 +306,6 @@ def _solver(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:
     """Let typed keys of gradient steps win over a preset's Newton steps; refuse what the solver never reads."""
     train, solver = values.get("train", {}), explicit.get("train.solver")
     ridge = explicit.get("train.ridge")
-    # Also single options: train.optimizer_options.nesterov.
     own = [entry for key, entry in explicit.items() if key.startswith("train.") and key.split(".")[1] in OF_STEPS]
     if train.get("solver") == "newton" and own:
         if solver is not None:

@@ -322,42 +322,24 @@ def _train(config: Config) -> Iterator[str]:
             f"train.class_weights={train.class_weights}: weighs classes, and task.loss={config.task.loss} has none; "
             "use train.class_weights=none."
         )
-    if train.momentum > 0 and train.optimizer not in ("sgd", "rmsprop"):
+    if train.momentum > 0 and train.optimizer != "sgd":
         yield (
             f"train.momentum={show(train.momentum)}: {train.optimizer} takes no momentum; add train.optimizer=sgd, "
             "or leave it out."
         )
-    if train.optimizer_options and config.averaging == "gradients" and config.fine_tune_epochs == 0:
-        yield (
-            f"train.optimizer_options={show(train.optimizer_options)}: with averaging=gradients clients send "
-            "gradients and take no steps; leave it out, or use averaging=models."
-        )
-    if train.weight_decay > 0 and train.optimizer == "rprop":
-        yield (
-            f"train.weight_decay={show(train.weight_decay)}: rprop has none; leave it out, or add another "
-            "train.optimizer."
-        )
 
 
-_SCHEDULE_NEEDS = {
-    "constant": ((), ()),
-    "step": (("schedule_rounds", "schedule_factor"), ()),
-    "exponential": (("schedule_factor",), ()),
-    "cosine": ((), ("schedule_rounds", "schedule_factor")),
-    "cosine_restarts": (("schedule_rounds",), ("schedule_factor",)),
-    "inverse": ((), ("schedule_rounds",)),
-    "inverse_sqrt": ((), ("schedule_rounds",)),
-}
-"""By schedule: the keys that it needs, and further keys that it takes."""
+_SCHEDULE_NEEDS = {"constant": "", "exponential": "schedule_factor", "cosine_restarts": "schedule_rounds"}
+"""By schedule: the key that it needs."""
 
 
 def _schedule(train: Training) -> Iterator[str]:
-    needs, takes = _SCHEDULE_NEEDS[train.schedule]
+    needed = _SCHEDULE_NEEDS[train.schedule]
     for name in ("schedule_rounds", "schedule_factor"):
         value = getattr(train, name)
-        if value is None and name in needs:
+        if value is None and name == needed:
             yield f"train.schedule={train.schedule}: needs train.{name}; add it."
-        elif value is not None and name not in (*needs, *takes):
+        elif value is not None and name != needed:
             yield f"train.{name}={show(value)}: has no effect with train.schedule={train.schedule}; leave it out."
 
 
@@ -511,10 +493,11 @@ def _privacy(config: Config) -> Iterator[str]:
             rule = "scores without noise would end the run; leave it out"
             yield f"{key}={show(value)}: not covered by {kind}: {rule}."
     if config.privacy.hides_records:
-        names = ("augment", "class_weights", "precision", "clip_norm")
-        changed = {f"train.{name}": getattr(config.train, name) for name in names}
-        for key, value in {**changed, "task.drift.rounds": config.task.drift.rounds}.items():
-            if value not in (None, "none", "float32", []):
+        for key, value in (
+            ("train.class_weights", config.train.class_weights),
+            ("task.drift.rounds", config.task.drift.rounds),
+        ):
+            if value not in ("none", []):
                 yield f"{key}={show(value)}: not covered by {kind}, which trains record by record; leave it out."
     if config.task.data != OWN:
         return

@@ -41,7 +41,6 @@ class Purpose(IntEnum):
     HEAD_TRAINING = 82
     CENTRE_SAMPLING = 90
     EMBEDDING = 100
-    AUGMENTATION = 110
     WIRE = 120
 
 

@@ -151,8 +151,8 @@ class TableConfig:
     )
     numbers: Literal["auto", "standard", "clipped"] = setting(
         "auto",
-        "numeric inputs as they are before they are standardised (standard), or clipped at their pooled 0.1 and 99.9 % "
-        "quantiles; auto: clipped where tails are heavy",
+        "numeric inputs as they are before they are standardised (standard), or clipped at their pooled 0.1 and 99.9 "
+        "% quantiles; auto: clipped where tails are heavy",
     )
     test_share: float = setting(
         0.2, "fraction of the records of an undivided table that is tested on", above=0, below=1

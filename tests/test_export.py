@@ -159,7 +159,7 @@ def test_a_missing_extra_is_named_before_anything_is_written(
 PREPARED = Preprocessing(
     numeric=(
         NumericInput("a", 1.5, 2.0, True, low=1.25, high=4.5),
-        NumericInput("b", -3.0, 0.5, False, values=(1.0, 2.5, 4.0), scores=(-1.0, 0.5, 2.0)),
+        NumericInput("b", -3.0, 0.5, False),
     ),
     categorical=(
         CategoricalInput("c", ("1", "2"), False, "2", False),

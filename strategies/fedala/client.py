@@ -1,6 +1,6 @@
 """FedALA's clients: training and tests of a client's own mixture of the global model and its upper layers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -10,12 +10,10 @@ from torch.nn import Module
 
 from florets.client_app.client import Client
 from florets.client_app.handlers.evaluate import evaluate
-from florets.client_app.training import augmentation, packed, sample_weights, trained
+from florets.client_app.training import packed, sample_weights, trained
 from florets.strategies.fedala.messages import MixedUpdate
 from florets.task.randomness import Purpose
 from florets.task.training.losses import count, per_sample_losses, targets_of
-from florets.task.training.modules import outputs_of
-from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
 from florets.task.wire.replies import Update
@@ -47,10 +45,8 @@ def learned_weights(
     x: Tensor,
     y: Tensor,
     loss: str,
-    training: Training,
     rng: np.random.Generator,
     sample_weights: Tensor | None = None,
-    augment: Callable[[Tensor], Tensor] | None = None,
     *,
     rate: float,
     batch_size: int,
@@ -101,8 +97,8 @@ def learned_weights(
             with torch.no_grad():
                 for name, parameter in upper.items():
                     parameter.copy_(torch.lerp(*ends[name], found[name]))
-            inputs = x[part] if augment is None else augment(x[part])
-            outputs = outputs_of(module, inputs, training.precision)
+            inputs = x[part]
+            outputs = module(inputs)
             each = per_sample_losses(outputs, targets_of(inputs, y[part], loss), loss)
             value = each.mean() if sample_weights is None else (each * sample_weights[part]).mean()
             gradients = torch.autograd.grad(value, list(upper.values()))
@@ -132,10 +128,8 @@ def mixed(client: Client) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         client.data.x_train,
         client.data.y_train,
         client.loss,
-        client.training,
         client.random(Purpose.LOCAL_AGGREGATION),
         sample_weights(client),
-        augmentation(client),
         rate=client.number(kinds.MIX_RATE),
         batch_size=int(client.number(kinds.MIX_BATCH, client.training.batch_size)),
         fraction=client.number(kinds.MIX_FRACTION),

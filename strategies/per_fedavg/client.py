@@ -1,6 +1,6 @@
 """Per-FedAvg's clients: training for the loss after one gradient step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -11,10 +11,10 @@ from torch.nn import Module, Parameter
 
 from florets.client_app.client import Client, State
 from florets.client_app.handlers.evaluate import evaluate
-from florets.client_app.training import augmentation, gradient_of, sample_weights, trained
+from florets.client_app.training import gradient_of, sample_weights, trained
 from florets.task.randomness import Purpose
 from florets.task.training.losses import Objective, Term, count, per_sample_losses, targets_of
-from florets.task.training.modules import outputs_of, torch_random
+from florets.task.training.modules import torch_random
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
@@ -31,8 +31,8 @@ class Adaptation(Term):
     drawn for each step, without replacement and apart from D', whose order is that of a training without this term:
     with alpha = 0 both trainings are equal to the bit. Buffers, such as running statistics, follow D' alone.
 
-    D and D'' have the training's batch size (or all samples, if fewer) and precision, and its augmentation; `rng`
-    draws them, and seeds dropout on them.
+    D and D'' have the training's batch size (or all samples, if fewer); `rng` draws them, and seeds dropout on
+    them.
 
     Source: Fallah et al. 2020 (Per-FedAvg, arXiv 2002.07948), Alg. 1 (the local steps), and its first-order variant.
     Deviation: the paper approximates the product by a difference of gradients.
@@ -48,14 +48,12 @@ class Adaptation(Term):
         training: Training,
         rng: np.random.Generator,
         exact: bool = False,
-        augment: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         if not alpha >= 0:
             raise ValueError(f"alpha={alpha!r} of an adaptation must be at least 0.")
         self.alpha, self.exact = alpha, exact
         self._x, self._y, self._weights, self._loss = x, y, weights, loss
         self._size, self._rng = min(training.batch_size, len(x)), rng
-        self._augment, self._precision = augment, training.precision
         self._module: Module | None = None
         self._parameters: dict[str, Parameter] = {}
         self._before: Parameters = {}
@@ -98,15 +96,13 @@ class Adaptation(Term):
         """Return the gradient of the mean loss on a batch that is drawn now, and where it was taken."""
         drawn = torch.from_numpy(self._rng.choice(len(self._x), self._size, replace=False)).to(self._x.device)
         x, y = self._x[drawn], self._y[drawn]
-        if self._augment is not None:
-            x = self._augment(x)
         at = {name: value.detach().clone().requires_grad_() for name, value in parameters.items()}
         if (module := self._module) is None:
             raise RuntimeError("an adaptation has no model before begin()")
         # Copies of the buffers: what this batch does to running statistics is forgotten.
         buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
         with torch_random(self._rng):
-            outputs = outputs_of(lambda x: functional_call(module, {**at, **buffers}, (x,)), x, self._precision)
+            outputs = functional_call(module, {**at, **buffers}, (x,))
         losses = per_sample_losses(outputs, targets_of(x, y, self._loss), self._loss)
         loss = losses.mean() if self._weights is None else (losses * self._weights[drawn]).mean()
         taken = torch.autograd.grad(loss, list(at.values()), create_graph=graph, materialize_grads=True)
@@ -118,7 +114,7 @@ def train_adapted(client: Client) -> RecordDict:
 
     Source: Fallah et al. 2020 (Per-FedAvg), Alg. 1: the clients' part.
     """
-    weights, augment = sample_weights(client), augmentation(client)
+    weights = sample_weights(client)
     term = Adaptation(
         client.number(kinds.ADAPTATION_STEP),
         client.data.x_train,
@@ -128,9 +124,8 @@ def train_adapted(client: Client) -> RecordDict:
         client.training,
         client.random(Purpose.ADAPTATION),
         exact=client.config.get(kinds.EXACT_HESSIAN) is True,
-        augment=augment,
     )
-    arrays, loss = trained(client, client.states()[0], objective=Objective((term,), weights, augment=augment))
+    arrays, loss = trained(client, client.states()[0], objective=Objective((term,), weights))
     return pack(Update, values=arrays, train_loss=loss, num_examples=client.num_examples)
 
 
@@ -145,9 +140,7 @@ def adapted(client: Client, state: State, alpha: float) -> dict[str, Tensor]:
 
     Source: Fallah et al. 2020 (Per-FedAvg): what a client does with the common model before it uses it.
     """
-    # A use of the model and no training: on the data as they are, and by the whole gradient.
-    objective, whole = Objective(weights=sample_weights(client)), client.training.unclipped()
-    gradients, _ = gradient_of(client, state, objective, whole)
+    gradients, _ = gradient_of(client, state, Objective(weights=sample_weights(client)))
     values = client.names(kinds.UNTRAINED)
     return {
         name: torch.from_numpy(

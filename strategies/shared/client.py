@@ -9,7 +9,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client, State
-from florets.client_app.training import augmentation, packed, told_of_training, trained, update
+from florets.client_app.training import packed, told_of_training, trained, update
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
 from florets.task.randomness import Purpose, generator
 from florets.task.training.features import features
@@ -65,7 +65,6 @@ def _rows(client: Client, record: str) -> dict[str, Any]:
         on_folds(client.training, steps, rate),
         rng,
         client.names(kinds.UNTRAINED),
-        augmentation(client),
         estimates,
     )
     form = RowForm.read(client.config.get(kinds.FOLD_UPLOAD), int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])

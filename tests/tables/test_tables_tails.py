@@ -137,7 +137,7 @@ def test_bounds_are_read_back_and_prepare_each_record_alone() -> None:
 
 
 def test_each_sites_own_scale_knows_no_pooled_bounds() -> None:
-    with pytest.raises(ValueError, match="task.table.numbers=clipped: goes by the pooled records"):
+    with pytest.raises(ValueError, match=r"task\.table\.numbers=clipped: goes by the pooled records"):
         Declaration(numbers="clipped", standardise="site")
     values = np.exp(RNG.normal(0, 1.5, 2000))
     frame = pd.DataFrame({"v": values, "y": (np.arange(2000) % 2).astype(str).astype(object)})
