@@ -67,6 +67,7 @@ class Config(Experiment):
         "",
         "engine=flwr: a connection of Flower's configuration, to a federation that runs already, with nodes that are "
         "simulated or real and a results folder that this machine sees; empty: a SuperLink for this run alone",
+        needs="engine=flwr",
     )
     batch_clients: int | Literal["off", "auto"] = setting(
         "auto",
@@ -91,6 +92,7 @@ class Config(Experiment):
     cluster_test: bool = setting(
         False,
         "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",
+        needs="task.num_clusters",
     )
     measure: str = setting(
         "auto",
@@ -103,6 +105,7 @@ class Config(Experiment):
         "end the run once `measure` over all validation records has not improved for so many evaluations, and take "
         "the models of the best one; null: after num_rounds, with the last ones",
         least=1,
+        needs="task.validation_fraction",
     )
     stop_at_ari: float | None = setting(None, "end the run once the ARI is at least this", above=0, most=1)
     stop_at_groups: bool = setting(

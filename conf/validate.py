@@ -7,6 +7,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from florets.conf.problems import ConfigError, did_you_mean
@@ -14,20 +15,17 @@ from florets.conf.schema import AUTO, NATURAL, OWN, Config
 from florets.conf.typed import read_config, read_settings, show
 from florets.strategies.registry import personal_settings_type, usable_settings
 from florets.strategies.settings import Settings, privacy_problems, robust_problems, too_few
-from florets.task.keys import range_problems
+from florets.task.keys import range_problems, type_hints
 from florets.task.settings import (
     COX,
     LOSSES,
     PLAIN_LOSSES,
     SQUARED,
-    Adapter,
-    Drift,
     TaskConfig,
     is_loss,
     of_values,
     quantile_of,
 )
-from florets.task.training.settings import Training
 
 MOST_COMPARED = 20_000
 """Clients whose pairs the server compares: one number for each pair is 3.2 GB."""
@@ -65,6 +63,7 @@ def find_problems(config: Config) -> list[str]:
     return [
         *range_problems(config),
         *range_problems(own, "strategy."),
+        *_idle(config),
         *_run(config),
         *_engine(config),
         *_loss(config),
@@ -73,9 +72,7 @@ def find_problems(config: Config) -> list[str]:
         *_models(config),
         *_own(own, "conflicts"),
         *_own(own, "problems", config),
-        *_train(config),
         *_task(config.task),
-        *_adapter(config.task),
         *_drift(config),
         *_personal(config),
         *_privacy(config),
@@ -83,6 +80,35 @@ def find_problems(config: Config) -> list[str]:
         *robust_problems(own, config),
         *_trackers(tracker_names(config.tracker)),
     ]
+
+
+def _idle(config: Config) -> Iterator[str]:
+    """Check the keys that another one turns on, as they are declared (`florets.task.keys.setting`)."""
+    own = config.strategy.settings
+
+    def value_of(key: str) -> Any:
+        rest = key.removeprefix("strategy.")
+        return attrgetter(rest)(config if rest == key else own)
+
+    for key, field, needs in (*_needing(Config), *_needing(type(own), "strategy.")):
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        needed, _, values = needs.partition("=")
+        given, value = value_of(needed), value_of(key)
+        is_on = str(given) in values.split("|") if values else given not in (None, "none", "", 0, [])
+        if value != default and not is_on:
+            wanted = needs.replace("|", " or ")
+            yield f"{key}={show(value)}: has an effect only with {wanted}; add that, or leave it out."
+
+
+def _needing(kind: type, prefix: str = "", of_group: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], str]]:
+    """Yield the dotted name and the field of each key that needs another one, and what it needs."""
+    hints = type_hints(kind)
+    for field in dataclasses.fields(kind):
+        needs = field.metadata.get("needs", of_group)
+        if dataclasses.is_dataclass(inner := hints[field.name]) and field.metadata:
+            yield from _needing(inner, f"{prefix}{field.name}.", needs)
+        elif needs:
+            yield f"{prefix}{field.name}", field, needs
 
 
 def _own(settings: Settings, method: str, *given: Config) -> list[str]:
@@ -112,11 +138,6 @@ def _run(config: Config) -> Iterator[str]:
         if not folder.strip():
             yield f"{name}: must name a folder; leave the key out for the default."
     clusters = config.task.num_clusters
-    if config.cluster_test and clusters == 0:
-        yield (
-            "cluster_test=true: tests on each true cluster, and this task has none (task.num_clusters=0); leave "
-            "cluster_test out, or give the true number as task.num_clusters."
-        )
     if config.stop_at_ari is not None and clusters < 2 and config.task.partition != OWN:
         yield (
             f"stop_at_ari={show(config.stop_at_ari)}: the ARI compares with several true clusters, and this task has "
@@ -147,8 +168,6 @@ def _engine(config: Config) -> Iterator[str]:
             f"(clients_per_node={config.clients_per_node}); leave it out, and give each client a folder or table on "
             "a node with clients-in-folders=true."
         )
-    if config.superlink and engine != "flwr":
-        yield f"superlink={config.superlink}: has no effect with engine={engine}; add engine=flwr."
     if not DEVICE.fullmatch(config.device):
         yield f"device={config.device}: must be cpu, cuda, cuda:<number>, mps or auto."
     elif engine == "ray" and config.device != "cpu":
@@ -214,11 +233,6 @@ def _measure(config: Config) -> Iterator[str]:
     if config.measure not in able and ":" not in config.measure:
         yield f"measure={config.measure}: task.loss={loss} has no such figure; use {', '.join(able)}."
     if config.patience is not None:
-        if config.task.validation_fraction == 0:
-            yield (
-                f"patience={config.patience}: watches a figure on validation data, and there are none; add "
-                "task.validation_fraction=0.2, or leave patience out."
-            )
         yield from lacks_sums(config)
 
 
@@ -314,35 +328,6 @@ def check_own_clients(config: Config, folders: int | None = None) -> None:
         raise ConfigError(_too_many_models("k", config.k, known, counted))
 
 
-def _train(config: Config) -> Iterator[str]:
-    train = config.train
-    yield from _schedule(train)
-    if train.class_weights != "none" and config.task.loss != "cross_entropy":
-        yield (
-            f"train.class_weights={train.class_weights}: weighs classes, and task.loss={config.task.loss} has none; "
-            "use train.class_weights=none."
-        )
-    if train.momentum > 0 and train.optimizer != "sgd":
-        yield (
-            f"train.momentum={show(train.momentum)}: {train.optimizer} takes no momentum; add train.optimizer=sgd, "
-            "or leave it out."
-        )
-
-
-_SCHEDULE_NEEDS = {"constant": "", "exponential": "schedule_factor", "cosine_restarts": "schedule_rounds"}
-"""By schedule: the key that it needs."""
-
-
-def _schedule(train: Training) -> Iterator[str]:
-    needed = _SCHEDULE_NEEDS[train.schedule]
-    for name in ("schedule_rounds", "schedule_factor"):
-        value = getattr(train, name)
-        if value is None and name == needed:
-            yield f"train.schedule={train.schedule}: needs train.{name}; add it."
-        elif value is not None and name != needed:
-            yield f"train.{name}={show(value)}: has no effect with train.schedule={train.schedule}; leave it out."
-
-
 def _task(task: TaskConfig) -> Iterator[str]:
     """Check what is known of the tasks' own names; names as such are resolved where tasks are built."""
     if task.data == OWN:
@@ -397,22 +382,9 @@ def _class_names(names: Any) -> Iterator[str]:
             return
 
 
-def _without_effect(settings: Drift | Adapter, key: str, needed: str) -> Iterator[str]:
-    """Yield the settings that are not as by default, of a part of the task that nothing turns on."""
-    for field in dataclasses.fields(settings):
-        if (value := getattr(settings, field.name)) != getattr(type(settings)(), field.name):
-            yield f"{key}.{field.name}={show(value)}: has an effect only with {needed}; add that, or leave it out."
-
-
-def _adapter(task: TaskConfig) -> Iterator[str]:
-    if task.adapter == "none":
-        yield from _without_effect(task.adapter_options, "task.adapter_options", "task.adapter=lora")
-
-
 def _drift(config: Config) -> Iterator[str]:
     drift, task = config.task.drift, config.task
     if not drift.rounds:
-        yield from _without_effect(drift, "task.drift", "task.drift.rounds, such as [15]")
         return
     given = f"task.drift.rounds={show(drift.rounds)}"
     total = config.strategy.settings.first_rounds + config.num_rounds

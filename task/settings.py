@@ -26,14 +26,26 @@ class Drift:
         "sudden",
         "sudden: all data are new at once; gradual: a part more in each of task.drift.span rounds; returning: "
         "sudden, and reverted after that span",
+        needs="task.drift.rounds",
     )
     moves: Literal["clients", "concepts"] = setting(
-        "clients", "clients: some move to other groups; concepts: some groups' labels get other names"
+        "clients",
+        "clients: some move to other groups; concepts: some groups' labels get other names",
+        needs="task.drift.rounds",
     )
     fraction: float = setting(
-        0.25, "fraction of the clients that move, or of the groups that change", above=0, most=1
+        0.25,
+        "fraction of the clients that move, or of the groups that change",
+        above=0,
+        most=1,
+        needs="task.drift.rounds",
     )
-    span: int | None = setting(None, "rounds of a gradual change, or after which a returning one is undone", least=1)
+    span: int | None = setting(
+        None,
+        "rounds of a gradual change, or after which a returning one is undone",
+        least=1,
+        needs="task.drift.kind=gradual|returning",
+    )
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Drift":
@@ -57,12 +69,8 @@ class Drift:
         if self.rounds != sorted(set(self.rounds)):
             found.append(f"{rounds}: must be ascending; sort them and name each once.")
         if self.kind not in SPAN_KINDS:
-            if self.span is not None:
-                found.append(
-                    f"task.drift.span={self.span}: has no effect with task.drift.kind={self.kind}; leave it out, or "
-                    f"use task.drift.kind={' or '.join(SPAN_KINDS)}."
-                )
-        elif self.span is None:
+            return found
+        if self.span is None:
             found.append(f"task.drift.kind={self.kind}: needs task.drift.span, {SPAN_KINDS[self.kind]}; add it.")
         elif any(later - earlier < self.span for earlier, later in pairwise(self.rounds)):
             found.append(
@@ -231,7 +239,7 @@ class TaskConfig:
     adapter: Literal["none", "lora"] = setting(
         "none", "lora: the model is frozen and small adapters of its layers are trained; needs the extra adapters"
     )
-    adapter_options: Adapter = setting(Adapter(), "adapters")
+    adapter_options: Adapter = setting(Adapter(), "adapters", needs="task.adapter=lora")
     head_layers: list[str] = setting([], "name prefixes of the model's head; none: the built-in model's own")
     validation_fraction: float = setting(
         0.0,

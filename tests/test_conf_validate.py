@@ -62,7 +62,7 @@ WRONG = {
     "strategy=two_phase experiment=mixed_regression/a strategy.local_solver=fedprox train.momentum=0.5": (
         "train.momentum=0.5: strategy.local_solver=fedprox solves linear regressions exactly, without steps"
     ),
-    "train.momentum=0.9": "train.momentum=0.9: adam takes no momentum; add train.optimizer=sgd, or leave it out.",
+    "train.momentum=0.9": "train.momentum=0.9: has an effect only with train.optimizer=sgd",
     "task.loss=reconstruction": "task.loss=reconstruction: does not fit task.model=mlp",
     "task.model=autoencoder": "Use task.loss=reconstruction.",
     "task=linear task.loss=cross_entropy": "use task.loss=squared_error.",

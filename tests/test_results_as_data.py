@@ -3,7 +3,6 @@
 import csv
 import math
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +105,6 @@ def test_a_run_that_goes_on_has_the_files_of_one_that_was_never_killed(tmp_path:
         (folder / PARTS).mkdir()
     written(folder, four_rounds()[done:], done)
     names = ["clients_over_rounds.csv", "embeddings.npz"]
-    names += ["clients_over_rounds.parquet"] if find_spec("pyarrow") else []
     for name in names:
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in whole.iterdir())

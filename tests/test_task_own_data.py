@@ -191,7 +191,10 @@ def too_wide(input_shape, num_outputs) -> torch.nn.Module:
     ("overrides", "message"),
     [
         (["engine=flwr"], "engine=flwr: simulated nodes have no data of their own"),
-        (["superlink=hospitals"], "superlink=hospitals: has no effect with engine=local; add engine=flwr."),
+        (
+            ["superlink=hospitals"],
+            "superlink=hospitals: has an effect only with engine=flwr",
+        ),
         (["num_clients=7"], "num_clients=7: has no effect: all clients that have data take part"),
         (["task.num_clusters=2"], "task.num_clusters=2: with task.partition=own the clusters are unknown"),
         (["task.loss=squared_error"], "or task.data_options.regression=true"),

@@ -43,7 +43,7 @@ class Training:
     )
     batch_size: int = setting(100, "samples per step", least=1, cap="max-batch")
     optimizer: Optimizer = setting("adam", "of torch.optim; created anew for every round")
-    momentum: float = setting(0.0, "momentum of sgd", least=0, below=1)
+    momentum: float = setting(0.0, "momentum of sgd", least=0, below=1, needs="train.optimizer=sgd")
     weight_decay: float = setting(0.0, "L2 penalty", least=0)
     solver: Solver = setting(
         "sgd",
@@ -66,12 +66,15 @@ class Training:
         "none",
         "weights of a client's samples in training (task.loss=cross_entropy): none, balanced (one over the client's "
         "count of their class) or root (over the square root of it); of mean 1",
+        needs="task.loss=cross_entropy",
     )
     schedule: Literal["constant", "exponential", "cosine_restarts"] = setting(
         "constant", "learning rate over the rounds, of clients and of the server's gradient step"
     )
-    schedule_rounds: int | None = setting(None, "cosine_restarts: rounds from one start to the next", least=1)
-    schedule_factor: float | None = setting(None, "exponential: factor of a round", least=0, most=1)
+    schedule_rounds: int = setting(
+        10, "rounds from one start to the next", least=1, needs="train.schedule=cosine_restarts"
+    )
+    schedule_factor: float = setting(0.99, "factor of a round", least=0, most=1, needs="train.schedule=exponential")
 
     @property
     def is_gradient_descent(self) -> bool:
@@ -121,10 +124,9 @@ class Training:
         """
         t = max(server_round - 1, 0)
         if self.schedule == "exponential":
-            return float((self.schedule_factor or 0.0) ** t)
+            return float(self.schedule_factor**t)
         if self.schedule == "cosine_restarts":
-            rounds = self.schedule_rounds or 1
-            return (1 + cos(pi * (t % rounds) / rounds)) / 2
+            return (1 + cos(pi * (t % self.schedule_rounds) / self.schedule_rounds)) / 2
         return 1.0
 
     def in_round(self, server_round: int) -> Self:
