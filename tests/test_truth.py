@@ -60,7 +60,7 @@ def test_each_cluster_counts_the_model_that_is_best_for_it():
 
 def test_a_test_sample_of_several_clients_counts_once():
     task = build_task(
-        compose(["task.partition=rotated_anchors", "num_clients=40", "task.partition_options={angles: [0,45,90,9]}"])
+        compose(["task.partition=rotated_anchors", "num_clients=40", "task.partition_options={anchor_samples: 20}"])
     )
     num_test = len(task.data.x_test)
     assert [len(y) for _, y in task.cluster_tests_at(0).values()] == [num_test] * 4
