@@ -28,7 +28,7 @@ from florets.task.imported import import_from
 if TYPE_CHECKING:
     from florets.reports.figures import Picture
 
-_DECIDED = ("strategy", "stop_at_groups", "stop_at_ari", "patience", "personal")
+_DECIDED = ("strategy", "stop_at_groups", "patience", "personal")
 _ROUNDS = 45
 """Rounds at most: a regression's groups are looked for once its model has learned what all clients share."""
 _MOST_NAMED = 12

@@ -107,7 +107,6 @@ class Config(Experiment):
         least=1,
         needs="task.validation_fraction",
     )
-    stop_at_ari: float | None = setting(None, "end the run once the ARI is at least this", above=0, most=1)
     stop_at_groups: bool = setting(
         False, "end the run with the round that decides whether there are groups (strategy=discovery)"
     )

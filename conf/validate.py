@@ -137,13 +137,6 @@ def _run(config: Config) -> Iterator[str]:
     for name, folder in (("data_dir", config.data_dir), ("results_dir", config.results_dir)):
         if not folder.strip():
             yield f"{name}: must name a folder; leave the key out for the default."
-    clusters = config.task.num_clusters
-    if config.stop_at_ari is not None and clusters < 2 and config.task.partition != OWN:
-        yield (
-            f"stop_at_ari={show(config.stop_at_ari)}: the ARI compares with several true clusters, and this task has "
-            f"{clusters or 'none'} (task.num_clusters={clusters}); leave stop_at_ari out, or give the true number as "
-            "task.num_clusters."
-        )
 
 
 def _engine(config: Config) -> Iterator[str]:
@@ -460,7 +453,7 @@ def _privacy(config: Config) -> Iterator[str]:
         return
     releases = config.strategy.settings.releases(config.privacy.kind)
     by_noise = ("stop_at_groups",) if releases is not None and releases.finds_k else ()
-    for key in {"patience", "stop_at_ari", "stop_at_groups"}.difference(by_noise):
+    for key in {"patience", "stop_at_groups"}.difference(by_noise):
         if (value := getattr(config, key)) not in (None, False):
             rule = "scores without noise would end the run; leave it out"
             yield f"{key}={show(value)}: not covered by {kind}: {rule}."

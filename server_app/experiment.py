@@ -30,7 +30,7 @@ from florets.reports.diagnostics import (
     worse_than_constant,
 )
 from florets.reports.folder import STOP, FolderLock, WriteFailed, private, write_whole
-from florets.reports.summary import RoundLine, RunSummary, reaches
+from florets.reports.summary import RoundLine, RunSummary
 from florets.server_app.build import build_checked, build_task, refused
 from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpointing, Checkpoints
 from florets.server_app.data_agreement import agree_on_data, saved_data
@@ -503,6 +503,6 @@ def _never_decides(config: Config, line: RoundLine) -> bool:
 def _is_reached(config: Config, line: RoundLine) -> bool:
     """Say whether the run ends early, with the round of this line."""
     evidence = line["details"].get(EVIDENCE)
-    if config.stop_at_groups and evidence and (evidence["verdict"] != "open" or _never_decides(config, line)):
-        return True
-    return config.stop_at_ari is not None and reaches(line, config.stop_at_ari)
+    return bool(
+        config.stop_at_groups and evidence and (evidence["verdict"] != "open" or _never_decides(config, line))
+    )

@@ -11,9 +11,7 @@ from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_task
-from florets.server_app.experiment import run_experiment
 from florets.server_app.parcel_grid import ParcelGrid
-from florets.strategies.base.federation import FederationError
 from florets.task.wire import bank, kinds, payload_bytes
 from florets.task.wire.parcels import Hosting
 from tests.grid_runs import run_on
@@ -83,28 +81,6 @@ def test_a_round_is_one_exchange_and_its_model_is_sent_once() -> None:
     ]  # fmt: skip
     assert len(after.exchanges) == 1 + 2 * 5
     assert before.bytes_down < 0.65 * after.bytes_down
-
-
-def test_a_run_that_stops_or_fails_ends_with_the_round_that_was_recorded(tmp_path: Path) -> None:
-    for name in ("before", "after"):
-        given = [*SMALL, "strategy=clove", "stop_at_ari=0.9", f"eval={name}"]
-        run_experiment(Watched(), compose(given), tmp_path / name)
-    assert results(tmp_path / "before") == results(tmp_path / "after")
-    # Where the test that was sent with the next round failed, the last models are tested by themselves.
-    grid = Watched()
-    grid.tests_fail = True
-    config = compose([*SMALL, "strategy=clove", "stop_at_ari=0.9", "eval=before"])
-    summary = run_experiment(grid, config, tmp_path / "untested")
-    assert summary.rounds < config.num_rounds
-    assert summary.final_accuracy is not None
-    with pytest.raises(FederationError, match="Round 2 is saved"):
-        run_experiment(
-            Watched(3), compose([*SMALL, "strategy=fedavg", "eval=before", "round_tries=2"]), tmp_path / "failed"
-        )
-    (last,) = [
-        line for line in (tmp_path / "failed" / "rounds.jsonl").read_text().splitlines() if '"round": 2' in line
-    ]
-    assert '"accuracy": null' not in last
 
 
 def test_a_killed_run_goes_on_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

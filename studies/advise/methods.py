@@ -98,7 +98,7 @@ OPTIONAL = ("intercept", "slopes", "group_intercept")
 """Methods that not every model suits."""
 
 _PER_SITE = "task.table.standardise=site"
-_OURS = ("strategy", "k", "k_max", "stop_at_ari", "stop_at_groups", "statistics", "personal")
+_OURS = ("strategy", "k", "k_max", "stop_at_groups", "statistics", "personal")
 _HOW = ("quiet", "results_dir", "pictures", "checkpoint_every", "loss_matrix", "measure", "patience")
 """Keys that say nothing of what is used."""
 _MAY_STAY = ("strategy.fraction_train",)
