@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_NAMED = 5
-FORM_KEYS = ("classes", "image_size", "grayscale", "depth")
+FORM_KEYS = ("classes", "image_size", "grayscale")
 """Keys of the commands that say how archives and images are read."""
 MOST_CLASSES = 50
 """Classes up to which the probability of each has a column."""

@@ -28,7 +28,7 @@ archive (x, and y for assign), or a folder of images (for assign: one folder for
 the run. If a table has other names, units or missing marks, declare them in node.toml in its folder, or in
 <name>.toml next to <name>.csv: rename, scale, missing, drop. In a run with task.table.standardise=site client=<key>
 also selects the scale; a new site with 30 records or more has its own. For archives and images, override with:
-classes=[<first>,...] image_size=<pixels> grayscale=true depth=<bits>
+classes=[<first>,...] image_size=<pixels> grayscale=true
 trust=true lets a run's own model function (task.model=package.module:function) be imported."""
 
 _KEYS = ("run", "data", "client", "save", "trust", "unlabelled", *new_data.FORM_KEYS)

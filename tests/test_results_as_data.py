@@ -2,7 +2,6 @@
 
 import csv
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,18 +189,8 @@ def test_clients_are_drawn_by_group_and_true_cluster(tmp_path: Path) -> None:
     assert axes.get_title(loc="left") == "Round 4: losses of 4 clients"
     assert figure._repr_png_()[:4] == b"\x89PNG"  # type: ignore[attr-defined]
     # By hand: the vectors lie nearly on a line, along which the groups are apart.
-    places = found.positions()[:, 0]
+    places = found.placed()[0][:, 0]
     assert np.abs(places[:2] - places[2:]).min() > np.abs(np.diff(places)[[0, 2]]).max()
-    with pytest.raises(ConfigError, match=r"method='umap': must be pca or tsne"):
-        found.plot("umap")  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-def test_clients_are_drawn_by_their_neighbours(tmp_path: Path) -> None:
-    found = embedding(written(tmp_path / "run", four_rounds()))
-    np.testing.assert_array_equal(found.positions("tsne"), found.positions("tsne"))
-    with pytest.raises(ConfigError, match="needs 4 clients, and round 4 compared 3; use pca"):
-        replace(found, vectors=VECTORS[:3]).positions("tsne")
 
 
 def test_short_vectors_stay_and_long_ones_keep_their_products_on_average() -> None:

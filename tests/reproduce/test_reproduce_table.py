@@ -79,10 +79,6 @@ def test_differences_are_paired_and_verdicts_are_the_papers(item: Path, ran: lis
     assert entries["accuracy", "four", "fedavg"]["verdict"] == "off by -1.5"
     successes = entries["recovered", "four", "clove"]
     assert (successes["successes"], successes["values"], successes["mean"]) == ("2", "3", "")
-    tex = (results(item) / "table.tex").read_text()
-    assert r"CLoVE \& co" in tex
-    assert r"91.0 $\pm$ 1.0" in tex
-    assert tex.count(r"\begin{tabular}") == 7
     assert (results(item) / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
