@@ -35,7 +35,6 @@ def test_an_attack_harms_the_mean_and_a_rule_holds_it() -> None:
         "num_clients=10",
         "k=2",
         "task.num_clusters=2",
-        "task.partition_options={angles: [0, 180]}",
         "num_rounds=3",
     ]
     mean, clip = (

@@ -64,7 +64,7 @@ def test_a_test_sample_of_several_clients_counts_once():
     )
     num_test = len(task.data.x_test)
     assert [len(y) for _, y in task.cluster_tests_at(0).values()] == [num_test] * 4
-    turned = np.rot90(task.data.x_test, axes=(2, 3))
+    turned = np.rot90(task.data.x_test, 2, axes=(2, 3))
     np.testing.assert_array_equal(task.cluster_tests_at(0)[2][0].numpy(), turned)
 
 
