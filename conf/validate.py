@@ -105,7 +105,8 @@ def _needing(kind: type, prefix: str = "", of_group: str = "") -> Iterator[tuple
     hints = type_hints(kind)
     for field in dataclasses.fields(kind):
         needs = field.metadata.get("needs", of_group)
-        if dataclasses.is_dataclass(inner := hints[field.name]) and field.metadata:
+        inner = hints[field.name]
+        if isinstance(inner, type) and dataclasses.is_dataclass(inner) and field.metadata:
             yield from _needing(inner, f"{prefix}{field.name}.", needs)
         elif needs:
             yield f"{prefix}{field.name}", field, needs
