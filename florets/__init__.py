@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from florets.api.theory import theory
     from florets.client_app.authors_client import Client
     from florets.conf.problems import ConfigError
-    from florets.strategies.base.context import Plan, Round
+    from florets.strategies.base.round import Plan, Round
     from florets.strategies.base.method import Method, PerClient
     from florets.strategies.base.report import State
     from florets.strategies.base.strategy import Strategy
@@ -107,9 +107,9 @@ _HOMES = {
     "Objective": "task.training.losses",
     "OneModel": "strategies.settings",
     "PerClient": "strategies.base.method",
-    "Plan": "strategies.base.context",
+    "Plan": "strategies.base.round",
     "Proximal": "task.training.losses",
-    "Round": "strategies.base.context",
+    "Round": "strategies.base.round",
     "Run": "api.run",
     "Settings": "strategies.settings",
     "Shard": "task.partitions.shard",

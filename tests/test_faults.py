@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from benchmarks.bench_faults import play
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.exchange import Patience, Request, send, sort_replies
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import RoundReport

@@ -17,7 +17,7 @@ from florets.reports import frames
 from florets.reports.embedding import embedding
 from florets.server_app.client_rows import PARTS
 from florets.server_app.recorder import Recorder
-from florets.strategies.base.context import OUTLIER
+from florets.strategies.base.round import OUTLIER
 from florets.strategies.base.report import ClientRound, Compared, Evaluation, RoundReport, sketched
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg

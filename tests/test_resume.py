@@ -35,7 +35,7 @@ from florets.server_app.checkpoint import VERSION, Checkpoint, CheckpointError, 
 from florets.server_app.experiment import run_experiment
 from florets.server_app.resume import finished_summary, read_resume
 from florets.strategies import STRATEGIES
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import State

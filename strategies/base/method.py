@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
-from florets.strategies.base.context import Handler, Plan, Round, handler_path
+from florets.strategies.base.round import Handler, Plan, Round, handler_path
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from florets.strategies.base.context import Round
+from florets.strategies.base.round import Round
 from florets.strategies.base.exchange import log
 from florets.strategies.base.models import ModelAveraging, Updates
 from florets.strategies.base.report import ADVICE, QUARANTINE, Detail, State, named

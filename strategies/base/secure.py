@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.exchange import Replies, Request, log
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Averaging, GradientAveraging, ModelAveraging

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
-from florets.strategies.base.context import (
+from florets.strategies.base.round import (
     Plan,
     Round,
     handler_paths,

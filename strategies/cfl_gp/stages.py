@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from florets.strategies.base.context import Round
+from florets.strategies.base.round import Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.models import ModelAveraging
 from florets.strategies.base.report import ADVICE, SPECTRUM
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from florets.strategies.base.context import Round
+from florets.strategies.base.round import Round
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import ADVICE
 from florets.strategies.base.strategy import Strategy

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import STABLE_FROM
 from florets.strategies.core import FloatArray

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from florets.strategies.base.context import Round
+from florets.strategies.base.round import Round
 from florets.strategies.base.models import Updates, penalty_of
 from florets.strategies.core import FloatArray
 from florets.strategies.discovery.placing import Placing

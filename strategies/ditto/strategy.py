@@ -6,7 +6,7 @@ from typing import ClassVar, cast
 
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.method import PersonalMethod, of_groups
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import State

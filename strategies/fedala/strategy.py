@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.method import PersonalMethod
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import State

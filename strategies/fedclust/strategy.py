@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
-from florets.strategies.base.context import Round
+from florets.strategies.base.round import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client

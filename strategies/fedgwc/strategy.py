@@ -11,7 +11,7 @@ from scipy.linalg import eigh, qr, svd
 from scipy.spatial.distance import cdist
 from sklearn.metrics import davies_bouldin_score
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy

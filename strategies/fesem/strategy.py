@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.linalg import svd
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import ModelAveraging, Models
 from florets.strategies.base.report import Client, State

@@ -9,7 +9,7 @@ from flwr.app import RecordDict
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import Frozen, scale_rows

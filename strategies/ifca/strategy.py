@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core.noised_groups import PARTS
 from florets.strategies.settings import Experiment, PrivacyKind, Releases, RunKeys
 from florets.strategies.shared.messages import TRAIN_FOLDS

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.method import PersonalMethod
 from florets.strategies.base.models import Models

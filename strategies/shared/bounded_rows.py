@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.strategies.base.context import Round
+from florets.strategies.base.round import Round
 from florets.strategies.base.report import State
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.cluster import finite_losses

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.models import ModelAveraging, Models, Updates
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Algorithm

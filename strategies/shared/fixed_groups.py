@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client, State

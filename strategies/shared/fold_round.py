@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from florets.strategies.base.context import Round
+from florets.strategies.base.round import Round
 from florets.strategies.base.exchange import Read, Replies, Request
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import FoldTraining, Frozen

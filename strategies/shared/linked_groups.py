@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
-from florets.strategies.base.context import Round
+from florets.strategies.base.round import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Detail, State
 from florets.strategies.base.strategy import Algorithm, Strategy

@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, svds
 from scipy.spatial.distance import pdist, squareform
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.exchange import Replies, T, log
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client, Detail

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.exchange import log
 from florets.strategies.base.federation import RoundFailed
 from florets.strategies.base.models import Models

@@ -1,25 +1,28 @@
-"""`Round`: what one round works with, and the exchanges that it can plan (`Plan`): training and evaluation."""
+"""`Round`: all that an algorithm can do in a round; `Plan`: its training exchange, or its test."""
 
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from florets.strategies.base.evaluation import EvaluationSettings
 from florets.strategies.base.exchange import Meter, Patience, Read, Replies, Request, T, send, sort_replies
 from florets.strategies.base.federation import RoundFailed, TrainingDiverged
-from florets.strategies.base.models import Averaging, Models
-from florets.strategies.base.privacy import Guard
+from florets.strategies.base.layer import Cluster, Grouping, Groups, Layer, Rows, grouped
+from florets.strategies.base.models import Averaging, Models, Updates
+from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Vectors, sketched
 from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import UPDATE_FACTOR, lower_median, outlier_terms, outlier_updates
 from florets.task.given import hold
 from florets.task.randomness import Purpose, generator
-from florets.task.wire import codec, is_stable, kinds
+from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import entries
 from florets.task.wire.narrow import MODEL_RECORDS, Narrowing, widen_reply
@@ -109,14 +112,61 @@ class Plan(Generic[R]):
     reveal: Callable[[Replies[Any]], Replies[Update]] | None = None
 
 
+class Sealed(Sequence[tuple[str, Update]]):
+    """Updates of which an algorithm may take averages alone (`Round.average`): single ones are not protected."""
+
+    def __init__(self, updates: Sequence[tuple[str, Update]], why: str) -> None:
+        self._updates, self._why = updates, why
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._updates)
+
+    def __getitem__(self, _: Any) -> Any:
+        """Raise ValueError."""
+        raise ValueError(self._why)
+
+    def opened(self) -> Sequence[tuple[str, Update]]:
+        """Return the updates, for who takes averages of them."""
+        return self._updates
+
+
+@dataclass(frozen=True)
+class LossVectors:
+    """The losses that clients sent, in the order of their keys.
+
+    Attributes
+    ----------
+    replies
+        As they came.
+    models
+        Those that they were taken on.
+    """
+
+    replies: Replies[Losses]
+    models: Models
+
+    @property
+    def keys(self) -> list[str]:
+        """The clients."""
+        return [key for key, _ in self.replies.ok]
+
+    @property
+    def rows(self) -> FloatArray:
+        """Their losses (M, K)."""
+        return np.stack([reply.losses for _, reply in self.replies.ok])
+
+
 OUTLIER = (
     f"rejected as an outlier: its values are over {UPDATE_FACTOR:g} times the others' and the models' (a fixed bound)"
 )
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Round:
     """One round: its number, participants, models and means of talking to clients.
+
+    An algorithm may set `models` and `participants`: it starts from another bank, or with others than were sampled.
 
     Attributes
     ----------
@@ -144,6 +194,12 @@ class Round:
         How models are sent in 16 or 8 bits; None: as they are.
     privacy
         The run's privacy budget, with the noise that is paid from it; None: no noise.
+    strategy
+        Whose round it is.
+    layers
+        What stands around its exchanges.
+    answered
+        Clients whose valid updates came, once they have.
     """
 
     server_round: int
@@ -163,7 +219,12 @@ class Round:
     client_handlers: tuple[str, ...] = ()
     personal: Any = None
     narrowing: Narrowing | None = None
-    privacy: Guard | None = None
+    privacy: Any = None
+    strategy: Any = None
+    layers: tuple[Layer, ...] = ()
+    answered: Sequence[str] = ()
+    _keepers: tuple[Models | None, frozenset[str]] = (None, frozenset())
+    """Models that clients were asked to keep for their training, and those that have."""
 
     @property
     def patience(self) -> Patience:
@@ -183,61 +244,60 @@ class Round:
         """Return the participants that are not among those known."""
         return [client for client in self.participants if client.key not in known]
 
-    def train_assigned(
-        self,
-        assignment: Mapping[str, int],
-        settings: Mapping[str, str | float] | None = None,
-        *,
-        histories: Mapping[str, Sequence[int]] | None = None,
-        rounds: int = 0,
-        kept: Container[str] = (),
+    def train(
+        self, groups: Mapping[str, int], settings: Mapping[str, str | float] | None = None
     ) -> Plan[Update]:
-        """Plan one exchange in which each client of `assignment` trains its model; the others sit this round out.
+        """Plan the exchange in which each participant in `groups` trains its model; the others sit this round out.
 
-        Parameters
-        ----------
-        histories, rounds
-            Each client's own last assignments, this round's included: from them, and nothing that it stores, the
-            client declares whether the last `rounds` are equal. 0: nothing is declared.
-        kept
-            Clients that have this round's models already (see `ask_losses`); they are told which of them to train.
+        Clients that have kept this round's models (`losses`) are told which of them to train.
 
         Raises
         ------
         RoundFailed
-            If the assignment has clients, and none of the participants.
+            If there are groups, and none of the participants is in one.
         """
-        if assignment and not any(client.key in assignment for client in self.participants):
+        if groups and not any(client.key in groups for client in self.participants):
             given, there = (
                 ", ".join(map(repr, keys[:3]))
-                for keys in (list(assignment), [client.key for client in self.participants])
+                for keys in (list(groups), [client.key for client in self.participants])
             )
             raise RoundFailed(
                 f"round {self.server_round}: none of its participants ({there}) is among the clients that are "
                 f"assigned a model ({given})"
             )
-        own: dict[str, dict[str, object]] = {}
-        if histories is not None and rounds > 0:
-            own = {key: {kinds.STABILITY_ROUNDS: rounds, kinds.HISTORY: list(histories[key])} for key in assignment}
         settings = settings or {}
         if self.personal is not None and self.personal.is_active:
             # Settings of this exchange, such as FedProx's term, hold for the method's messages, too.
-            context = replace(self, config=filled(self.config.copy(), settings)) if settings else self
-            return _declared(self.personal.train(context, assignment), own)
-        layout = self.models.layout
+            r = replace(self, config=filled(self.config.copy(), settings)) if settings else self
+            plan: Plan[Update] = self.personal.train(r, groups)
+            return plan
+        models, (kept_models, keepers) = self.models, self._keepers
         config = {**self.averaging.settings, **settings}
         requests = []
         for client in self.participants:
-            if client.key not in assignment:
+            if client.key not in groups:
                 continue
-            index = assignment[client.key]
-            model: ArrayRecord | None = self.models.one(index)
-            mine = {**config, **own.get(client.key, {})}
-            if client.key in kept:
+            index = groups[client.key]
+            model: ArrayRecord | None = models.one(index)
+            mine: dict[str, object] = dict(config)
+            if client.key in keepers and kept_models is not None:
                 model = None
-                mine |= {kinds.BANK: self.models.token, kinds.MODEL_INDEX: index}
+                mine |= {kinds.BANK: kept_models.token, kinds.MODEL_INDEX: index}
             requests.append(self.request(kinds.TRAIN, client, model, mine))
-        return Plan(requests, lambda key, content: read_update(content, layout, assignment[key]))
+        return Plan(requests, lambda key, content: read_update(content, models.layout, groups[key]))
+
+    def train_best(self, by: Literal["loss", "accuracy"] = "loss") -> Plan[Update]:
+        """Plan the exchange in which each participant picks the model that is best on its data, and trains it.
+
+        Where clients cannot do both in one exchange, they are asked for their losses first: with a method of their
+        own, or while models are compared in noised sums.
+        """
+        r = replace(self, config=filled(self.config.copy(), {kinds.BY_ERRORS: True})) if by == "accuracy" else self
+        chosen = next((found for layer in self.layers if (found := layer.choices(r)) is not None), None)
+        if chosen is None and self.personal is not None and self.personal.is_active:
+            replies = r.losses().replies
+            chosen = {key: int(np.argmin(reply.losses)) for key, reply in replies.ok}
+        return r.train_selected() if chosen is None else r.train(chosen)
 
     def train_selected(self, settings: Mapping[str, float] | None = None) -> Plan[Update]:
         """Plan one exchange in which each participant picks its lowest-loss model and trains it."""
@@ -247,6 +307,68 @@ class Round:
             self.request(kinds.TRAIN_SELECT, client, self.models.record, config) for client in self.participants
         ]
         return Plan(requests, lambda _, content: codec.read(SelectedUpdate, content, layout=layout, K=count))
+
+    def losses(self, clients: Sequence[Client] | None = None, models: Models | None = None) -> LossVectors:
+        """Ask clients for their losses of each model (one exchange), as far as they are not refused as outliers.
+
+        Without `clients` all participants are asked, and the round needs a quorum of them; those named are asked for
+        what lasts, with all of their samples.
+        """
+        everybody = clients is None
+        asked = self.participants if clients is None else clients
+        models = self.models if models is None else models
+        for layer in self.layers if everybody else ():
+            models = layer.compared(models, self)
+        r = replace(self, models=models) if everybody else self
+        with self.meter.part("losses"):
+            replies = r.ask_losses(asked, models, all_samples=not everybody)
+        for layer in self.layers:
+            replies = layer.losses(replies, self, everybody)
+        if everybody:
+            self.require(replies, "loss vector")
+            self._keepers = models, frozenset(key for key, reply in replies.ok if reply.kept)
+        return LossVectors(replies, models)
+
+    def group(self, keys: Sequence[str], rows: Rows, k: int, cluster: Cluster, source: str = "grouping") -> Groups:
+        """Return clients in `k` groups by their rows (M, D), as `cluster` groups them; see `base.layer`.
+
+        `source` names whose clusters they are, for an error.
+        """
+        group: Grouping = partial(grouped, source=source)
+        for layer in reversed(self.layers):
+            group = layer.grouping(group, self)
+        with self.meter.part("cluster"):
+            return group(keys, rows, k, cluster)
+
+    def placed(self, frozen: Frozen, known: Container[str]) -> dict[str, int]:
+        """Return the models of participants that are not `known`: each joins the nearest of frozen groups.
+
+        A client without an answer, or that is refused as an outlier, has none.
+        """
+        new = self.newcomers(known)
+        if not new:
+            return {}
+        replies = self.losses(new, frozen.models or self.models).replies
+        return {key: frozen.nearest_model(reply.losses) for key, reply in replies.ok}
+
+    def average(self, updates: Sequence[tuple[str, Update]], *, drawn: bool = False) -> FloatArray:
+        """Return the next bank (K, R): each model's updates, averaged as the run says; without any it stays.
+
+        Groups that are `drawn` at random may be mostly hostile.
+        """
+        rows = Updates(updates.opened() if isinstance(updates, Sealed) else updates)
+        for layer in self.layers:
+            rows = layer.counted(rows, self)
+        bank = self.averaging.next_bank(self.models, rows, rows.models, rows.examples)
+        if self.personal is not None:
+            bank = self.personal.averaged(self.models, rows.updates, bank)
+        for layer in self.layers if drawn else ():
+            bank = layer.bounded(bank, self)
+        return bank
+
+    def copies(self, rows: Mapping[str, NDArray[np.floating]]) -> set[str]:
+        """Return the clients whose rows (m, D) on folds of their data are another's."""
+        return set().union(*(layer.copies(rows, self) for layer in self.layers))
 
     def test_assigned(self, assignment: Mapping[str, int]) -> Plan[TestResult]:
         """Plan the evaluation in which each tester that has a model tests it."""
@@ -331,8 +453,8 @@ class Round:
 
         `others` are further array records by name.
         """
-        if self.privacy is not None:
-            self.privacy.check(kind, settings.get(kinds.HANDLER))
+        for layer in self.layers:
+            layer.allow(kind, settings.get(kinds.HANDLER))
         # A copy of the checked record is ten times as fast as a new one, which checks every value again.
         own = {**settings, kinds.SERVER_ROUND: self.server_round, kinds.CLIENT_NUMBER: client.number}
         sent: dict[str, ArrayRecord] = {**(others or {})}
@@ -543,16 +665,3 @@ class Round:
         left = replies.rejected(keys, reason)
         self.meter.reject({key: reason for key, _ in replies.ok if key in keys})
         return left
-
-
-def _declared(plan: Plan[Update], own: Mapping[str, Mapping[str, object]]) -> Plan[Update]:
-    """Return the plan of a message that does not let clients declare their stability, with what they would say."""
-
-    def read(key: str, content: RecordDict) -> Update:
-        update, asked = plan.read(key, content), own.get(key)
-        if asked is None:
-            return update
-        history, rounds = asked[kinds.HISTORY], asked[kinds.STABILITY_ROUNDS]
-        return replace(update, stable=is_stable(history, rounds))  # type: ignore[arg-type]  # see train_assigned
-
-    return replace(plan, read=read)
