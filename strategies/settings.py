@@ -191,11 +191,6 @@ class RunKeys:
     eval_every: int = setting(
         1, "rounds between evaluations on test data; the last round is always evaluated", least=1
     )
-    eval: Literal["after", "before"] = setting(
-        "after",
-        "when a round's models are tested: after the round, or before the next round's training in the same exchange "
-        "(the last round's always after). Results are equal; with before a round is recorded one exchange later",
-    )
     eval_clients: Literal["all", "participants"] = setting(
         "all", "which clients test: all with a model, or the round's participants"
     )

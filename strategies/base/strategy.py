@@ -2,7 +2,6 @@
 
 import math
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -65,7 +64,6 @@ from florets.task.randomness import Purpose, generator
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
-from florets.task.wire.flower import set_metadata
 from florets.task.wire.leaving import FOLDS, GRADIENTS, MASKED, MODELS
 from florets.task.wire.narrow import Narrowing
 from florets.task.wire.records import filled
@@ -234,18 +232,6 @@ class Earlier:
 NOTHING = Earlier()
 
 
-@dataclass
-class Untested(Generic[M]):
-    """A round whose models the next one's exchange tests, as it was at its end; `replies` None: nobody was asked."""
-
-    report: RoundReport
-    arrays: ArrayRecord
-    state: M
-    context: Round
-    tests: Plan[TestResult]
-    replies: list[Message] | None = None
-
-
 class Strategy(Algorithm[S, M], FlowerStrategy):
     """One model per cluster of clients; subclasses decide in `plan` who trains which.
 
@@ -347,7 +333,6 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self._plan: Plan[Update] | None = None
         self._tests: Plan[TestResult] | None = None
         self._meter: Meter | None = None
-        self._untested: Untested[M] | None = None
 
     def all_leaving(self) -> frozenset[str]:
         """Return the names of what every run makes leave the clients, in the form in which this one averages."""
@@ -651,64 +636,23 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
                     raise
                 self.privacy.ended = str(end)
                 log.warning("%s", end)
-                self._report_untested(grid, result, on_round)
                 if self._context is None:
                     self.open_round(earlier.rounds, result.arrays, train_config, grid)
                     self.close_round(earlier.rounds)
-                self._evaluate_at_end(grid, result, self.context.server_round, evaluate_config)
-                break
-            except FederationError:
-                self._report_untested(grid, result, on_round, failed=True)
-                raise
-            if self._report_untested(grid, result, on_round):
                 self._evaluate_at_end(grid, result, self.context.server_round, evaluate_config)
                 break
             result.arrays = result.arrays if arrays is None else arrays
             if train_metrics is not None:
                 result.train_metrics_clientapp[server_round] = train_metrics
             # 2. Test the new models, where it is due.
-            tests = self._evaluate_on_clients(grid, result, server_round, evaluate_config)
+            self._evaluate_on_clients(grid, result, server_round, evaluate_config)
             _evaluate_on_server(result, server_round, evaluate_fn)
             # 3. Report; whoever watches may end the run.
             report = self.close_round(server_round)
-            if tests is not None:
-                state = snapshot(self.state)
-                self._untested = Untested(report, result.arrays, state, self.context, tests)
-            elif on_round and on_round(report, result.arrays):
+            if on_round and on_round(report, result.arrays):
                 self._evaluate_at_end(grid, result, server_round, evaluate_config)
                 break
         return result
-
-    def _report_untested(
-        self, grid: Grid, result: Result, on_round: RoundObserver | None, failed: bool = False
-    ) -> bool:
-        """Report the last round with its tests; say whether the run ends with it.
-
-        Then, and where the next round has `failed`, the state is what it was after that round.
-        """
-        untested, self._untested = self._untested, None
-        if untested is None:
-            return False
-        last, now = untested.report.server_round, (self.state, self._context)
-        if untested.replies is None:
-            untested.replies = send(grid, _sent_now(untested.tests), untested.context.patience)
-        self.state, self._context, self._tests = untested.state, untested.context, untested.tests
-        self.federation.begin_round(last)
-        metrics = self.aggregate_evaluate(last, untested.replies)
-        if metrics is not None:
-            result.evaluate_metrics_clientapp[last] = metrics
-        report = replace(
-            untested.report,
-            evaluations=dict(self.evaluations),
-            confusions=dict(self.state.confusions),
-            replies=dict(self.context.meter.replies),
-        )
-        if (on_round and on_round(report, untested.arrays)) or failed:
-            result.arrays = untested.arrays
-            return True
-        self.state, self._context = now
-        self.federation.begin_round(self.context.server_round)
-        return False
 
     def _train(
         self, grid: Grid, arrays: ArrayRecord, server_round: int, config: ConfigRecord
@@ -731,19 +675,14 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             self.last_round = server_round
             self._evaluate_on_clients(grid, result, server_round, config)
 
-    def _evaluate_on_clients(
-        self, grid: Grid, result: Result, server_round: int, config: ConfigRecord
-    ) -> Plan[TestResult] | None:
-        """Test the round's models where it is due, or return the tests that the next round's exchange is to ask."""
+    def _evaluate_on_clients(self, grid: Grid, result: Result, server_round: int, config: ConfigRecord) -> None:
+        """Test the round's models where it is due."""
         with self.context.meter.part("evaluate"):
             messages = self.configure_evaluate(server_round, result.arrays, config, grid)
-            if messages and self.run.eval == "before" and server_round != self.last_round:
-                return self._tests
             replies = send(grid, messages, self.context.patience, self.context.name_of)
             metrics = self.aggregate_evaluate(server_round, replies)
             if metrics is not None:
                 result.evaluate_metrics_clientapp[server_round] = metrics
-            return None
 
     def attempt(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -758,15 +697,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         before, last = snapshot(self.state), self._context
         try:
             messages = self.configure_train(server_round, arrays, config, grid)
-            untested = self._untested
-            # Of several tries one asks for the tests.
-            tests = _sent_now(untested.tests) if untested is not None and untested.replies is None else []
             with self.context.meter.part("train"):
-                replies = send(grid, messages, self.context.patience, self.context.name_of, tests)
-            if untested is not None and tests:
-                asked = {message.metadata.message_id for message in tests}
-                untested.replies = [reply for reply in replies if reply.metadata.reply_to_message_id in asked]
-                replies = [reply for reply in replies if reply.metadata.reply_to_message_id not in asked]
+                replies = send(grid, messages, self.context.patience, self.context.name_of)
             return self.aggregate_train(server_round, replies)
         except FederationError:
             # Of the failed try only its figures stay, in the round's meter: what is saved now is the last good round.
@@ -805,14 +737,6 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             clients=meter.clients,
             compared=meter.compared,
         )
-
-
-def _sent_now(plan: Plan[Any]) -> list[Message]:
-    """Return a plan's messages, which may have been made long ago, with their time to live from now on."""
-    messages = [request.message for request in plan.requests]
-    for message in messages:
-        set_metadata(message, created_at=time.time())
-    return messages
 
 
 def _evaluate_on_server(result: Result, server_round: int, evaluate_fn: EvaluateModels | None) -> None:
