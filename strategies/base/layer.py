@@ -90,14 +90,11 @@ Grouping = Callable[[Sequence[str], Rows, int, Cluster], Groups]
 """Keys (M,), their rows, the number of clusters and how rows are clustered, to groups."""
 
 
-def grouped(keys: Sequence[str], rows: Rows, _: int, cluster: Cluster, source: str = "grouping") -> Groups:
+def grouped(keys: Sequence[str], rows: Rows, _: int, cluster: Cluster) -> Groups:
     """Return the groups of rows as they are."""
-    from florets.strategies.core.cluster import check_clusters
-
     everybody = np.ones(len(keys), dtype=np.bool_)
     values = rows(everybody) if callable(rows) else rows
-    check_clusters(labels := cluster(values), len(values), source)
-    return Groups(keys, values, labels, ~everybody)
+    return Groups(keys, values, cluster(values), ~everybody)
 
 
 class Layer:
@@ -146,9 +143,14 @@ class Layer:
         """Return the models that participants' losses are taken on."""
         return models
 
-    def losses(self, replies: "Replies[Losses]", r: "Round", everybody: bool) -> "Replies[Losses]":
-        """Return the losses that an algorithm is given, of all participants (`everybody`) or of some."""
-        return replies
+    def losses(
+        self, replies: "Replies[Losses]", limit: float, r: "Round", everybody: bool
+    ) -> tuple["Replies[Losses]", float]:
+        """Return the losses that an algorithm is given, of all participants (`everybody`) or of some.
+
+        `limit` is what longer vectors are scaled down to.
+        """
+        return replies, limit
 
     def grouping(self, group: Grouping, r: "Round") -> Grouping:
         """Return how rows are grouped, given how the layers inside do."""
@@ -177,6 +179,15 @@ class Layer:
     def bounded(self, bank: FloatArray, r: "Round") -> FloatArray:
         """Return averages (K, R) of groups that were drawn at random."""
         return bank
+
+    @property
+    def seals(self) -> str:
+        """Why the algorithm may take averages of the round's updates alone; empty: it may look at each."""
+        return ""
+
+    def allows_tests(self, r: "Round") -> bool:
+        """Say whether clients may send test results."""
+        return True
 
     def combined(self, bank: FloatArray, r: "Round") -> FloatArray:
         """Return the round's next models (K, R)."""

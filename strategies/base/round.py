@@ -1,9 +1,8 @@
 """`Round`: all that an algorithm can do in a round; `Plan`: its training exchange, or its test."""
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -18,7 +17,7 @@ from florets.strategies.base.layer import Cluster, Grouping, Groups, Layer, Rows
 from florets.strategies.base.models import Averaging, Models, Updates
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Vectors, sketched
-from florets.strategies.core import FloatArray
+from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.outliers import UPDATE_FACTOR, lower_median, outlier_terms, outlier_updates
 from florets.task.given import hold
 from florets.task.randomness import Purpose, generator
@@ -112,6 +111,10 @@ class Plan(Generic[R]):
     reveal: Callable[[Replies[Any]], Replies[Update]] | None = None
 
 
+Steps = Generator[Plan[Update], Sequence[tuple[str, Update]], FloatArray | None]
+"""A round of an algorithm: it yields the training exchange, is given the valid updates, and returns the next bank."""
+
+
 class Sealed(Sequence[tuple[str, Update]]):
     """Updates of which an algorithm may take averages alone (`Round.average`): single ones are not protected."""
 
@@ -132,6 +135,18 @@ class Sealed(Sequence[tuple[str, Update]]):
 
 
 @dataclass(frozen=True)
+class SealedRows:
+    """Rows (M, D) that may be grouped (`Round.group`) and not be looked at: they are not protected by themselves."""
+
+    opened: FloatArray
+    why: str
+
+    def __getattr__(self, _: str) -> Any:
+        """Raise ValueError."""
+        raise ValueError(self.why)
+
+
+@dataclass(frozen=True)
 class LossVectors:
     """The losses that clients sent, in the order of their keys.
 
@@ -141,10 +156,16 @@ class LossVectors:
         As they came.
     models
         Those that they were taken on.
+    limit
+        What longer vectors were scaled down to.
+    why
+        Why they may be used for groups alone (`Round.group`); empty: for anything.
     """
 
     replies: Replies[Losses]
     models: Models
+    limit: float = math.inf
+    why: str = ""
 
     @property
     def keys(self) -> list[str]:
@@ -154,7 +175,8 @@ class LossVectors:
     @property
     def rows(self) -> FloatArray:
         """Their losses (M, K)."""
-        return np.stack([reply.losses for _, reply in self.replies.ok])
+        found = np.stack([reply.losses for _, reply in self.replies.ok])
+        return SealedRows(found, self.why) if self.why else found  # type: ignore[return-value]  # for `group` alone
 
 
 OUTLIER = (
@@ -322,23 +344,31 @@ class Round:
         r = replace(self, models=models) if everybody else self
         with self.meter.part("losses"):
             replies = r.ask_losses(asked, models, all_samples=not everybody)
+        limit = math.inf
         for layer in self.layers:
-            replies = layer.losses(replies, self, everybody)
+            replies, limit = layer.losses(replies, limit, self, everybody)
         if everybody:
             self.require(replies, "loss vector")
             self._keepers = models, frozenset(key for key, reply in replies.ok if reply.kept)
-        return LossVectors(replies, models)
+        why = next((why for layer in self.layers if (why := layer.seals)), "")
+        return LossVectors(replies, models, limit, why)
 
     def group(self, keys: Sequence[str], rows: Rows, k: int, cluster: Cluster, source: str = "grouping") -> Groups:
         """Return clients in `k` groups by their rows (M, D), as `cluster` groups them; see `base.layer`.
 
         `source` names whose clusters they are, for an error.
         """
-        group: Grouping = partial(grouped, source=source)
-        for layer in reversed(self.layers):
+        from florets.strategies.core.cluster import check_clusters
+
+        def checked(values: FloatArray) -> IntArray:
+            check_clusters(found := cluster(values), len(values), source)
+            return found
+
+        group: Grouping = grouped
+        for layer in self.layers:
             group = layer.grouping(group, self)
         with self.meter.part("cluster"):
-            return group(keys, rows, k, cluster)
+            return group(keys, rows, k, checked)
 
     def placed(self, frozen: Frozen, known: Container[str]) -> dict[str, int]:
         """Return the models of participants that are not `known`: each joins the nearest of frozen groups.

@@ -25,8 +25,8 @@ from flwr.app import ArrayRecord, RecordDict
 from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.exchange import Replies, Request, log
 from florets.strategies.base.federation import FederationError
-from florets.strategies.base.models import Averaging, GradientAveraging, ModelAveraging
-from florets.strategies.base.report import Client, named
+from florets.strategies.base.layer import Layer
+from florets.strategies.base.report import ADVICE, SUMMED, Client, Detail, named
 from florets.strategies.core.outliers import UPDATE_FACTOR
 from florets.task.wire import codec, kinds, masking
 from florets.task.wire.flower import entries
@@ -34,29 +34,6 @@ from florets.task.wire.records import config_record, put
 from florets.task.wire.replies import Update
 
 _ON = "secure_aggregation=true"
-
-
-def secure_problems(strategy: Any, averaging: Averaging) -> list[str]:
-    """Return one line for each choice of a strategy's run that needs single updates: key and value, rule, remedy."""
-    lines, settings, run = [], strategy.settings, strategy.run
-    for name in ("average", "after_training"):
-        if not getattr(type(strategy), name).__module__.startswith("florets."):
-            lines.append(f"{_ON}: {type(strategy).__name__}.{name} is given single updates; use one of both.")
-    if why := settings.open_groups():
-        lines.append(
-            f"{_ON}: {type(settings).__name__.removesuffix('Settings')} {why}, so that the server needs each "
-            "client's update; leave it out, or use a strategy whose groups stay as they are: fedavg, fedprox, "
-            "oracle, clove, cfl_gp, discovery, flux, pacfl, fedclust, k_fed or one_shot."
-        )
-    if run.robust != "none":
-        lines.append(f"{_ON}: robust={run.robust} looks at single updates, of which only sums come; use one of both.")
-    if run.wire != "float32":
-        lines.append(f"{_ON}: masked updates are integers of 64 bits; leave wire={run.wire} out.")
-    if run.personal not in (None, "none"):
-        lines.append(f"{_ON}: personal={run.personal} has clients send models of their own; use one of both.")
-    if type(averaging) not in (ModelAveraging, GradientAveraging):
-        lines.append(f"{_ON}: {type(averaging).__name__} may need single updates; use averaging=models or gradients.")
-    return lines
 
 
 @dataclass
@@ -266,6 +243,36 @@ class SecureAggregation:
                     own = weight // len(members) + (number < weight % len(members))
                     updates[key] = Update(group.model, mean, own, loss)
         return replies.of(dict(sorted(updates.items())))
+
+
+class Masks(Layer):
+    """The layer that lets the server learn sums alone, once groups are frozen."""
+
+    name = "masks"
+
+    def __init__(self, least: int) -> None:
+        self._secure, self._asked = SecureAggregation(least), 0
+
+    def trains(self, plan: Plan[Update], r: Round) -> Plan[Update]:
+        """Mask the updates of frozen groups."""
+        self._asked = 0
+        if r.strategy.is_frozen and plan.requests:
+            plan = self._secure.plan(r, plan)
+            self._asked = len(plan.requests)
+        return plan
+
+    @property
+    def seals(self) -> str:
+        """There are no single updates."""
+        return f"{_ON}: of masked updates there are averages alone (Round.average); leave it out" * bool(self._asked)
+
+    def details(self, r: Round) -> Mapping[str, Detail]:
+        """Return how many were asked for masked updates; warn where nobody ever was."""
+        if self._asked:
+            return {SUMMED: float(self._asked)}
+        if r.server_round == r.strategy.last_round and not self._secure.has_summed:
+            return {ADVICE: f"{_ON}: groups were not frozen in any round: all updates came in clear"}
+        return {}
 
 
 def _limit(context: Round) -> float:
