@@ -248,7 +248,7 @@ def test_each_strategy_is_covered_or_refused_by_name(kind: Any) -> None:
         (["privacy.kind=central"], "needs privacy.epsilon"),
         (["privacy.epsilon=4"], "has an effect only with privacy.kind"),
         (["robust=median"], "robust=median: not covered by privacy.kind=central"),
-        (["personal=ditto"], "personal=ditto: not covered"),
+        (["personal=slopes"], "personal=slopes: not covered"),
         (["num_clients=20", "privacy.min_group=101"], "privacy.min_group=101: needs 101 clients, and there are 20"),
         (["secure_aggregation=true"], "secure_aggregation=true: not covered by privacy.kind=central: members"),
         (["first_round=farthest"], "first_round=farthest: not covered"),

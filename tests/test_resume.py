@@ -175,11 +175,8 @@ TWICE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("pacfl", ("strategy.vectors=1",)),
     ("fedclust", ("strategy.estimate_epochs=2",)),
     ("sr_fca", ("strategy.solo_steps=3", "strategy.refine_every=1")),
-    ("clove", ("personal=ditto",)),
     ("clove", ("personal=intercept", "eval_clients=participants")),
     ("fedavg", ("personal=slopes", "eval_clients=participants")),
-    ("ifca", ("personal=fedala", "personal_options.most_passes=20")),
-    ("cfl_gp", ("personal=fedproto", "strategy.cluster_rounds=2")),
 )
 """Strategies that are killed twice with few participants, each with settings that make it keep more than usual."""
 

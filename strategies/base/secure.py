@@ -53,7 +53,7 @@ def secure_problems(strategy: Any, averaging: Averaging) -> list[str]:
     if run.wire != "float32":
         lines.append(f"{_ON}: masked updates are integers of 64 bits; leave wire={run.wire} out.")
     if run.personal not in (None, "none"):
-        lines.append(f"{_ON}: personal={run.personal} has clients send models of their own; use one of both.")
+        lines.append(f"{_ON}: personal={run.personal} has clients send statistics of their own; use one of both.")
     if type(averaging) not in (ModelAveraging, GradientAveraging):
         lines.append(f"{_ON}: {type(averaging).__name__} may need single updates; use averaging=models or gradients.")
     return lines

@@ -34,8 +34,7 @@ class IFCASettings(Restarted):
         "averaging": ("models", "gradients"),
         "first_round": ("random", "evaluate", "update", "farthest"),
         "loss_data": ("train", "held_out"),
-        # Its clients choose among the models in every round, which FedProto does not train.
-        "personal": ("none", "ditto", "fedala", "intercept", "slopes"),
+        "personal": ("none", "intercept", "slopes"),
         "choose_k": ("folds",),
     }
 
@@ -76,7 +75,7 @@ class IFCA(Restarts[IFCASettings, IFCAState]):
     Deviation: clients weigh in their model's mean by their examples (`weighting=examples`). Option II takes the plain
     mean (`uniform`, the same for clients of equal size); option I divides a model's sum of gradients by all clients
     (`all_participants`), with which K groups take about 1/K of the step: on CFL-GP's Table 9 with 20 clients 75.2 ±
-    4.6 against 85.4 ± 2.9 % (3 seeds). With `personal` a round has one exchange more, in which clients choose.
+    4.6 against 85.4 ± 2.9 % (3 seeds). With a `method` a round has one exchange more, in which clients choose.
     Deviation: round 1 is `random` by default, as CLoVE's is. With central noise it starts from noised groups of
     folds, and the next five rounds compare each model's losses with the mean client's, since clients would all choose
     the model with the least noise: ARI 0.66 against 0.62 at epsilon 8, 0.55 against 0.26 at 4 (turned digits, 100
@@ -88,15 +87,15 @@ class IFCA(Restarts[IFCASettings, IFCAState]):
     State = IFCAState
 
     def all_leaving(self) -> frozenset[str]:
-        """Leave choices out where clients that train by a personal method send losses alone."""
+        """Leave choices out where clients that train by a method of their own send losses alone."""
         names = super().all_leaving()
-        return names - {CHOICES} if self.personal is not None and self.personal.trains_groups else names
+        return names - {CHOICES} if self.personal is not None and self.personal.trains else names
 
     def plan_round(self, context: Round) -> Plan[Update]:
         """Send all models and let each participant choose (l. 6 to 8)."""
         if self.settings.choose_by == "accuracy":
             context = replace(context, config=filled(context.config.copy(), {kinds.BY_ERRORS: True}))
-        if self._compares(context) or (self.personal is not None and self.personal.is_active):
+        if self._compares(context) or (self.personal is not None and self.personal.trains):
             return context.train_assigned(self._choices(context))
         return context.train_selected()
 
