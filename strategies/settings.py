@@ -11,7 +11,7 @@ from florets.task.settings import TaskConfig
 from florets.task.training.settings import Training
 
 Averages = Literal["models", "gradients"]
-FirstRound = Literal["random", "evaluate", "update", "farthest"]
+FirstRound = Literal["random", "evaluate", "update"]
 Compared = Literal["", "participants", "clients"]
 ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
@@ -146,8 +146,7 @@ class RunKeys:
     first_round: FirstRound | None = setting(
         None,
         "round 1 assigns models at random, by the losses (evaluate), or by the updates of one model, and each group "
-        "starts from its mean (update), or by the losses of models of clients that are far apart (farthest); null: "
-        "the strategy's own (random)",
+        "starts from its mean (update); null: the strategy's own (random)",
     )
     choose_k: ChooseK | None = setting(
         None,
@@ -429,13 +428,7 @@ def robust_problems(settings: Settings, run: RunKeys) -> list[str]:
     """Return one line for each setting with which clients' updates count without the rule of `robust`."""
     if run.robust == "none":
         return idle(run, ["hostile"], "robust", "")
-    lines = settings.unruled(run)
-    if run.first_round == "farthest":
-        lines.append(
-            f"robust={run.robust}: first_round=farthest starts models from single clients' updates, which no rule "
-            "guards; use another first_round, or robust=none."
-        )
-    return lines
+    return settings.unruled(run)
 
 
 def least_clients(settings: Settings, run: RunKeys) -> int:
@@ -508,7 +501,7 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
         ("personal", run.personal, "what is kept for single clients has no noise"),
         (
             "first_round",
-            start if start == "farthest" or (local and start == "update") else None,
+            start if local and start == "update" else None,
             "single clients' updates decide on groups",
         ),
         (

@@ -251,7 +251,6 @@ def test_each_strategy_is_covered_or_refused_by_name(kind: Any) -> None:
         (["personal=slopes"], "personal=slopes: not covered"),
         (["num_clients=20", "privacy.min_group=101"], "privacy.min_group=101: needs 101 clients, and there are 20"),
         (["secure_aggregation=true"], "secure_aggregation=true: not covered by privacy.kind=central: members"),
-        (["first_round=farthest"], "first_round=farthest: not covered"),
         (["k=auto"], "k=auto: not covered"),
         (["patience=2", "task.validation_fraction=0.2"], "patience=2: not covered"),
         (["strategy.watch=8"], "strategy.watch=8.0: not covered"),

@@ -249,7 +249,7 @@ def test_what_few_participants_and_their_groups_have_survives_two_kills(
         "averaging=gradients strategy.square_root=true eval_every=4",
         "stop_at_ari=0.9",
         "loss_batch=9 wire=int8",
-        "strategy.restarts=2 strategy.restart_rounds=2 first_round=farthest num_rounds=4",
+        "strategy.restarts=2 strategy.restart_rounds=2 num_rounds=4",
     ],
 )
 def test_cloves_options_go_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str) -> None:

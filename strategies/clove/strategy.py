@@ -144,7 +144,7 @@ class CLoVESettings(LossVectorSettings):
     finds_k: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
-        "first_round": ("random", "evaluate", "update", "farthest"),
+        "first_round": ("random", "evaluate", "update"),
         "loss_data": ("train", "held_out"),
         "personal": ("none", "intercept", "slopes"),
         "choose_k": ("silhouette", "silhouette_lone", "elbow", "folds"),

@@ -32,7 +32,7 @@ class IFCASettings(Restarted):
     finds_k: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
-        "first_round": ("random", "evaluate", "update", "farthest"),
+        "first_round": ("random", "evaluate", "update"),
         "loss_data": ("train", "held_out"),
         "personal": ("none", "intercept", "slopes"),
         "choose_k": ("folds",),
@@ -68,8 +68,7 @@ class IFCA(Restarts[IFCASettings, IFCAState]):
 
     With `first_round=evaluate` clients choose from the first round on, as in the paper. With "random" in round 1 each
     client trains a random model, as CLoVE's experiments do. With "update" it starts from groups of updates of one
-    model, which also find K, and with "farthest" clients choose among models that single clients trained, as in
-    HypCluster. `restarts` begins several times and goes on with the best start.
+    model, which also find K. `restarts` begins several times and goes on with the best start.
 
     Source: Ghosh et al. 2020, Alg. 1 (l. 7 and 8: the choice; option I gradients, option II models).
     Deviation: clients weigh in their model's mean by their examples (`weighting=examples`). Option II takes the plain
