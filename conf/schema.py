@@ -155,7 +155,6 @@ OPTION_KEYS = (
     "task.table.preprocessing",
     "task.table.classes",
     "train.optimizer_options",
-    "personal_options",
 )
 """Keys whose value is a free mapping: the function that takes the options checks them."""
 

@@ -10,13 +10,13 @@ from florets.task.settings import TaskConfig
 from florets.task.training.settings import Training
 
 Averages = Literal["models", "gradients"]
-FirstRound = Literal["random", "evaluate", "update", "farthest"]
+FirstRound = Literal["random", "evaluate", "update"]
 Compared = Literal["", "participants", "clients"]
 ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
 Robust = Literal["none", "clip", "trimmed_mean", "median", "geometric_median", "multi_krum"]
 Wire = Literal["float32", "float16", "int8"]
-PersonalName = Literal["none", "ditto", "fedala", "fedproto", "intercept", "slopes"]
+PersonalName = Literal["none", "intercept", "slopes"]
 Weighting = Literal["examples", "uniform", "all_participants"]
 Start = Literal["different", "same", "orthonormal", "true"]
 
@@ -126,8 +126,7 @@ class RunKeys:
     first_round: FirstRound | None = setting(
         None,
         "round 1 assigns models at random, by the losses (evaluate), or by the updates of one model, and each group "
-        "starts from its mean (update), or by the losses of models of clients that are far apart (farthest); null: "
-        "the strategy's own (random)",
+        "starts from its mean (update); null: the strategy's own (random)",
     )
     choose_k: ChooseK | None = setting(
         None,
@@ -165,9 +164,9 @@ class RunKeys:
     )
     personal: PersonalName | None = setting(
         None,
-        "personal models within groups, by the method of that name; null: none",
+        "what of its group's model each client has of its own: its last layer's intercepts, or all coefficients of "
+        "that layer; null: none",
     )
-    personal_options: dict[str, Any] = setting({}, "settings of that method, such as {proximal_lambda: 0.1}")
     eval_every: int = setting(
         1, "rounds between evaluations on test data; the last round is always evaluated", least=1
     )

@@ -129,7 +129,7 @@ WRONG = {
     ("T1=4",): "T1=4: there is no such key. Did you mean strategy.inner_steps, a key of strategy=two_phase?",
     ("moment_rounds=4",): "there is no such key. Did you mean strategy.moment_rounds, a key of strategy=two_phase?",
     ("T=4",): "T=4: there is no such key. Did you mean num_rounds?",
-    ("first_round=updat",): "takes only random or evaluate or update or farthest; leave it out. Did you mean update?",
+    ("first_round=updat",): "takes only random or evaluate or update; leave it out. Did you mean update?",
     ("strategy.clustering=kmean",): "for example strategy.clustering=kmeans. Did you mean kmeans?",
     ("strategy.name=ifca",): "strategy.name=ifca: choose a strategy with strategy=<name>.",
     ("strategy=fedavg", "strategy.memory=true"): (

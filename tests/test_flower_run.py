@@ -40,7 +40,7 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         f"cfl_gp {SMALL} num_rounds=3",
         f"two_phase {SHORT} strategy.subspace=direct strategy.labels=soft train=sgd",
         f"fedem {SMALL} num_rounds=2 fine_tune_epochs=0.5 task.validation_fraction=0.2",
-        f"clove {SMALL} num_rounds=6 personal=ditto",
+        f"clove {SMALL} num_rounds=6 personal=slopes",
         # Four groups in 20 clients, of which nobody is told.
         "discovery num_rounds=2 k=auto",
     ],

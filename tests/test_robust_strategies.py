@@ -130,10 +130,6 @@ def test_a_clients_claim_of_examples_is_bounded_in_fedrcs_class_shares() -> None
             ("strategy=two_phase", "strategy.moment_rounds=0", "strategy.labels=soft", "train=sgd"),
             "use strategy.labels=hard",
         ),
-        (
-            ("strategy=ifca", "first_round=farthest"),
-            "first_round=farthest starts models from single clients' updates",
-        ),
         (("strategy=sr_fca", "strategy.trim=0.2"), "strategy.trim=0.2: has an effect only with robust=none"),
         *((("strategy=" + name,), f"strategy={name} averages nothing") for name in ALONE),
     ],

@@ -184,8 +184,8 @@ def _equal(found: object, expected: object) -> None:
 
 READ = """
 import dataclasses
-from florets.strategies import PERSONAL, STRATEGIES
-from florets.strategies.registry import personal_method, personal_settings_type, settings_type, strategy_class
+from florets.strategies import STRATEGIES
+from florets.strategies.registry import settings_type, strategy_class
 
 def facts(kind):
     public = [name for name in dir(kind) if name[0] != "_" and not callable(getattr(kind, name))]
@@ -194,15 +194,11 @@ def facts(kind):
     fields = [(f.name, f.type, values[f.name], f.metadata) for f in dataclasses.fields(kind)]
     return kind.__doc__, kind.__name__, fields, known, [b.__name__ for b in kind.__mro__], sorted(dir(kind))
 
-read = {name: settings_type(name) for name in STRATEGIES} | {name: personal_settings_type(name) for name in PERSONAL}
-# Intercepts and slopes are one method.
-assert len(set(read.values())) == len(read) - len(PERSONAL) + 1
+read = {name: settings_type(name) for name in STRATEGIES}
+assert len(set(read.values())) == len(read)
 for name in STRATEGIES:
     own = strategy_class(name).Settings
     assert own is settings_type(name) and own is not read[name] and facts(own) == facts(read[name]), name
-for name in PERSONAL:
-    own = type(personal_method(name, read[name]()).settings)
-    assert own is personal_settings_type(name) and facts(own) == facts(read[name]), name
 """
 
 

@@ -47,8 +47,10 @@ class PersonalMethod(ABC, Generic[S, K]):
     name: ClassVar[str]
     leaving: ClassVar[tuple[str, ...]] = ()
     """Names of what it makes leave the clients beside models, see `Algorithm.leaving`."""
+    trains: ClassVar[bool] = True
+    """Whether clients train by this method; else they train their group's model alone."""
     trains_groups: ClassVar[bool] = True
-    """Whether the groups' models are trained. If not, groups must be found before the method begins."""
+    """Whether a group's clients train its model, and not theirs alone."""
 
     def __init__(self, settings: S | None = None) -> None:
         self.settings: S = self.Settings() if settings is None else settings
@@ -70,11 +72,6 @@ class PersonalMethod(ABC, Generic[S, K]):
         if state.kept is None:
             state.kept = self.Kept()
         return cast(K, state.kept)
-
-    @property
-    def is_active(self) -> bool:
-        """Whether clients train by this method in the present round; else they train their group's model alone."""
-        return self.trains_groups or self._state().phase != "clustering"
 
     def check(self, models: Models) -> None:
         """Raise ValueError where the method does not fit the first models."""

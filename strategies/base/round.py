@@ -211,7 +211,7 @@ class Round:
     client_handlers
         The algorithm's own client handlers.
     personal
-        What clients do in place of training and testing their group's model alone, a `PersonalMethod`; or None.
+        What clients do in place of training or testing their group's model alone, a `PersonalMethod`; or None.
     narrowing
         How models are sent in 16 or 8 bits; None: as they are.
     privacy
@@ -288,7 +288,7 @@ class Round:
                 f"assigned a model ({given})"
             )
         settings = settings or {}
-        if self.personal is not None and self.personal.is_active:
+        if self.personal is not None and self.personal.trains:
             # Settings of this exchange, such as FedProx's term, hold for the method's messages, too.
             r = replace(self, config=filled(self.config.copy(), settings)) if settings else self
             plan: Plan[Update] = self.personal.train(r, groups)

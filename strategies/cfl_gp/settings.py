@@ -53,7 +53,7 @@ class CFLGPSettings(SharedLayers):
         "averaging": ("gradients", "models"),
         "first_round": ("random", "update"),
         "choose_k": ("spectral", "folds"),
-        "personal": ("none", "ditto", "fedala", "fedproto", "intercept", "slopes"),
+        "personal": ("none", "intercept", "slopes"),
     }
     gradient_batch: ClassVar[Literal["full", "train"]] = "train"
 
@@ -72,7 +72,7 @@ class CFLGPSettings(SharedLayers):
     def problems(self, run: Experiment) -> list[str]:
         """Refuse a warm-up that no clustering follows, and one without k=auto."""
         lines = idle(self, ["initial_groups"], "first_round=random") if run.first_round == "update" else []
-        lines += [*self._personal(run), *self._never_clustered(run)]
+        lines += self._never_clustered(run)
         if self.quantise != "none" and run.wire != "float32":
             lines.append(
                 f"strategy.quantise={self.quantise}: decimals are of float32; leave it, or wire={run.wire}, out."
@@ -105,23 +105,6 @@ class CFLGPSettings(SharedLayers):
             f"{given}: with strategy.period={self.period} and {bound}={last} {rule}; leave out {_listed(wrong)}, or "
             f"change strategy.period or {bound}."
         ]
-
-    def _personal(self, run: Experiment) -> list[str]:
-        """Refuse what a personal method cannot follow: fewer decimals, and groups that are never settled."""
-        if run.personal in (None, "none"):
-            return []
-        lines = []
-        if self.quantise != "none":
-            lines.append(
-                f"strategy.quantise={self.quantise}: clients of personal={run.personal} send all decimals; leave it "
-                "out."
-            )
-        if run.personal == "fedproto" and self.stop_unchanged == 0 and self.cluster_rounds is None:
-            lines.append(
-                "strategy.stop_unchanged=0: personal=fedproto begins once clustering has stopped; give "
-                "strategy.cluster_rounds, or leave it out."
-            )
-        return lines
 
     def _never_finds_k(self, run: Experiment) -> list[str]:
         """Return a problem if no clustering comes after the warm-up."""

@@ -127,16 +127,10 @@ class CLoVESettings(LossVectorSettings):
         return problems
 
     def problems(self, run: Experiment) -> list[str]:
-        """Refuse a rule for K where K is given, and a personal method where clusters are not frozen for good."""
+        """Refuse a rule for K where K is given."""
         problems = super().problems(run)
         if run.k != "auto":
             problems += idle(self, ["k_min_improvement"], "k=auto")
-        if run.personal == "fedproto" and (self.watch is not None or not self.stop_when_stable):
-            key = "watch" if self.watch is not None else "stop_when_stable"
-            problems.append(
-                f"strategy.{key}: personal=fedproto begins once clusters are frozen, and their models stay as they "
-                f"are from then on, so losses on them mean nothing; leave strategy.{key} out."
-            )
         return problems
 
     def open_groups(self) -> str | None:
@@ -150,9 +144,9 @@ class CLoVESettings(LossVectorSettings):
     finds_k: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
-        "first_round": ("random", "evaluate", "update", "farthest"),
+        "first_round": ("random", "evaluate", "update"),
         "loss_data": ("train", "held_out"),
-        "personal": ("none", "ditto", "fedala", "fedproto", "intercept", "slopes"),
+        "personal": ("none", "intercept", "slopes"),
         "choose_k": ("silhouette", "silhouette_lone", "elbow", "folds"),
     }
 

@@ -42,7 +42,7 @@ class DittoKept:
     Attributes
     ----------
     start
-        The first models of the groups, from which every personal one starts.
+        The first model, from which every personal one starts.
     """
 
     personal: PersonalModels = field(default_factory=PersonalModels)
@@ -64,10 +64,8 @@ class DittoClients(PersonalMethod[DittoSettings, DittoKept]):
         requests = []
         for client in context.participants:
             if client.key in groups:
-                group = groups[client.key]
-                # There may be more groups than first models, where the first round says how many there are.
-                own = kept.personal.of(client.key, start, group if group < start.count else 0)
-                shared = {kinds.GLOBAL: models.one(group)}
+                own = kept.personal.of(client.key, start)
+                shared = {kinds.GLOBAL: models.one(groups[client.key])}
                 requests.append(context.request_custom(TRAIN_BILEVEL, client, own.one(0), settings, shared))
 
         def read(key: str, content: RecordDict) -> Update:

@@ -44,18 +44,15 @@ class FedProtoKept:
         Mean feature (C, D) of each class at the client's last training.
     counts
         Its samples of each class (C,).
-    groups
-        Its group at that time.
     """
 
     personal: PersonalModels = field(default_factory=PersonalModels)
     prototypes: dict[str, FloatArray] = field(default_factory=dict)
     counts: dict[str, IntArray] = field(default_factory=dict)
-    groups: dict[str, int] = field(default_factory=dict)
 
 
 class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
-    """Each participant trains its own model, which starts from its group's, near its group's prototypes."""
+    """Each participant trains its own model, which starts from the first one, near the common prototypes."""
 
     leaving = (MODELS, PROTOTYPES, LABELS)
     Settings = FedProtoSettings
@@ -70,19 +67,20 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
             raise ValueError("FedProto needs the number of classes: give num_outputs.")
 
     def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
-        """Let every participant train its own model near its group's prototypes, where there are some."""
+        """Let every participant train its own model near the prototypes, where there are some."""
         kept, models = self.kept, context.models
         settings = {
             **context.averaging.settings,
             kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
             kinds.HEAD: [head_name(models, self.settings.head_layers)],
         }
-        shared = {group: self._prototypes(group) for group in sorted(set(groups.values()))}
-        requests = []
-        for client in context.participants:
-            if client.key in groups:
-                own, others = kept.personal.of(client.key, models, groups[client.key]), shared[groups[client.key]]
-                requests.append(context.request_custom(TRAIN_PROTOTYPES, client, own.one(0), settings, others))
+        shared = self._prototypes()
+        requests = [
+            context.request_custom(
+                TRAIN_PROTOTYPES, client, kept.personal.of(client.key, models).one(0), settings, shared
+            )
+            for client in context.participants
+        ]
         classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
 
         def read(key: str, content: RecordDict) -> Update:
@@ -93,15 +91,14 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
                 own = cast(PrototypeUpdate, update)
                 self.kept.personal[key] = own.vector
                 self.kept.prototypes[key], self.kept.counts[key] = own.prototypes, own.counts
-                self.kept.groups[key] = groups[key]
             return updates
 
         return Plan(requests, read, lambda _: models.bank, keep=keep)
 
-    def _prototypes(self, group: int) -> dict[str, ArrayRecord]:
-        """Return a group's prototypes as they are sent; nothing where there are none, or they count nothing."""
+    def _prototypes(self) -> dict[str, ArrayRecord]:
+        """Return the prototypes as they are sent; nothing where there are none, or they count nothing."""
         kept = self.kept
-        keys = sorted(key for key, of in kept.groups.items() if of == group)
+        keys = sorted(kept.prototypes)
         if not self.settings.prototype_lambda or not keys:
             return {}
         prototypes, counts = [kept.prototypes[key] for key in keys], [kept.counts[key] for key in keys]
@@ -109,7 +106,7 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
         return {kinds.PROTOTYPES: pack_prototypes(*shared)}
 
     def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
-        """Let every tester test its own model, or its group's where it has none yet."""
+        """Let every tester test its own model, or the first one where it has none yet."""
         return self.kept.personal.test(context, groups)
 
     def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:

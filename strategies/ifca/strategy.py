@@ -32,10 +32,9 @@ class IFCASettings(Restarted):
     finds_k: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
-        "first_round": ("random", "evaluate", "update", "farthest"),
+        "first_round": ("random", "evaluate", "update"),
         "loss_data": ("train", "held_out"),
-        # Its clients choose among the models in every round, which FedProto does not train.
-        "personal": ("none", "ditto", "fedala", "intercept", "slopes"),
+        "personal": ("none", "intercept", "slopes"),
         "choose_k": ("folds",),
     }
 
@@ -69,14 +68,13 @@ class IFCA(Restarts[IFCASettings, IFCAState]):
 
     With `first_round=evaluate` clients choose from the first round on, as in the paper. With "random" in round 1 each
     client trains a random model, as CLoVE's experiments do. With "update" it starts from groups of updates of one
-    model, which also find K, and with "farthest" clients choose among models that single clients trained, as in
-    HypCluster. `restarts` begins several times and goes on with the best start.
+    model, which also find K. `restarts` begins several times and goes on with the best start.
 
     Source: Ghosh et al. 2020, Alg. 1 (l. 7 and 8: the choice; option I gradients, option II models).
     Deviation: clients weigh in their model's mean by their examples (`weighting=examples`). Option II takes the plain
     mean (`uniform`, the same for clients of equal size); option I divides a model's sum of gradients by all clients
     (`all_participants`), with which K groups take about 1/K of the step: on CFL-GP's Table 9 with 20 clients 75.2 ±
-    4.6 against 85.4 ± 2.9 % (3 seeds). With `personal` a round has one exchange more, in which clients choose.
+    4.6 against 85.4 ± 2.9 % (3 seeds). With a `method` a round has one exchange more, in which clients choose.
     Deviation: round 1 is `random` by default, as CLoVE's is. With central noise it starts from noised groups of
     folds, and the next five rounds compare each model's losses with the mean client's, since clients would all choose
     the model with the least noise: ARI 0.66 against 0.62 at epsilon 8, 0.55 against 0.26 at 4 (turned digits, 100
@@ -88,15 +86,15 @@ class IFCA(Restarts[IFCASettings, IFCAState]):
     State = IFCAState
 
     def all_leaving(self) -> frozenset[str]:
-        """Leave choices out where clients that train by a personal method send losses alone."""
+        """Leave choices out where clients that train by a method of their own send losses alone."""
         names = super().all_leaving()
-        return names - {CHOICES} if self.personal is not None and self.personal.trains_groups else names
+        return names - {CHOICES} if self.personal is not None and self.personal.trains else names
 
     def plan_round(self, context: Round) -> Plan[Update]:
         """Send all models and let each participant choose (l. 6 to 8)."""
         if self.settings.choose_by == "accuracy":
             context = replace(context, config=filled(context.config.copy(), {kinds.BY_ERRORS: True}))
-        if self._compares(context) or (self.personal is not None and self.personal.is_active):
+        if self._compares(context) or (self.personal is not None and self.personal.trains):
             return context.train_assigned(self._choices(context))
         return context.train_selected()
 

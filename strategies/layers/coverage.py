@@ -124,6 +124,8 @@ def _of_masks(settings: Settings, run: RunKeys) -> Iterator[str]:
         yield f"{on}: robust={run.robust} looks at single updates, of which only sums come; use one of both."
     if getattr(settings, "watch", None) is not None:
         yield f"{on}: strategy.watch looks at single losses, of which only sums come; use one of both."
+    if run.personal not in (None, "none"):
+        yield f"{on}: personal={run.personal} has clients send statistics of their own; use one of both."
     if run.wire != "float32":
         yield f"{on}: masked updates are integers of 64 bits; leave wire={run.wire} out."
 

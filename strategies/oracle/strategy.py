@@ -24,7 +24,7 @@ class OracleSettings(Weighted):
 
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
-        "personal": ("none", "ditto", "fedala", "fedproto", "intercept", "slopes"),
+        "personal": ("none", "intercept", "slopes"),
     }
 
     def open_groups(self) -> str | None:

@@ -16,9 +16,8 @@ from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.outliers import LEAST_CLIENTS, UPDATE_FACTOR, lower_median
 from florets.strategies.random_effects.messages import TERMS, OwnTerms, contrasts, offset_basis
 from florets.strategies.random_effects.mixed_model import Penalty, Terms, fit
-from florets.strategies.settings import Experiment, Settings
+from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import last_layer
-from florets.task.keys import setting
 from florets.task.training.settings import Training
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
@@ -28,28 +27,9 @@ from florets.task.wire.replies import Update
 
 MOST_COEFFICIENTS = 500
 """Coefficients of a mixed model: its server inverts a matrix of this size for each client, tens of times."""
+PASSES = 3
+"""Exchanges before a test, each at the client's present coefficients, that classes need; values need one."""
 FAR = f"rejected as an outlier: its loss or its derivatives are over {UPDATE_FACTOR:g} times the others'"
-
-
-@dataclass(frozen=True)
-class RandomEffectsSettings(Settings):
-    """The group's model, with own coefficients of each client that are shrunk towards the common ones."""
-
-    passes: int = setting(
-        3,
-        "of classes: exchanges before a test, each at the client's present coefficients; values need one",
-        least=1,
-        most=20,
-    )
-
-    def problems(self, run: Experiment) -> list[str]:
-        """Refuse a task whose outputs have no coefficients."""
-        if run.task.loss != "reconstruction":
-            return []
-        return [
-            f"personal={run.personal}: is for logits or one value, and task.loss=reconstruction has neither; use "
-            "personal=none."
-        ]
 
 
 @dataclass
@@ -77,7 +57,7 @@ class Layer:
     depth: int
 
 
-class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKept]):
+class RandomEffectsClients(PersonalMethod[Settings, RandomEffectsKept]):
     """The groups' models are trained as without the method; before a test each client gets coefficients of its own.
 
     They are those of the last layer, whose inputs are fixed features. A client sends the loss of its present model on
@@ -86,7 +66,7 @@ class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKe
     are the better the more records it has, and else near the common ones. Of a linear model the common ones are
     estimated together with these, as owners differ; those of a network stay as they were trained.
 
-    Classes take `passes` of it, each at the coefficients that the last one found. A client of fewer than
+    Classes take `PASSES` of it, each at the coefficients that the last one found. A client of fewer than
     `MIN_RECORDS` records, or that keeps its statistics back, has its group's model, as later clients have.
 
     Source: Laird and Ware 1982 for the model; Breslow and Clayton 1993 (penalised quasi-likelihood) for classes.
@@ -94,15 +74,11 @@ class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKe
     """
 
     leaving = (STATISTICS,)
-    Settings = RandomEffectsSettings
+    Settings = Settings
     Kept = RandomEffectsKept
+    trains = False
     remedy = "personal=none"
     """What to use where there are too many coefficients."""
-
-    @property
-    def is_active(self) -> bool:
-        """Never: clients train their group's model alone."""
-        return False
 
     @abstractmethod
     def fitted(self, models: Models) -> Layer:
@@ -124,7 +100,7 @@ class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKe
             )
 
     def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
-        """Never asked for, see `is_active`."""
+        """Never asked for, see `trains`."""
         raise NotImplementedError("random effects leave training as it is")
 
     def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
@@ -134,7 +110,7 @@ class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKe
             return context.test({})
         models, kept = context.models, self.kept
         found: dict[str, FloatArray] = {}
-        for _ in range(1 if self.num_outputs == 1 else self.settings.passes):
+        for _ in range(1 if self.num_outputs == 1 else PASSES):
             replies = self._ask(context, testers, groups, found)
             for group in sorted(set(groups.values())):
                 members = [(key, own) for key, own in replies.ok if groups[key] == group]
@@ -258,7 +234,6 @@ class SlopesClients(RandomEffectsClients):
     and each client alone (of everything, large).
     """
 
-    Settings = RandomEffectsSettings
     name = "slopes"
     remedy = "personal=intercept, or a model whose last layer has fewer inputs"
 
@@ -278,7 +253,6 @@ class InterceptClients(RandomEffectsClients):
     Of a linear model the common weights are estimated together with these; of one with too many the biases alone.
     """
 
-    Settings = RandomEffectsSettings
     name = "intercept"
 
     def fitted(self, models: Models) -> Layer:

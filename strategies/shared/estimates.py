@@ -100,18 +100,12 @@ FAR = "rejected as an outlier: its losses are far above the others'"
 
 
 def without_outliers(
-    replies: Replies[Losses],
-    context: Round,
-    losses: FloatArray | None = None,
-    factor: float | None = LOSS_FACTOR,
+    replies: Replies[Losses], context: Round, factor: float | None = LOSS_FACTOR
 ) -> Replies[Losses]:
-    """Return the replies without those whose losses no benign client has (`core.outliers`); with no `factor`, all.
-
-    `losses` (M, C) are what is looked at of each valid reply; None: the losses that it holds.
-    """
+    """Return the replies without those whose losses no benign client has (`core.outliers`); with no `factor`, all."""
     if not replies.ok or factor is None:
         return replies
-    rows = np.stack([reply.losses for _, reply in replies.ok]) if losses is None else losses
+    rows = np.stack([reply.losses for _, reply in replies.ok])
     mask = outlier_losses(rows, loss_scale(rows), factor)
     far = {key for (key, _), is_far in zip(replies.ok, mask, strict=True) if is_far}
     return context.reject(replies, far, FAR)

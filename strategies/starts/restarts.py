@@ -17,7 +17,6 @@ from florets.strategies.settings import Experiment, RunKeys, Weighted, idle
 from florets.strategies.shared.estimates import without_outliers
 from florets.strategies.shared.first_rounds import (
     draw_models,
-    far_models,
     start_from_updates,
     starts_from_updates,
 )
@@ -219,8 +218,6 @@ class Restarts(Strategy[S, M]):
         if starts_from_updates(self, context):
             return start_from_updates(self, context, self.grouped)
         context = begin_round(self, context)
-        if self.state.is_first and self.first_round == "farthest":
-            context = replace(context, models=far_models(context))
         if self.state.is_first and self.first_round == "random":
             rng = context.random(Purpose.FIRST_ROUND)
             plan = self.train(context, draw_models(context.participants, context.models.count, rng))

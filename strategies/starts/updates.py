@@ -1,24 +1,19 @@
-"""First rounds of CLoVE, IFCA and CFL-GP: random models, those of clients far apart, or groups of updates."""
+"""First rounds of CLoVE, IFCA and CFL-GP: random models, or groups of updates."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from flwr.app import RecordDict
 
 from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.models import ModelAveraging, Models, Updates
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Algorithm
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.cluster import finite_losses
 from florets.strategies.core.folds import update_groups
-from florets.strategies.shared.estimates import without_outliers
 from florets.strategies.shared.fold_round import FoldRound
-from florets.task.randomness import Purpose
-from florets.task.wire import kinds
-from florets.task.wire.replies import Update, read_update
+from florets.task.wire.replies import Update
 
 
 def draw_models(clients: Sequence[Client], num_models: int, rng: np.random.Generator) -> dict[str, int]:
@@ -134,63 +129,3 @@ def _by_folds(algorithm: Algorithm[Any, Any], context: Round, settle: Settle) ->
         return group_models(context, updates, found.assignment, found.count)
 
     return Plan(requests, read, combine)
-
-
-def farthest(losses: FloatArray, chosen: IntArray) -> int:
-    """Return the client whose least loss over the chosen clients' models, (M, C), is largest.
-
-    Source: Mansour et al. 2020 (HypCluster), in google/fedjax, k-means++ over clients.
-    Deviation: a client that is chosen is not chosen again.
-    """
-    least = finite_losses(losses).min(axis=1)
-    least[chosen] = -np.inf
-    return int(np.argmax(least))
-
-
-def far_models(context: Round) -> Models:
-    """Return K models, each trained by one client on its own data: a k-means++ over clients.
-
-    All participants train the first model. That of a random one is chosen, then again and again that of the client
-    for which the chosen models are worst. This costs an exchange for the models, and K - 1 for their losses, each of
-    one model. With fewer usable clients than K the other models stay as they are.
-
-    Source: Mansour et al. 2020 (HypCluster), in google/fedjax.
-    """
-    models, layout = context.models, context.models.layout
-    if models.count == 1:
-        return models
-
-    def read(_: str, content: RecordDict) -> Update:
-        return read_update(content, layout, 0)
-
-    settings = {kinds.REPLY: kinds.REPLY_MODEL}
-    with context.meter.part("start"):
-        requests = [context.request(kinds.TRAIN, client, models.one(0), settings) for client in context.participants]
-        replies = context.reject_outliers(context.ask(requests, read))
-        context.require(replies, "model")
-        vectors = {key: update.vector for key, update in replies.ok}
-        keys = sorted(vectors)
-        chosen = [keys[int(context.random(Purpose.FIRST_ROUND).integers(len(keys)))]]
-        losses = {key: np.zeros(0) for key in keys}
-        while len(chosen) < models.count:
-            losses = _more_losses(context, models.replaced(vectors[chosen[-1]][np.newaxis]), losses)
-            left = sorted(losses)
-            rows = [row for row, key in enumerate(left) if key in chosen]
-            if len(rows) == len(left):
-                break
-            far = farthest(np.stack([losses[key] for key in left]), np.array(rows, dtype=np.int64))
-            chosen.append(left[far])
-    found = np.stack([vectors[key] for key in chosen])
-    # One client each, so that a mean is that client's model; layers that all models share are means of them all.
-    bank = ModelAveraging("uniform").next_bank(models, found, np.arange(len(found)), np.ones(len(found)))
-    return models.replaced(bank)
-
-
-def _more_losses(context: Round, model: Models, losses: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-    """Return the losses of those clients that also send that of one more model, without outliers."""
-    clients = [client for client in context.participants if client.key in losses]
-    replies = context.ask_losses(clients, model, all_samples=True)
-    context.require(replies, "loss")
-    rows = np.stack([np.append(losses[key], reply.losses) for key, reply in replies.ok])
-    replies = without_outliers(replies, context, rows)
-    return {key: np.append(losses[key], reply.losses) for key, reply in replies.ok}
