@@ -12,7 +12,7 @@ from florets.task.training.settings import Training
 Averages = Literal["models", "gradients"]
 FirstRound = Literal["random", "evaluate", "update"]
 Compared = Literal["", "participants", "clients"]
-ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "spectral", "folds"]
+ChooseK = Literal["silhouette", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
 Robust = Literal["none", "clip", "trimmed_mean", "median", "geometric_median", "multi_krum"]
 Wire = Literal["float32", "float16", "int8"]
@@ -130,8 +130,8 @@ class RunKeys:
     )
     choose_k: ChooseK | None = setting(
         None,
-        "rule that chooses K (k=auto); silhouette_lone: for few participants per cluster; folds: discovery in round "
-        "1, which may detect no groups, with first_round=update; null: the strategy's own",
+        "rule that chooses K (k=auto); folds: discovery in round 1, which may detect no groups, with "
+        "first_round=update; null: the strategy's own",
     )
     wire: Wire = setting(
         "float32",

@@ -30,9 +30,7 @@ WRONG = {
     "strategy.fraction_train=1.1": "strategy.fraction_train=1.1: must be greater than 0 and at most 1; 1.0 means",
     "strategy.fraction_train=0.04": "no client would take part in a round; use at least 0.05, or more clients.",
     "gradient_batch=5": "gradient_batch=5: only has an effect with averaging=gradients",
-    "k=auto strategy.k_min_improvement=-1": "improvement=-1.0: must be greater than -1; 0 takes any gain.",
-    "strategy.k_min_improvement=0.2": "strategy.k_min_improvement=0.2: has an effect only with k=auto; add that",
-    "strategy=cfl_gp choose_k=elbow": "takes only spectral or folds, with k=auto; leave it out.",
+    "strategy=cfl_gp choose_k=silhouette": "takes only spectral or folds, with k=auto; leave it out.",
     "strategy=cfl_gp strategy.quantise_digits=3": "has an effect only with strategy.quantise=round or truncate",
     "strategy=cfl_gp k=auto": (
         "K is determined by the clusterings after round strategy.k_warmup=20, but the last one is in round 10 (the "

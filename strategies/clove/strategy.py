@@ -22,7 +22,7 @@ from florets.strategies.core.cluster import (
 )
 from florets.strategies.core.noised_groups import PARTS
 from florets.strategies.core.set_aside import placed
-from florets.strategies.settings import Experiment, PrivacyKind, Releases, RunKeys, idle
+from florets.strategies.settings import PrivacyKind, Releases, RunKeys
 from florets.strategies.shared.bounded_rows import bounded_moves, bounded_rows
 from florets.strategies.shared.loss_vectors import Embedded, LossVectors, LossVectorSettings, LossVectorState
 from florets.strategies.shared.messages import TRAIN_FOLDS
@@ -79,12 +79,6 @@ class CLoVESettings(LossVectorSettings):
     """The server clusters the clients' loss vectors and matches clusters to models."""
 
     clustering: Literal["kmeans", "agglomerative", "finch"] = setting("kmeans", "how loss vectors are clustered")
-    k_min_improvement: float = setting(
-        0.0,
-        "least relative gain that a larger K must bring; negative: the loss that is tolerated (k=auto)",
-        above=-1,
-        note="0 takes any gain",
-    )
     matching: Literal["min_cost", "overlap", "none"] = setting("min_cost", "how clusters are matched to models")
     stability_rounds: int = setting(3, "a client is stable when its last s assignments are equal", least=1)
     stability_fraction: float = setting(
@@ -126,13 +120,6 @@ class CLoVESettings(LossVectorSettings):
                 problems.append(f"strategy.{name}={str(value).lower()}: not covered by {privacy}; leave it out.")
         return problems
 
-    def problems(self, run: Experiment) -> list[str]:
-        """Refuse a rule for K where K is given."""
-        problems = super().problems(run)
-        if run.k != "auto":
-            problems += idle(self, ["k_min_improvement"], "k=auto")
-        return problems
-
     def open_groups(self) -> str | None:
         """Return why clusters are never frozen for good, where they are not."""
         if self.watch is not None:
@@ -147,7 +134,7 @@ class CLoVESettings(LossVectorSettings):
         "first_round": ("random", "evaluate", "update"),
         "loss_data": ("train", "held_out"),
         "personal": ("none", "intercept", "slopes"),
-        "choose_k": ("silhouette", "silhouette_lone", "elbow", "folds"),
+        "choose_k": ("silhouette", "folds"),
     }
 
 
@@ -322,12 +309,11 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
     def _num_clusters(self, vectors: FloatArray, context: Round) -> int:
         """Return K, given or as Alg. 2 finds it; with choose_k=folds round 1 made as many models as groups.
 
-        Source: CLoVE, Alg. 1, l. 10. Deviation: K may be given, as in its experiments, or come from another rule.
+        Source: CLoVE, Alg. 1, l. 10. Deviation: K may be given, as in its experiments, or come from folds.
         """
         if self.k != "auto" or self.choose_k == "folds":
             return self.k if isinstance(self.k, int) else context.models.count
-        rng, most = context.random(Purpose.CHOOSE_K), context.models.count
-        return choose_k(vectors, most, self.choose_k or "silhouette", self.settings.k_min_improvement, rng)
+        return choose_k(vectors, context.models.count, context.random(Purpose.CHOOSE_K))
 
     def _place_newcomers(self, frozen: Frozen, context: Round) -> None:
         """Give newcomers the model of the nearest saved centroid, by their losses of the models saved with it.

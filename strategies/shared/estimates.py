@@ -9,7 +9,6 @@ from florets.strategies.base.round import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
-from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import LOSS_FACTOR, loss_scale, lower_median, outlier_losses
 from florets.task.training.settings import KEYS
 from florets.task.wire import Layout, kinds
@@ -99,9 +98,7 @@ def sent_layout(models: Models, layers: Sequence[str]) -> Layout:
 FAR = "rejected as an outlier: its losses are far above the others'"
 
 
-def without_outliers(
-    replies: Replies[Losses], context: Round, factor: float | None = LOSS_FACTOR
-) -> Replies[Losses]:
+def without_outliers(replies: Replies[Losses], context: Round, factor: float | None = LOSS_FACTOR) -> Replies[Losses]:
     """Return the replies without those whose losses no benign client has (`core.outliers`); with no `factor`, all."""
     if not replies.ok or factor is None:
         return replies
