@@ -12,8 +12,9 @@ from typing import Any
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import AUTO, FLOWER, HUGGING_FACE, NATURAL, OWN, Config
 from florets.conf.typed import read_config, show
+from florets.strategies.layers.coverage import protection_problems, releases_of, too_few
 from florets.strategies.registry import usable_settings
-from florets.strategies.settings import Settings, privacy_problems, robust_problems, too_few
+from florets.strategies.settings import Settings
 from florets.task.keys import range_problems
 from florets.task.settings import (
     COX,
@@ -80,7 +81,6 @@ def find_problems(config: Config) -> list[str]:
         *_personal(config),
         *_privacy(config),
         *too_few(own, config, None if config.task.partition == OWN else config.num_clients),
-        *robust_problems(own, config),
         *_trackers(tracker_names(config.tracker)),
         *_prometheus(config.prometheus),
     ]
@@ -474,11 +474,11 @@ def _personal(config: Config) -> Iterator[str]:
 
 
 def _privacy(config: Config) -> Iterator[str]:
-    yield from privacy_problems(config.strategy.settings, config)
+    yield from protection_problems(config.strategy.settings, config)
     kind = f"privacy.kind={config.privacy.kind}"
     if not config.privacy.has_noise:
         return
-    releases = config.strategy.settings.releases(config.privacy.kind)
+    releases = releases_of(config.strategy.settings, config.privacy.kind)
     by_noise = ("stop_at_groups",) if releases is not None and releases.finds_k else ()
     for key in {"patience", "stop_at_ari", "stop_at_groups"}.difference(by_noise):
         if (value := getattr(config, key)) not in (None, False):

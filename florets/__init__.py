@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from florets.api.theory import theory
     from florets.client_app.authors_client import Client
     from florets.conf.problems import ConfigError
-    from florets.strategies.base.round import Plan, Round
     from florets.strategies.base.method import Method, PerClient
     from florets.strategies.base.report import State
+    from florets.strategies.base.round import Plan, Round
     from florets.strategies.base.strategy import Strategy
     from florets.strategies.settings import Experiment, ManyModels, OneModel, Settings, Weighted
     from florets.task.data.dataset import Dataset

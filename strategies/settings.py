@@ -266,7 +266,7 @@ class Settings:
     adapts: ClassVar[bool] = False
     """Each client adapts the model to its own data before it uses it: what a run saves is the model before that."""
     asks: ClassVar[frozenset[str]] = frozenset()
-    """What the algorithm asks of clients besides the mean of their updates, of `ASKS`: what protections have to cover.
+    """What the algorithm asks of clients besides the mean of their updates, of `ASKS`: what protections must cover.
 
     Where noise or masks protect the mean alone, an algorithm that looks at more is stopped in its first round."""
     freezes: ClassVar[bool] = False

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.settings import Experiment, ManyModels
 from florets.task.keys import setting

@@ -14,11 +14,11 @@ from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.experiment import run_experiment
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import STABLE_FROM, RoundReport
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.cfl_s.strategy import CFLS
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core.outliers import clipped, equal_for_all_models
@@ -26,9 +26,9 @@ from florets.strategies.discovery.strategy import Discovery
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.fedgwc.strategy import FedGWC
 from florets.strategies.ifca.strategy import IFCA
+from florets.strategies.layers.outliers import EQUAL, FAR, Seen
+from florets.strategies.layers.watch import Departure, Watched
 from florets.strategies.local.strategy import Local
-from florets.strategies.shared.loss_vectors import EQUAL, FAR, Outliers
-from florets.strategies.shared.watch import Departure, Watch
 from florets.task.data.dataset import Dataset
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, lost, models, play, steps, thetas
@@ -404,7 +404,7 @@ def test_what_a_hook_returns_is_checked(hook: str, returned: list[int], rule: st
         run(wrong(k=2, first_round="evaluate"))
 
 
-def found(outliers: Outliers, losses: dict[str, list[float]], factor: float | None = 100.0) -> dict[str, set[str]]:
+def found(outliers: Seen, losses: dict[str, list[float]], factor: float | None = 100.0) -> dict[str, set[str]]:
     reports = [(key, np.array(vector)) for key, vector in losses.items()]
     outliers.measure([vector for _, vector in reports])
     return outliers.reject(reports, factor)
@@ -414,7 +414,7 @@ ORDINARY = {"a": [1.0, 2.0], "b": [1.5, 1.0], "c": [2.0, 0.5]}
 
 
 def test_an_outlier_is_refused_two_rounds_running_and_then_clustered() -> None:
-    outliers = Outliers()
+    outliers = Seen()
     for _ in range(2):
         assert found(outliers, {**ORDINARY, "z": [400.0, 420.0]}) == {FAR: {"z"}}
     assert found(outliers, {**ORDINARY, "z": [400.0, 420.0]}) == {}
@@ -430,14 +430,14 @@ def test_an_outlier_is_refused_two_rounds_running_and_then_clustered() -> None:
 
 @pytest.mark.parametrize("vector", [[1e4, 1e4], [math.inf, math.inf], [math.inf, 1e30]])
 def test_losses_that_are_equal_for_all_models_stay_refused(vector: list[float]) -> None:
-    outliers = Outliers()
+    outliers = Seen()
     for _ in range(9):
         assert found(outliers, {**ORDINARY, "z": vector}) == {EQUAL: {"z"}}
 
 
 def test_without_the_bound_or_with_one_model_nobody_is_refused() -> None:
-    assert found(Outliers(), {**ORDINARY, "z": [1e9, 1e9]}, factor=None) == {}
-    assert found(Outliers(), {key: vector[:1] for key, vector in {**ORDINARY, "z": [1e9, 1e9]}.items()}) == {}
+    assert found(Seen(), {**ORDINARY, "z": [1e9, 1e9]}, factor=None) == {}
+    assert found(Seen(), {key: vector[:1] for key, vector in {**ORDINARY, "z": [1e9, 1e9]}.items()}) == {}
 
 
 def test_vectors_are_clipped_in_their_own_direction() -> None:
@@ -506,8 +506,8 @@ def trained(rng: np.random.Generator, number: int, **higher: float) -> list[tupl
     return [(key, SimpleNamespace(model=CLIENTS[key], train_loss=loss)) for key, loss in losses.items()]
 
 
-def settled(seed: int = 0, rounds: int = 8) -> tuple[Watch, np.random.Generator]:
-    watch, rng = Watch(), np.random.default_rng(seed)
+def settled(seed: int = 0, rounds: int = 8) -> tuple[Watched, np.random.Generator]:
+    watch, rng = Watched(), np.random.default_rng(seed)
     for number in range(rounds):
         watch.observe(trained(rng, number), 8)
     return watch, rng
@@ -541,7 +541,7 @@ def test_a_client_departs_and_is_as_usual_again() -> None:
 def test_a_group_opens_the_clustering_at_once_and_single_clients_when_asked_twice(
     together: bool, answers: int, opens: bool
 ) -> None:
-    watch = Watch(departed={key: Departure(0, np.log(0.1), together) for key in "ab"})
+    watch = Watched(departed={key: Departure(0, np.log(0.1), together) for key in "ab"})
     for departure in watch.departed.values():
         for _ in range(answers):
             departure.answered(np.array([5.0, 4.0]), 0)

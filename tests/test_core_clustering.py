@@ -44,8 +44,8 @@ from florets.strategies.core.cluster import (
 )
 from florets.strategies.core.kmeans import kmeans
 from florets.strategies.core.metrics import adjusted_rand_index, model_error
-from florets.strategies.shared.first_rounds import random_assignment
 from florets.strategies.shared.linked_groups import extended
+from florets.strategies.starts.draw import random_assignment
 
 any_vectors = st.integers(0, 8).flatmap(
     lambda rows: arrays(np.float64, (rows, 2), elements=st.floats(-1e6, 1e6, allow_subnormal=False))

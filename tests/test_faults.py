@@ -10,10 +10,10 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from benchmarks.bench_faults import play
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.exchange import Patience, Request, send, sort_replies
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import RoundReport
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core.outliers import loss_scale, outlier_losses, outlier_terms, outlier_updates
 from florets.strategies.fedavg.strategy import FedAvg

@@ -12,8 +12,8 @@ from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.federation import FederationError
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.strategy import Strategy
 from florets.task.fingerprint import code_fingerprint, fingerprint, project_fingerprint
 from florets.task.wire import Layout, bank, codec, kinds

@@ -19,7 +19,6 @@ from florets.engines import engine
 from florets.server_app.checkpoint import CheckpointError, Checkpointing
 from florets.server_app.resume import read_resume
 from florets.strategies import STRATEGIES
-from florets.strategies.base.privacy import LEDGER, LENGTHS, Budget, BudgetSpent, Guard, multiplier, read_budget
 from florets.strategies.base.report import Client
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core.accountant import delta_of, epsilon_of, level_of
@@ -27,6 +26,7 @@ from florets.strategies.core.noised_clusters import nearest_centre, noised_centr
 from florets.strategies.discovery.strategy import Discovery
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
+from florets.strategies.layers.noise import LEDGER, LENGTHS, Budget, BudgetSpent, Guard, multiplier, read_budget
 from florets.strategies.registry import settings_type
 from florets.strategies.settings import COVERED, Experiment, Privacy, Releases, privacy_problems
 from florets.task.wire import noise

@@ -17,8 +17,8 @@ from florets.reports import frames
 from florets.reports.embedding import embedding
 from florets.server_app.client_rows import PARTS
 from florets.server_app.recorder import Recorder
-from florets.strategies.base.round import OUTLIER
 from florets.strategies.base.report import ClientRound, Compared, Evaluation, RoundReport, sketched
+from florets.strategies.base.round import OUTLIER
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA

@@ -35,10 +35,10 @@ from florets.server_app.checkpoint import VERSION, Checkpoint, CheckpointError, 
 from florets.server_app.experiment import run_experiment
 from florets.server_app.resume import finished_summary, read_resume
 from florets.strategies import STRATEGIES
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import BoolArray, FloatArray, IntArray, quarantine
 from florets.strategies.fedavg.strategy import FedAvg
 from tests.fakes import models

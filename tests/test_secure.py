@@ -22,8 +22,8 @@ from florets.client_app.batching import in_blocks
 from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.federation import FederationError
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA

@@ -14,9 +14,9 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.server_app.build import build_strategy, build_task
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.clove.strategy import CLoVE, CLoVESettings
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.local.strategy import Local, LocalState

@@ -12,7 +12,7 @@ from florets.strategies.base.models import orthonormal_rows
 from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.ifca.strategy import IFCA
-from florets.strategies.shared.restarts import least_loss, least_share, shuffled
+from florets.strategies.starts.restarts import least_loss, least_share, shuffled
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, play, thetas
 

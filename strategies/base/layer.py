@@ -168,6 +168,10 @@ class Layer:
         """Return the valid updates of the training exchange."""
         return replies
 
+    def vectors(self, vectors: Mapping[str, NDArray[Any]], r: "Round") -> Mapping[str, NDArray[Any]]:
+        """Return clients' vectors as an algorithm may keep them, by key."""
+        return vectors
+
     def copies(self, rows: Mapping[str, NDArray[np.floating]], r: "Round") -> set[str]:
         """Return the clients whose rows (m, D) on folds of their data are those of another client."""
         return set()
@@ -196,5 +200,3 @@ class Layer:
     def details(self, r: "Round") -> Mapping[str, Detail]:
         """Return what the round's report says of the layer."""
         return {}
-
-

@@ -134,6 +134,11 @@ class Sealed(Sequence[tuple[str, Update]]):
         return self._updates
 
 
+def opened(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
+    """Return updates as they are, for who takes averages of them, or of parts that are protected by themselves."""
+    return updates.opened() if isinstance(updates, Sealed) else updates
+
+
 @dataclass(frozen=True)
 class SealedRows:
     """Rows (M, D) that may be grouped (`Round.group`) and not be looked at: they are not protected by themselves."""
@@ -249,6 +254,16 @@ class Round:
     """Models that clients were asked to keep for their training, and those that have."""
 
     @property
+    def may_depend_on_data(self) -> bool:
+        """Whether what is done when may depend on clients' data: all but what noise covers."""
+        return self.privacy is None
+
+    @property
+    def clients_choose(self) -> bool:
+        """Whether clients choose among groups that were found once: in noised sums that costs nothing, and mends."""
+        return self.privacy is not None and not self.privacy.is_local
+
+    @property
     def patience(self) -> Patience:
         """How long an exchange waits."""
         return Patience(self.timeout, self.quorum, self.grace)
@@ -266,9 +281,7 @@ class Round:
         """Return the participants that are not among those known."""
         return [client for client in self.participants if client.key not in known]
 
-    def train(
-        self, groups: Mapping[str, int], settings: Mapping[str, str | float] | None = None
-    ) -> Plan[Update]:
+    def train(self, groups: Mapping[str, int], settings: Mapping[str, str | float] | None = None) -> Plan[Update]:
         """Plan the exchange in which each participant in `groups` trains its model; the others sit this round out.
 
         Clients that have kept this round's models (`losses`) are told which of them to train.
@@ -307,6 +320,8 @@ class Round:
                 mine |= {kinds.BANK: kept_models.token, kinds.MODEL_INDEX: index}
             requests.append(self.request(kinds.TRAIN, client, model, mine))
         return Plan(requests, lambda key, content: read_update(content, models.layout, groups[key]))
+
+    train_assigned = train  # TODO
 
     def train_best(self, by: Literal["loss", "accuracy"] = "loss") -> Plan[Update]:
         """Plan the exchange in which each participant picks the model that is best on its data, and trains it.
@@ -381,12 +396,17 @@ class Round:
         replies = self.losses(new, frozen.models or self.models).replies
         return {key: frozen.nearest_model(reply.losses) for key, reply in replies.ok}
 
+    def members(self, groups: Mapping[str, int], known: Container[str] | None = None) -> dict[str, int]:
+        """Return the participants' part of some groups, of those that are `known`; None: of all."""
+        here = [client.key for client in self.participants if client.key in groups]
+        return {key: groups[key] for key in here if known is None or key in known}
+
     def average(self, updates: Sequence[tuple[str, Update]], *, drawn: bool = False) -> FloatArray:
         """Return the next bank (K, R): each model's updates, averaged as the run says; without any it stays.
 
         Groups that are `drawn` at random may be mostly hostile.
         """
-        rows = Updates(updates.opened() if isinstance(updates, Sealed) else updates)
+        rows = Updates(opened(updates))
         for layer in self.layers:
             rows = layer.counted(rows, self)
         bank = self.averaging.next_bank(self.models, rows, rows.models, rows.examples)
@@ -396,8 +416,16 @@ class Round:
             bank = layer.bounded(bank, self)
         return bank
 
+    def vectors(self, vectors: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        """Return what clients sent of themselves (D,), by key, as an algorithm may keep it over rounds."""
+        for layer in self.layers:
+            vectors = layer.vectors(vectors, self)
+        return vectors
+
     def copies(self, rows: Mapping[str, NDArray[np.floating]]) -> set[str]:
         """Return the clients whose rows (m, D) on folds of their data are another's."""
+        if not self.may_depend_on_data:
+            return set()
         return set().union(*(layer.copies(rows, self) for layer in self.layers))
 
     def test_assigned(self, assignment: Mapping[str, int]) -> Plan[TestResult]:

@@ -1,6 +1,6 @@
 """`Strategy`: an algorithm as a Flower Strategy: it says what happens in a round, and this class runs the rounds."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
@@ -22,6 +22,7 @@ from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import CostEstimate, Detail, Evaluation, RoundReport, State, named
 from florets.strategies.base.round import Plan, Round, Sealed, Steps, handler_paths
 from florets.strategies.core import FloatArray
+from florets.strategies.layers.coverage import least_clients, protection_problems, too_few
 from florets.strategies.settings import (
     Averages,
     ChooseK,
@@ -30,19 +31,15 @@ from florets.strategies.settings import (
     RunKeys,
     Settings,
     choice_of,
-    least_clients,
     loss_batch_of,
-    privacy_problems,
-    robust_problems,
     start_with,
-    too_few,
 )
 from florets.task.device import give_back_freed
 from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
-from florets.task.wire.leaving import FOLDS, GRADIENTS, MASKED, MODELS
+from florets.task.wire.leaving import CHOICES, FOLDS, GRADIENTS, LOSS_VECTORS, MASKED, MODELS
 from florets.task.wire.narrow import Narrowing
 from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
@@ -146,8 +143,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
             *range_problems(chosen),
             *range_problems(self.run),
             *chosen.conflicts(),
-            *privacy_problems(chosen, self.run),
-            *robust_problems(chosen, self.run),
+            *protection_problems(chosen, self.run),
             *too_few(chosen, self.run, self.run.num_clients),
         ]:
             raise ValueError(" ".join(problems))
@@ -199,7 +195,6 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         by_method = () if cls.method is None or cls.method.handler is None else (cls.method.handler,)
         cls.client_handlers = handler_paths((*cls.client_handlers, *by_method))
 
-    @abstractmethod
     def round(self, r: Round) -> Steps:
         """Run a round: ask clients what there is to ask, yield the training exchange, return the next models.
 
@@ -208,9 +203,23 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         `Round.average` makes it; None leaves the models as they are. Where too few updates came, `RoundFailed` is
         raised at the yield; the state is then as it was before the round, unless the algorithm catches it.
         """
+        plan = self.plan(r)  # TODO
+        r.models = plan.models or r.models
+        r.participants = r.participants if plan.participants is None else plan.participants
+        updates = yield plan
+        self.after_training(updates)
+        return (plan.combine or self.average)(updates)
+
+    def after_training(self, updates):
+        pass
+
+    def average(self, updates):
+        return self.context.average(updates)
 
     def test(self, r: Round) -> Plan[TestResult]:
         """Decide what each of `r.testers` tests: by default the model that it is assigned."""
+        if hasattr(self, "plan_evaluation"):
+            return self.plan_evaluation(r)
         return r.test_assigned(self.assignment)
 
     def begins(self, groups: Mapping[str, int], are_found: bool) -> None:
@@ -299,6 +308,8 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         form = MASKED if self.run.secure_aggregation and self.is_frozen else form
         if self.first_round == "update" and (self.k == "auto" or self.run.privacy.is_central):
             names.add(FOLDS)
+        if "folds" in self.settings.asks and self.run.privacy.is_central:
+            names |= {CHOICES, LOSS_VECTORS}
         return frozenset(form if name == MODELS else name for name in names)
 
     def protect(self, num_rounds: int, earlier: Any = None) -> Any:
@@ -412,7 +423,8 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
             raise RuntimeError("aggregate_train was called before configure_train")
         try:
             updates = self._valid(plan, list(replies))
-        except RoundFailed as failure:
+        except RoundFailed as problem:
+            failure = problem
             # An algorithm may go on without them.
             self._end(lambda: self._steps.throw(failure))
             return None, None

@@ -57,10 +57,10 @@ class CFLGPSettings(SharedLayers):
     }
     gradient_batch: ClassVar[Literal["full", "train"]] = "train"
 
-    def open_groups(self) -> str | None:
-        """Return why clustering never stops, where it does not."""
-        stops = self.stop_unchanged > 0 or self.cluster_rounds is not None
-        return None if stops else "clusters in every round with strategy.stop_unchanged=0"
+    @property
+    def freezes(self) -> bool:  # type: ignore[override]  # it depends on keys
+        """Whether clustering ever stops."""
+        return self.stop_unchanged > 0 or self.cluster_rounds is not None
 
     def conflicts(self) -> list[str]:
         """Refuse decimals where none are dropped."""

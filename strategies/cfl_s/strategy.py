@@ -8,9 +8,9 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.models import ModelAveraging, Models
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_into

@@ -6,10 +6,10 @@ from typing import ClassVar, cast
 
 from flwr.app import RecordDict
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.method import PersonalMethod, of_groups
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import Settings
 from florets.strategies.shared.messages import TRAIN_BILEVEL, BilevelUpdate

@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.method import PersonalMethod
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.fedala.messages import EVALUATE_MIXED, TRAIN_MIXED, MixedUpdate, mix_layout
 from florets.strategies.settings import Settings

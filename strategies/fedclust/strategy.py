@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
-from florets.strategies.base.round import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
+from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray
 from florets.strategies.shared.estimates import ask_estimates, last_layer, sent_layout, usual_size
 from florets.strategies.shared.linked_groups import LinkedClusters, LinkedSettings

@@ -11,9 +11,9 @@ from scipy.linalg import eigh, qr, svd
 from scipy.spatial.distance import cdist
 from sklearn.metrics import davies_bouldin_score
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, one_thread

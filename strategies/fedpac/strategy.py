@@ -7,9 +7,9 @@ from typing import ClassVar, cast
 import numpy as np
 from flwr.app import ArrayRecord
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.aggregate import robust_means

@@ -6,10 +6,10 @@ from typing import ClassVar, cast
 
 from flwr.app import ArrayRecord, RecordDict
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.method import PersonalMethod
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.shared.messages import PrototypeUpdate, pack_prototypes
 from florets.strategies.shared.personal_models import OneGroup, PersonalModels

@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.models import Models, refuse_equal
 from florets.strategies.base.report import Client, Detail, State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.robust import leading

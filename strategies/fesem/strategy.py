@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import cluster, match_overlap

@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.linalg import svd
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import ModelAveraging, Models
 from florets.strategies.base.report import Client, State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_into

@@ -9,11 +9,11 @@ from flwr.app import RecordDict
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import Frozen, scale_rows
 from florets.strategies.base.report import Client, State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, cluster

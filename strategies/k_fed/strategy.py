@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.round import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
+from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, nearest_centroid
 from florets.strategies.k_fed.messages import KMEANS, LocalCentres

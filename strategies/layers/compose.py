@@ -22,6 +22,10 @@ def compose(strategy: Any, num_rounds: int, earlier: Any = None) -> tuple[tuple[
         layers.append(UpdateOutliers())
         if hasattr(settings, "outlier_loss"):
             layers.append(LossOutliers(settings.outlier_loss))
+    if getattr(settings, "memory", False):
+        from florets.strategies.layers.memory import Memory
+
+        layers.append(Memory())
     if getattr(settings, "probes", 0):
         from florets.strategies.layers.probes import Probes
 

@@ -133,6 +133,8 @@ def _of_masks(settings: Settings, run: RunKeys) -> Iterator[str]:
 def _of_noise(settings: Settings, run: RunKeys) -> Iterator[str]:
     """Name keys that `privacy.*` does not cover, or that have no effect on it."""
     privacy = run.privacy
+    if not privacy.has_noise and hasattr(settings, "fold_size"):
+        yield from idle(settings, ["fold_size"], "privacy.kind")
     if privacy.kind == "none":
         yield from idle(privacy, [one.name for one in dataclasses.fields(privacy)][1:], "privacy.kind", "privacy.")
         return
@@ -147,7 +149,7 @@ def _of_noise(settings: Settings, run: RunKeys) -> Iterator[str]:
     if privacy.has_noise:
         for name, value in _DECIDE.items():
             if (given := getattr(settings, name, value)) != value:
-                yield f"strategy.{name}={str(given).lower()}: decides on groups without the noise of {kind}; leave it out."
+                yield f"strategy.{name}={str(given).lower()}: groups by what {kind} does not cover; leave it out."
     if privacy.epsilon is None:
         yield f"{kind}: needs privacy.epsilon, such as 8; inf adds no noise and gives no guarantee."
     if example:

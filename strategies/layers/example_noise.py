@@ -3,10 +3,10 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from florets.strategies.layers.noise import Budget, Guard, multiplier
 from florets.strategies.base.report import Client
 from florets.strategies.core.accountant import level_of
 from florets.strategies.layers.coverage import Releases
+from florets.strategies.layers.noise import Budget, Guard, multiplier
 from florets.strategies.settings import Privacy
 from florets.task.training.settings import Training
 from florets.task.wire import kinds, noise

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.exchange import Replies, Request, log
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.layer import Layer
 from florets.strategies.base.report import ADVICE, SUMMED, Client, Detail, named
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core.outliers import UPDATE_FACTOR
 from florets.task.wire import codec, kinds, masking
 from florets.task.wire.flower import entries

@@ -17,7 +17,6 @@ from florets.strategies.base.round import Plan, Round, SealedRows
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.accountant import epsilon_of, level_of, usual_delta
 from florets.strategies.core.noised_clusters import COST, nearest_centre, noised_centres
-from florets.strategies.core.rows import Rows
 from florets.strategies.layers.coverage import COMPARED, Releases
 from florets.strategies.settings import Privacy
 from florets.task.training.settings import Training
@@ -138,6 +137,11 @@ class Guard:
             asked[kinds.PRIVACY_LOSS_CLIP] = self.privacy.loss_clip
             asked[kinds.PRIVACY_LOSS_NOISE] = multiplier(self.budget.grouping)
         return asked
+
+    @property
+    def grouping_noise(self) -> float:
+        """Standard deviation of the noise of one release for grouping, in sensitivities."""
+        return multiplier(self.budget.grouping)
 
     @property
     def _round_cost(self) -> float:
@@ -447,7 +451,7 @@ class Noise(Layer):
         """What the server alone adds noise to, no algorithm may look at."""
         if self.guard.is_local:
             return ""
-        return f"{_CENTRAL}: noise covers averages of updates (Round.average), and not single ones; use privacy.kind=none"
+        return f"{_CENTRAL}: covers averages of updates (Round.average), and no single ones; use privacy.kind=none"
 
     def allows_tests(self, r: Round) -> bool:
         """Take test scores, which have no noise, of one's own simulation alone."""

@@ -1,6 +1,7 @@
 """Hostile clients (`robust`): whose updates count, and whose rows have a say in groups."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from florets.strategies.core.robust import (
     gram_of,
     most_expelled,
     most_hostile,
+    shortened,
 )
 from florets.strategies.core.rows import Columns
 from florets.strategies.core.set_aside import copied_rows, drawn_in, far_rows, has_groups, lone_rows, placed
@@ -135,8 +137,8 @@ class Hostile(Layer):
         if num_clusters < 2 or (~far).sum() <= num_clusters + 1:
             # Nothing can be said of so few, nor of one group.
             return rows, none
-        now = r.server_round
-        judged = {key for key, is_far in zip(keys, far.tolist(), strict=True) if quarantine.is_judged(key, is_far, now)}
+        now, looked_at = r.server_round, zip(keys, far.tolist(), strict=True)
+        judged = {key for key, is_far in looked_at if quarantine.is_judged(key, is_far, now)}
         away = strangers | np.array([key in {*quarantine.clients, *quarantine.probation, *judged} for key in keys])
         if judged and has_groups(rows[~away], num_clusters, r.random(Purpose.CLUSTERING)):
             quarantine.enter(sorted(judged))
@@ -168,6 +170,10 @@ class Hostile(Layer):
         strangers = {key for key, is_away in zip(keys, away.tolist(), strict=True) if is_away}
         quarantine.enter(sorted(strangers - quarantine.clients.keys() - quarantine.cleared))
         return values, away
+
+    def vectors(self, vectors: Mapping[str, NDArray[Any]], r: Round) -> Mapping[str, NDArray[Any]]:
+        """Shorten those that are longer than the median client's."""
+        return shortened(vectors)
 
     def copies(self, rows: Mapping[str, NDArray[np.floating]], r: Round) -> set[str]:
         """Take clients whose rows on folds are copies into quarantine, and return them.

@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from florets.strategies.base.round import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
+from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import centroids, cluster, nearest_centroid
 from florets.strategies.settings import Experiment, ManyModels

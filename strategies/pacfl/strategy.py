@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.round import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import Client
+from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray
 from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS, PrincipalVectors
 from florets.strategies.shared.linked_groups import LinkedClusters, LinkedSettings

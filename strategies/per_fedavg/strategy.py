@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.settings import OneModel
 from florets.task.keys import setting

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.method import PersonalMethod
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.outliers import LEAST_CLIENTS, UPDATE_FACTOR, lower_median
 from florets.strategies.random_effects.messages import TERMS, OwnTerms, contrasts, offset_basis

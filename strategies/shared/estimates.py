@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.strategies.base.round import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
+from florets.strategies.base.round import Round
 from florets.strategies.core.outliers import LOSS_FACTOR, loss_scale, lower_median, outlier_losses
 from florets.task.training.settings import KEYS
 from florets.task.wire import Layout, kinds

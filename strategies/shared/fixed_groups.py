@@ -2,19 +2,18 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client, State
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.settings import Settings
-from florets.task.wire.replies import Update
 
 
 @dataclass
@@ -51,26 +50,27 @@ class GroupedOnce(Strategy[S, Once]):
         """Whether the groups are there."""
         return self.state.is_formed
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Find the groups, or place later clients; then every participant trains its group's model.
 
         First everybody online is asked, not only this round's participants: the clustering cannot be mended later.
         After that, participants without a model are asked when they take part, those whose description was lost or
         invalid before among them.
         """
-        state, models = self.state, context.models
+        state = self.state
         state.phase = "stable" if state.is_formed else "clustering"
-        new = context.newcomers(self.assignment) if state.is_formed else context.online
+        new = r.newcomers(self.assignment) if state.is_formed else r.online
         if new:
-            with context.meter.part("describe"):
-                replies = self.describe(new, context)
+            with r.meter.part("describe"):
+                replies = self.describe(new, r)
             if not state.is_formed:
-                context.require(replies, "description")
+                r.require(replies, "description")
             if replies.ok:
-                with context.meter.part("cluster"):
-                    models = self.admit(replies, context)
+                with r.meter.part("cluster"):
+                    r.models = self.admit(replies, r)
                 state.is_formed = True
-        return replace(replace(context, models=models).train_assigned(self.assignment), models=models)
+        updates = yield r.train(self.assignment)
+        return r.average(updates)
 
 
 @dataclass

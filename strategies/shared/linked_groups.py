@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
-from florets.strategies.base.round import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
+from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import Grouping, group_below, group_by_largest_gap, group_into
 from florets.strategies.settings import Compared, Experiment, Settings, idle

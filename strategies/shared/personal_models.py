@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.method import PerClient, PersonalMethod
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import Client
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.base.strategy import M, S, Strategy
 from florets.strategies.core import FloatArray
 from florets.task.wire.evaluation import TestResult
