@@ -29,7 +29,6 @@ from florets.strategies.shared.messages import TRAIN_FOLDS
 from florets.strategies.shared.watch import Watch
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
-from florets.task.wire import is_stable
 from florets.task.wire.replies import Update
 
 
@@ -85,7 +84,6 @@ class CLoVESettings(LossVectorSettings):
         1.0, "fraction of a round's participants that must be stable", above=0, most=1, note="1.0 means all"
     )
     stop_when_stable: bool = setting(True, "freeze the clustering once it is stable")
-    reassign_unstable: bool = setting(False, "then also reassign clients that were not stable")
 
     def conflicts(self) -> list[str]:
         """Refuse a watch without a freeze."""
@@ -113,7 +111,6 @@ class CLoVESettings(LossVectorSettings):
             ("memory", False),
             ("square_root", False),
             ("stop_when_stable", True),
-            ("reassign_unstable", False),
         ):
             value = getattr(self, name)
             if value != only:
@@ -148,14 +145,11 @@ class CLoVEState(LossVectorState):
         Last assignments of each client.
     clustered
         Clients that a clustering has placed.
-    settled
-        Clients that were stable then, or have been placed since.
     """
 
     phase: str = "clustering"
     histories: Histories = field(default_factory=Histories)
     clustered: set[str] = field(default_factory=set)
-    settled: set[str] = field(default_factory=set)
 
     def freeze_if_stable(
         self,
@@ -177,14 +171,12 @@ class CLoVEState(LossVectorState):
         # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
         needed = settings.stability_fraction * len(participants - gone) - 1e-9
         if in_use <= set(clusters.model_of_cluster.tolist()) and len(stable) >= needed:
-            self.frozen, absent = clusters, self.clustered - participants
-            entries, length = self.histories.entries, settings.stability_rounds
-            self.settled = stable | {key for key in absent if is_stable(entries.get(key, ()), length)}
+            self.frozen = clusters
 
     def open_again(self) -> None:
         """Cluster anew from this round on, until clients are stable again."""
         self.frozen, self.phase, self.watch = None, "clustering", Watch(details=self.watch.details)
-        self.histories, self.settled, self.known = Histories(), set(), {}
+        self.histories, self.known = Histories(), {}
 
 
 class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
@@ -280,7 +272,7 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
                 self._candidate is not None
                 and self.context.server_round >= first + self.settings.stability_rounds - 1
             ):
-                state.frozen, state.settled = self._candidate, set(state.clustered)
+                state.frozen = self._candidate
         elif self._candidate is not None:
             state.freeze_if_stable(self._candidate, self.assignment, stable, participants, self.settings)
 
@@ -324,11 +316,10 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
             for key, reply in self.ask_losses(new, frozen.models or context.models, context).ok:
                 self.assignment[key] = frozen.nearest_model(reply.losses)
                 self.state.clustered.add(key)
-                self.state.settled.add(key)
 
     def _is_new(self, client: Client) -> bool:
         # A model drawn at random in round 1 says nothing of where the client belongs.
-        return client.key not in (self.state.settled if self.settings.reassign_unstable else self.state.clustered)
+        return client.key not in self.state.clustered
 
     def grouped(self, groups: Mapping[str, int]) -> None:
         """Take over the groups of a round 1 that starts from updates."""

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -30,15 +30,13 @@ class Restarted(Weighted):
     """Keys of an algorithm whose outcome depends on its random first models."""
 
     restarts: int = setting(
-        1, "starts from other random models, of which the best is continued; 1: a single start", least=1
+        1,
+        "starts from other random models, of which that with the lowest mean of the clients' lowest losses is "
+        "continued; 1: a single start",
+        least=1,
     )
     restart_rounds: int = setting(
         5, "rounds of each start; those of the continued one count towards num_rounds", least=1
-    )
-    keep_start: Literal["loss", "share"] = setting(
-        "loss",
-        "the best start: lowest mean of the clients' lowest losses, or the largest fraction of clients for the least "
-        "used model",
     )
 
     @property
@@ -48,7 +46,7 @@ class Restarted(Weighted):
 
     def conflicts(self) -> list[str]:
         """Refuse settings of starts where there is one."""
-        return idle(self, ["restart_rounds", "keep_start"], "strategy.restarts of 2 or more") * (self.restarts == 1)
+        return idle(self, ["restart_rounds"], "strategy.restarts of 2 or more") * (self.restarts == 1)
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse starts that no round follows, and those that would all be alike or have other numbers of models."""
@@ -181,8 +179,7 @@ def _judged(algorithm: Algorithm[Any, Any], context: Round) -> Starts:
         replies = without_outliers(asked, context, factor=getattr(settings, "outlier_loss", LOSS_FACTOR))
     context.require(replies, "loss vector")
     losses = np.stack([reply.losses for _, reply in replies.ok])
-    loss, share = -min(least_loss(losses), 1e300), least_share(losses)
-    score = (loss, share) if settings.keep_start == "loss" else (share, loss)
+    score = -min(least_loss(losses), 1e300), least_share(losses)
     if not starts.scores or score > max(starts.scores):
         kept = replace(algorithm.state, starts=Starts())
         return Starts(starts.initial, kept, context.models, [*starts.scores, score])
