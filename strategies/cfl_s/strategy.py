@@ -120,13 +120,6 @@ class CFLSSettings(SharedLayers):
         "client; null: 0.1, absolute 1.6",
         least=0,
     )
-    least_gap: float | None = setting(
-        None,
-        "and where the mean cosine similarity within its halves exceeds the largest across by this; null: 0.2, "
-        "absolute: no such condition",
-        above=-2,
-        most=3,
-    )
     first_split: int = setting(1, "no split before this round (the released code: 21)", least=1)
 
     compares: ClassVar[Compared] = "participants"
@@ -135,11 +128,17 @@ class CFLSSettings(SharedLayers):
 
     @property
     def bounds(self) -> tuple[float, float, float]:
-        """eps_1, eps_2 and the least gap."""
-        usual = (0.6, 0.1, 0.2) if self.thresholds == "relative" else (0.4, 1.6, -math.inf)
-        given = (self.mean_threshold, self.client_threshold, self.least_gap)
-        mean, client, gap = (default if own is None else own for own, default in zip(given, usual, strict=True))
-        return mean, client, gap
+        """eps_1, eps_2 and the least gap.
+
+        By the gap the mean cosine similarity within the halves exceeds the largest across; with the paper's absolute
+        norms there is no such condition.
+        """
+        mean, client, gap = (0.6, 0.1, 0.2) if self.thresholds == "relative" else (0.4, 1.6, -math.inf)
+        return (
+            mean if self.mean_threshold is None else self.mean_threshold,
+            client if self.client_threshold is None else self.client_threshold,
+            gap,
+        )
 
 
 @dataclass(frozen=True)

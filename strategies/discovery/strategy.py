@@ -97,10 +97,10 @@ class Discovery(Waiting):
             trained = self.loss in REGRESSION and context.server_round > 1
             given = self.settings
             if self.privacy is not None:
-                self.state.folds = FoldRound.begin_noised(context, given.fold_width, given.fold_size)
+                self.state.folds = FoldRound.begin_noised(context, given.fold_size)
             else:
                 self.state.folds = FoldRound.begin(
-                    context, given.fold_upload, given.fold_width, trained, given.place_one_class, self.k == "auto"
+                    context, given.fold_upload, trained, given.place_one_class, self.k == "auto"
                 )
         folds = self.state.folds
         requests, read = folds.train(context)

@@ -32,20 +32,12 @@ class FedDriftSettings(Settings):
         "loss's unit",
         above=0,
     )
-    merge_delta: float | None = setting(
-        None, "models merge if they lose less than this on each other's data; null: strategy.delta", above=0
-    )
     first_models: Literal["each", "one"] = setting(
         "each", "clients begin with one model each, which then merge, or with one for all"
     )
 
     one_model: ClassVar[bool] = True
     """The run begins with one, and says itself how many there are; `k` is not used."""
-
-    @property
-    def merge_threshold(self) -> float:
-        """delta', the distance below which models merge."""
-        return self.delta if self.merge_delta is None else self.merge_delta
 
 
 def losses_on_groups(losses: FloatArray, groups: IntArray, weights: FloatArray, models: IntArray) -> FloatArray:
@@ -132,7 +124,7 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
     Every `period` rounds a participant is asked for its losses on all models, and takes the one with the lowest. If
     that is by more than delta above the lowest at the last question, its data have changed to something that no
     model knows: it trains a copy of the best model alone until it is asked again. Then the models that clients of
-    this round have are compared: those that lose less than delta' on each other's data merge (complete linkage). In a
+    this round have are compared: those that lose less than delta on each other's data merge (complete linkage). In a
     round in which an isolation ends all participants are asked but those that are still isolated. Models without
     clients are kept for concepts that return, as long as there are fewer models than clients; then the one that has
     rested longest is left out.
@@ -238,7 +230,7 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
         """Return what number each model has after models of one concept merged: that of the lowest of them."""
         present = np.unique(groups)
         distances = concept_distances(losses_on_groups(losses, groups, weights, present))
-        near = group_below(distances, self.settings.merge_threshold, "complete").clusters
+        near = group_below(distances, self.settings.delta, "complete").clusters
         for cluster in np.unique(near):
             left[present[near == cluster]] = present[near == cluster][0]
         changed = {int(model) for model in present[np.bincount(near)[near] > 1]}

@@ -35,12 +35,13 @@ class FedPACSettings(PrototypeSettings):
     )
     head_epochs: float = setting(1.0, "local epochs of the head alone, before the body's training", above=0)
     head_rate: float = setting(10.0, "factor on the learning rate for the head's epochs", above=0)
-    least_weight: float = setting(0.001, "weights of other clients' heads below this are set to 0", least=0, most=1)
 
     features: ClassVar[str] = "FedPAC compares mean features of classes"
     layer: ClassVar[str] = "the head is one linear layer"
 
 
+LEAST_WEIGHT = 0.001
+"""Weights of other clients' heads below this are set to 0."""
 _LEAST_SPREAD = 1e-12
 """Of clients whose statistics have no spread at all: equal ones then get equal weights."""
 
@@ -187,7 +188,7 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
         samples = np.array([update.num_examples for _, update in updates])
         spreads = known_spreads(np.array([update.spread for _, update in updates]), samples)
         rule = self.averaging.robust
-        combined = combined_heads(statistics, spreads, heads, self.settings.least_weight, rule)
+        combined = combined_heads(statistics, spreads, heads, LEAST_WEIGHT, rule)
         for (key, _), head in zip(updates, combined, strict=True):
             state.heads[key] = head.astype(np.float32).astype(np.float64)
         prototypes, classes = global_prototypes(

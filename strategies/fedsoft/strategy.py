@@ -37,7 +37,6 @@ class FedSoftSettings(Settings):
     estimate_every: int = setting(
         2, "rounds for which a client's importance weights hold before it is asked again", least=1
     )
-    smoothing: float = setting(1e-4, "importance weight instead of 0", above=0, below=1)
     clients_per_centre: int | None = setting(
         None,
         "clients that each centre samples in a round by their importance, to become their plain mean; null: all of "
@@ -65,16 +64,20 @@ class FedSoftSettings(Settings):
         return problems
 
 
-def importance(counts: IntArray, smoothing: float) -> FloatArray:
+SMOOTHING = 1e-4
+"""Importance weight instead of 0 (sigma), so that every centre may draw every client."""
+
+
+def importance(counts: IntArray) -> FloatArray:
     """Return the importance weights u (K,) of the centres for one client.
 
-    `counts` (K,) say for how many of its samples each centre has the least loss; at least one is above 0. `smoothing`
-    (sigma) takes the place of 0, so that every centre may draw every client. The sum is then a little above 1.
+    `counts` (K,) say for how many of its samples each centre has the least loss; at least one is above 0. `SMOOTHING`
+    takes the place of 0, so that the sum may be a little above 1.
 
     Source: Ruan and Joe-Wong 2022 (FedSoft), sigma as in the released code.
     """
     shares = counts / counts.sum()
-    weights: FloatArray = np.where(counts == 0, smoothing, shares)
+    weights: FloatArray = np.where(counts == 0, SMOOTHING, shares)
     return weights
 
 
@@ -211,7 +214,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         with context.meter.part("losses"):
             replies = context.ask_custom(CLOSEST, due, read, context.models.record, category="evaluate")
         for key, reply in replies.ok:
-            weights = importance(reply.counts, self.settings.smoothing)
+            weights = importance(reply.counts)
             found[key] = Estimate(weights, reply.num_examples, context.server_round)
 
     def _draw(self, clients: Sequence[Client], context: Round) -> list[set[str]] | None:

@@ -27,7 +27,12 @@ from florets.task.wire import kinds
 from florets.task.wire.leaving import MODELS, MOMENTS
 from florets.task.wire.replies import Update
 
-_ROUND_KEYS = ("slope", "least_rounds", "latest")
+SLOPE = 0.06
+"""The loss has levelled off when it fell by less than this in a round, relative to its first value."""
+LEAST_ROUNDS = 3
+"""Rounds of FedAvg before the loss is examined."""
+LATEST = 0.8
+"""Fraction of the rounds after which groups are formed whatever the loss."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,6 @@ class FLUXSettings(Settings):
 
     cluster_round: int | None = setting(
         None, "round in which the groups are formed; null: once the training loss levels off", least=1
-    )
-    slope: float = setting(
-        0.06, "the loss has levelled off when it fell by less than this in a round, relative to its first value"
-    )
-    least_rounds: int = setting(3, "rounds of FedAvg before the loss is examined", least=2)
-    latest: float = setting(
-        0.8, "fraction of the rounds after which groups are formed whatever the loss", least=0, most=1
     )
     dimensions: int | None = setting(
         None, "l, directions that features are projected on; null: as many as outputs, at least 8", least=1
@@ -61,11 +59,8 @@ class FLUXSettings(Settings):
     """The groups say how many models there are; `k` is used with clustering=kmeans alone."""
 
     def conflicts(self) -> list[str]:
-        """Refuse keys without an effect."""
-        found = [] if self.cluster_round is None else idle(self, _ROUND_KEYS, "strategy.cluster_round=null")
-        if self.clustering == "kmeans":
-            found += idle(self, ("eps_scale",), "strategy.clustering=dbscan")
-        return found
+        """Refuse a key without an effect."""
+        return idle(self, ("eps_scale",), "strategy.clustering=dbscan") if self.clustering == "kmeans" else []
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse a round that never comes, and a K that cannot be."""
@@ -212,12 +207,12 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
         return replace(replace(context, models=models).train_assigned(self.assignment), models=models)
 
     def _is_due(self, server_round: int) -> bool:
-        own, losses = self.settings, self.state.losses
-        if own.cluster_round is not None:
-            return server_round >= own.cluster_round
-        if self.last_round is not None and server_round > own.latest * self.last_round:
+        given, losses = self.settings.cluster_round, self.state.losses
+        if given is not None:
+            return server_round >= given
+        if self.last_round is not None and server_round > LATEST * self.last_round:
             return True
-        return len(losses) >= own.least_rounds and losses[-2] - losses[-1] < own.slope * losses[0]
+        return len(losses) >= LEAST_ROUNDS and losses[-2] - losses[-1] < SLOPE * losses[0]
 
     def _form(self, context: Round) -> Models:
         """Group everybody who is online; return a model for each group, all equal to the common one."""

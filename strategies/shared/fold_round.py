@@ -534,12 +534,12 @@ class FoldRound:
     estimates: bool = False
 
     @classmethod
-    def begin_noised(cls, context: Round, width: int | None = None, size: int = NOISED_SIZE) -> "FoldRound":
+    def begin_noised(cls, context: Round, size: int = NOISED_SIZE) -> "FoldRound":
         """Fix the common model, and folds that depend on no client's data."""
         models = context.models
         own = context.privacy is not None and context.privacy.is_local
-        default = OWN_NOISE_WIDTH if own else NOISED_WIDTH
-        form = RowForm.of("projection", width or default, int(models.layout.trained.sum()), _NOISED_FOLDS)
+        width = OWN_NOISE_WIDTH if own else NOISED_WIDTH
+        form = RowForm.of("projection", width, int(models.layout.trained.sum()), _NOISED_FOLDS)
         common = models if models.count == 1 else models.replaced(models.bank[:1])
         return cls(common, FoldPlan(_NOISED_FOLDS, size, _NOISED_STEPS), form, context.seed, noised=True)
 
@@ -548,7 +548,6 @@ class FoldRound:
         cls,
         context: Round,
         upload: Upload = "projection",
-        width: int | None = None,
         fine: bool = False,
         place_one_class: bool = False,
         tests: bool = True,
@@ -563,7 +562,7 @@ class FoldRound:
         plan = FoldPlan.of(counts, fine and not estimates, tests, Training.received(context.config))
         common = models if models.count == 1 else models.replaced(models.bank[:1])
         size = int(models.layout.trained.sum()) * (2 if estimates else 1)
-        form = RowForm.of(upload, width, size, plan.folds)
+        form = RowForm.of(upload, None, size, plan.folds)
         return cls(common, plan, form, context.seed, held_out, place_one_class, estimates=estimates)
 
     def __contains__(self, key: str) -> bool:
