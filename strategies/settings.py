@@ -95,6 +95,7 @@ ASKS = {
     "losses": "clients' losses of the models",
     "choices": "clients' choices among the models",
     "folds": "what clients learn on folds of their data",
+    "descriptors": "descriptors of clients' data",
     "updates": "each client's update by itself",
     "models": "each client's own model",
     "moments": "moments of clients' data",

@@ -78,7 +78,7 @@ SETTINGS = {
     "digits-clove-auto": f"{_LABELS} k=auto k_max=8",
     "digits-clove-gradients": f"{_LABELS} averaging=gradients server_learning_rate=0.5",
     "digits-clove-partial": f"{_DIGITS} strategy.fraction_train=0.5 strategy.stability_rounds=2 "
-    "strategy.stability_fraction=0.7 strategy.reassign_unstable=true num_rounds=8",
+    "strategy.stability_fraction=0.7 num_rounds=8",
     "digits-clove-shared": f"{_DIGITS} strategy.shared_layers=[1] strategy.init=orthonormal first_round=evaluate",
     # Frozen in round 4; half of the clients move in round 9, and are back in their groups in round 10.
     "digits-clove-watch": f"{_DIGITS} strategy.watch=4 strategy.stability_rounds=2 task.drift.rounds=[9] "

@@ -65,7 +65,6 @@ def test_halves_go_on_from_their_clusters_model_and_the_first_client_keeps_its_n
         ({"thresholds": "absolute", "mean_threshold": 1.0, "client_threshold": 4.8}, 1),
         ({"thresholds": "absolute", "mean_threshold": 1.0, "client_threshold": 5.0}, None),
         ({"thresholds": "absolute", "mean_threshold": 0.3}, 2),
-        ({"least_gap": 2.1}, None),
         ({"k": 1}, None),
     ],
 )

@@ -171,15 +171,6 @@ def test_outlier_losses_of_one_client_are_refused_and_the_others_go_on(settings:
     assert report.assignment["1"] != report.assignment["2"] == report.assignment["3"]
 
 
-def test_unstable_clients_can_be_placed_again_once_after_stability() -> None:
-    faults = {(kinds.LOSSES, r, 3): lost for r in (2, 3, 4)}
-    clients = FakeClients(TWO_GROUPS, faults=faults)
-    strategy = CLoVE(k=2, first_round="evaluate", stability_fraction=0.75, reassign_unstable=True)
-    play(strategy, clients, 7, 4.0, 6.0)
-    assert clients.asked(kinds.LOSSES, 5) == [3]
-    assert clients.asked(kinds.LOSSES, 6) == []
-
-
 def test_memory_clusters_clients_that_are_not_there_this_round() -> None:
     clients = FakeClients(TWO_GROUPS)
     strategy = CLoVE(k=2, first_round="evaluate", memory=True, fraction_train=0.5, seed=3, stop_when_stable=False)

@@ -30,7 +30,7 @@ def personal(found: Played) -> dict[str, np.ndarray]:
 
 
 def test_importance_is_the_share_of_samples_and_sigma_where_there_is_none() -> None:
-    np.testing.assert_allclose(importance(np.array([3, 0, 1]), 1e-4), [0.75, 1e-4, 0.25])
+    np.testing.assert_allclose(importance(np.array([3, 0, 1])), [0.75, 1e-4, 0.25])
 
 
 def test_aggregation_weights_count_samples_by_hand() -> None:

@@ -48,11 +48,10 @@ def test_how_good_a_start_was_by_hand() -> None:
 # Several starts
 
 
-@pytest.mark.parametrize("keep", ["loss", "share"])
 @pytest.mark.parametrize("make", [IFCA, CLoVE])
-def test_the_best_start_goes_on_as_if_it_had_been_the_only_one(make: Any, keep: Any) -> None:
+def test_the_best_start_goes_on_as_if_it_had_been_the_only_one(make: Any) -> None:
     clients = FakeClients([0.0, 1.0, 9.0, 10.0])
-    strategy = make(restarts=4, restart_rounds=2, keep_start=keep, first_round="random", seed=3)
+    strategy = make(restarts=4, restart_rounds=2, first_round="random", seed=3)
     banks: list[list[float]] = []
     details: list[Any] = []
 
@@ -72,8 +71,7 @@ def test_the_best_start_goes_on_as_if_it_had_been_the_only_one(make: Any, keep: 
     # The score is that of the models at the start's end.
     bank = np.array(banks[2 * best + 1])
     losses = (bank - np.array([[0.0], [1.0], [9.0], [10.0]])) ** 2
-    loss, share = -least_loss(losses), least_share(losses)
-    assert scores[best] == pytest.approx([loss, share] if keep == "loss" else [share, loss], rel=1e-4)
+    assert scores[best] == pytest.approx([-least_loss(losses), least_share(losses)], rel=1e-4)
     # Every client's choice among these models, trained: what the best start's next round comes to.
     chosen = losses.argmin(axis=1)
     targets = np.array([0.0, 1.0, 9.0, 10.0])
@@ -110,7 +108,7 @@ def test_one_client_that_lies_about_its_losses_does_not_choose_the_start() -> No
         (("strategy.restarts=2", "k=auto"), "k=auto: starts with different numbers of models"),
         (("strategy.restarts=2", "first_round=update"), "first_round=update starts from one model"),
         (("strategy.restarts=2", "strategy.probes=1"), "strategy.probes=1: cannot be used with strategy.restarts"),
-        (("strategy.keep_start=share",), "keep_start=share: has an effect only with strategy.restarts of 2 or more"),
+        (("strategy.restart_rounds=2",), "restart_rounds=2: has an effect only with strategy.restarts of 2 or more"),
     ],
 )
 def test_starts_that_cannot_work_are_refused(settings: tuple[str, ...], message: str) -> None:

@@ -283,8 +283,6 @@ class Method(PersonalMethod[S, K]):
             raise ValueError(
                 f"{strategy} does not train by Round.train_assigned: {type(self).__name__} has no effect on it"
             )
-        if plan.combine is not None and type(self).average is not Method.average:
-            raise ValueError(f"{strategy} has its own average; {type(self).__name__}.average has no effect on it")
 
     def averaged(self, models: Models, updates: Sequence[tuple[str, Update]], bank: FloatArray) -> FloatArray:
         """Return the next bank (K, R), in which `bank` has the plain averages."""

@@ -73,7 +73,6 @@ def handler_paths(handlers: Iterable[Handler]) -> tuple[str, ...]:
 
 
 R = TypeVar("R", covariant=True)
-Combine = Callable[[Sequence[tuple[str, Update]]], FloatArray]
 
 
 @dataclass(frozen=True)
@@ -86,15 +85,6 @@ class Plan(Generic[R]):
         One for each client that takes part.
     read
         How a reply is read.
-    combine
-        How the valid updates, in the order of the client keys, become the next bank (K, R); None: the strategy's
-        averaging (`Strategy.average`). It may change the state and the assignment, and return another number of
-        models; not the updates, nor the models that it averages. Outliers have been rejected; `weighting`,
-        `shared_layers` and a method's `average` are its own affair.
-    models
-        The models that the round starts from, where there are more or fewer than before; None: the last round's.
-    participants
-        Who takes part, where it is not those that were sampled.
     keep
         Keeps what of the valid updates is the clients' own, and returns those of the models that they share; None:
         there is nothing of the kind.
@@ -104,9 +94,6 @@ class Plan(Generic[R]):
 
     requests: list[Request]
     read: Read[R]
-    combine: Combine | None = None
-    models: Models | None = None
-    participants: Sequence[Client] | None = None
     keep: Callable[[Sequence[tuple[str, Update]]], Sequence[tuple[str, Update]]] | None = None
     reveal: Callable[[Replies[Any]], Replies[Update]] | None = None
 
@@ -320,8 +307,6 @@ class Round:
                 mine |= {kinds.BANK: kept_models.token, kinds.MODEL_INDEX: index}
             requests.append(self.request(kinds.TRAIN, client, model, mine))
         return Plan(requests, lambda key, content: read_update(content, models.layout, groups[key]))
-
-    train_assigned = train  # TODO
 
     def train_best(self, by: Literal["loss", "accuracy"] = "loss") -> Plan[Update]:
         """Plan the exchange in which each participant picks the model that is best on its data, and trains it.

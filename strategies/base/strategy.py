@@ -195,6 +195,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         by_method = () if cls.method is None or cls.method.handler is None else (cls.method.handler,)
         cls.client_handlers = handler_paths((*cls.client_handlers, *by_method))
 
+    @abstractmethod
     def round(self, r: Round) -> Steps:
         """Run a round: ask clients what there is to ask, yield the training exchange, return the next models.
 
@@ -203,23 +204,9 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         `Round.average` makes it; None leaves the models as they are. Where too few updates came, `RoundFailed` is
         raised at the yield; the state is then as it was before the round, unless the algorithm catches it.
         """
-        plan = self.plan(r)  # TODO
-        r.models = plan.models or r.models
-        r.participants = r.participants if plan.participants is None else plan.participants
-        updates = yield plan
-        self.after_training(updates)
-        return (plan.combine or self.average)(updates)
-
-    def after_training(self, updates):
-        pass
-
-    def average(self, updates):
-        return self.context.average(updates)
 
     def test(self, r: Round) -> Plan[TestResult]:
         """Decide what each of `r.testers` tests: by default the model that it is assigned."""
-        if hasattr(self, "plan_evaluation"):
-            return self.plan_evaluation(r)
         return r.test_assigned(self.assignment)
 
     def begins(self, groups: Mapping[str, int], are_found: bool) -> None:

@@ -48,7 +48,7 @@ class CFLGP(Stages):
     Settings = CFLGPSettings
 
     def round(self, r: Round) -> Steps:
-        """Train every participant's model (l. 3 and 4); where clustering is due, probe and group them (l. 5 to 10)."""
+        """Train every participant's model (l. 3 and 4); probe and cluster where it is due (l. 5 to 10)."""
         state, t = self.state, r.server_round - 1
         if state.profiles is None:
             self.check(r.models)

@@ -104,7 +104,7 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         self._place(groups.assignment)
         updates = yield r.train(r.members(groups.assignment))  # l. 18 to 22
         self._remember(r.answered)
-        if groups.is_last or self._is_stable(groups, r):
+        if groups.is_last or (r.may_depend_on_data and self._is_stable(groups, r)):
             self.state.frozen = Frozen.by_losses(groups, losses.models, losses.limit, self.settings.square_root)
             self.state.details[STABLE_FROM] = r.server_round + 1
         return r.average(updates)
@@ -166,7 +166,9 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
     def begins(self, groups: Mapping[str, int], are_found: bool) -> None:
         """Take over the groups of a first round; random models say nothing of where a client belongs."""
         self.assignment.update(groups)
-        self.state.clustered |= groups.keys() if are_found else set()
+        if are_found:
+            self._place(groups)
+            self._remember(groups)
 
     def reopen(self) -> None:
         """Cluster anew from this round on, until clients are stable again."""

@@ -18,11 +18,6 @@ class DiscoverySettings(SharedLayers):
     fold_upload: Literal["projection", "signs", "full"] = setting(
         "projection", "how clients send what they learned on a fold: projected, as signs (128 bytes), or all of it"
     )
-    fold_width: int | None = setting(
-        None,
-        "entries of what is sent of a fold; null: a fifth of the parameters, 256 to 1024 (signs: 1024)",
-        least=8,
-    )
     fold_size: int = setting(
         NOISED_SIZE,
         "samples of each of two folds where nothing may depend on how many clients have (privacy.kind)",

@@ -85,7 +85,7 @@ class Discovery(Waiting):
             trained = self.loss in REGRESSION and r.server_round > 1
             self.state.folds = FoldRound.begin(
                 r,
-                *(given.fold_upload, given.fold_width, trained, given.place_one_class, self.k == "auto"),
+                *(given.fold_upload, trained, given.place_one_class, self.k == "auto"),
                 given.fold_size,
             )
         folds = self.state.folds

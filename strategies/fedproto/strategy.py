@@ -27,6 +27,8 @@ TRAIN_PROTOTYPES = "florets.strategies.fedproto.client:train_prototypes"
 class FedProtoSettings(PrototypeSettings):
     """Every client trains its own model, whose features are pulled towards the clients' common mean of each class."""
 
+    asks: ClassVar[frozenset[str]] = frozenset({"updates"})
+
     prototype_lambda: float = setting(
         1.0, "weight lambda of the mean square between features and global prototypes; 0: Local-only", least=0
     )
@@ -66,20 +68,18 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
         if self.num_outputs < 1:
             raise ValueError("FedProto needs the number of classes: give num_outputs.")
 
-    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
+    def train(self, r: Round, groups: Mapping[str, int]) -> Plan[Update]:
         """Let every participant train its own model near the prototypes, where there are some."""
-        kept, models = self.kept, context.models
+        kept, models = self.kept, r.models
         settings = {
-            **context.averaging.settings,
+            **r.averaging.settings,
             kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
             kinds.HEAD: [head_name(models, self.settings.head_layers)],
         }
         shared = self._prototypes()
         requests = [
-            context.request_custom(
-                TRAIN_PROTOTYPES, client, kept.personal.of(client.key, models).one(0), settings, shared
-            )
-            for client in context.participants
+            r.request_custom(TRAIN_PROTOTYPES, client, kept.personal.of(client.key, models).one(0), settings, shared)
+            for client in r.participants
         ]
         classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
 
@@ -93,7 +93,7 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
                 self.kept.prototypes[key], self.kept.counts[key] = own.prototypes, own.counts
             return updates
 
-        return Plan(requests, read, lambda _: models.bank, keep=keep)
+        return Plan(requests, read, keep=keep)
 
     def _prototypes(self) -> dict[str, ArrayRecord]:
         """Return the prototypes as they are sent; nothing where there are none, or they count nothing."""
@@ -105,9 +105,9 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
         shared = global_prototypes(prototypes, counts, self._robust)
         return {kinds.PROTOTYPES: pack_prototypes(*shared)}
 
-    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Let every tester test its own model, or the first one where it has none yet."""
-        return self.kept.personal.test(context, groups)
+        return self.kept.personal.test(r, groups)
 
     def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
         """Return the clients' models."""

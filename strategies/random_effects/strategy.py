@@ -99,27 +99,27 @@ class RandomEffectsClients(PersonalMethod[Settings, RandomEffectsKept]):
                 f"than {MOST_COEFFICIENTS} are too many for a mixed model; use {self.remedy}."
             )
 
-    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
+    def train(self, r: Round, groups: Mapping[str, int]) -> Plan[Update]:
         """Never asked for, see `trains`."""
         raise NotImplementedError("random effects leave training as it is")
 
-    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Let every tester with a group send its terms, and test its group's model with what was fitted."""
-        testers = [client for client in context.testers if client.key in groups]
+        testers = [client for client in r.testers if client.key in groups]
         if not testers:
-            return context.test({})
-        models, kept = context.models, self.kept
+            return r.test({})
+        models, kept = r.models, self.kept
         found: dict[str, FloatArray] = {}
         for _ in range(1 if self.num_outputs == 1 else PASSES):
-            replies = self._ask(context, testers, groups, found)
+            replies = self._ask(r, testers, groups, found)
             for group in sorted(set(groups.values())):
                 members = [(key, own) for key, own in replies.ok if groups[key] == group]
-                found |= self._fit(context, models.bank[group], members, found)
+                found |= self._fit(r, models.bank[group], members, found)
         kept.effects |= found
         kept.groups |= {key: groups[key] for key in found}
         own_models = self.own_models(models, groups)
         # A client that never answered tests its group's model as it is.
-        return context.test(
+        return r.test(
             {
                 client.key: models.replaced(own_models[client.key][np.newaxis]).one(0)
                 if client.key in own_models
@@ -129,10 +129,10 @@ class RandomEffectsClients(PersonalMethod[Settings, RandomEffectsKept]):
         )
 
     def _ask(
-        self, context: Round, testers: Sequence[Client], groups: Mapping[str, int], found: Mapping[str, FloatArray]
+        self, r: Round, testers: Sequence[Client], groups: Mapping[str, int], found: Mapping[str, FloatArray]
     ) -> Replies[OwnTerms]:
         """Ask testers for their terms at what was `found` for them, or at their group's model before that."""
-        models = context.models
+        models = r.models
         layer = self.fitted(models)
         size = self._basis(layer).shape[1]
         requests = []
@@ -142,7 +142,7 @@ class RandomEffectsClients(PersonalMethod[Settings, RandomEffectsKept]):
             if client.key in found:
                 model = models.replaced(self._with(models, group, found[client.key])[np.newaxis]).one(0)
             settings = {kinds.HEAD: list(layer.names)}
-            requests.append(context.request_custom(TERMS, client, model, settings, category="query"))
+            requests.append(r.request_custom(TERMS, client, model, settings, category="query"))
 
         def read(_: str, content: RecordDict) -> OwnTerms:
             own = codec.read(OwnTerms, content, P=size)
@@ -150,18 +150,18 @@ class RandomEffectsClients(PersonalMethod[Settings, RandomEffectsKept]):
                 own.check_squares()
             return own
 
-        replies = context.ask(requests, read)
-        return context.reject(replies, _outliers(replies.ok), FAR)
+        replies = r.ask(requests, read)
+        return r.reject(replies, _outliers(replies.ok), FAR)
 
     def _fit(
         self,
-        context: Round,
+        r: Round,
         model: FloatArray,
         members: Sequence[tuple[str, OwnTerms]],
         places: Mapping[str, FloatArray],
     ) -> dict[str, FloatArray]:
         """Fit a group's mixed model (R,); return its members' effects (P,), of whoever says nothing 0."""
-        layer = self.fitted(context.models)
+        layer = self.fitted(r.models)
         basis = self._basis(layer)
         size = basis.shape[1]
         nothing = np.zeros(size)
@@ -179,8 +179,8 @@ class RandomEffectsClients(PersonalMethod[Settings, RandomEffectsKept]):
             is_quadratic=self.num_outputs == 1,
         )
         penalty = None
-        if self._is_linear(context.models, layer):
-            training = Training.received(context.config)
+        if self._is_linear(r.models, layer):
+            training = Training.received(r.config)
             is_bias = np.arange(len(layer.places)) >= self.num_outputs * layer.depth
             ridge = training.penalty(is_bias) if training.solver == "newton" else np.zeros(len(is_bias))
             penalty = Penalty((ridge * model[layer.places]) @ basis, basis.T @ (ridge[:, None] * basis))

@@ -38,11 +38,11 @@ class GroupedOnce(Strategy[S, Once]):
     """Clients grouped once, before training; a subclass says how they are described and admitted to groups."""
 
     @abstractmethod
-    def describe(self, clients: Sequence[Client], context: Round) -> Replies[Any]:
+    def describe(self, clients: Sequence[Client], r: Round) -> Replies[Any]:
         """Ask clients to describe themselves (one exchange)."""
 
     @abstractmethod
-    def admit(self, replies: Replies[Any], context: Round) -> Models:
+    def admit(self, replies: Replies[Any], r: Round) -> Models:
         """Give clients a group by their descriptions, at least one; return the models, one for each group."""
 
     @property
@@ -87,19 +87,19 @@ class FixedClusters(GroupedOnce[S, G]):
     """Clients grouped once, whom later clients join by the groups' centroids; a subclass says how both is done."""
 
     @abstractmethod
-    def form(self, clients: Sequence[Any], context: Round) -> tuple[IntArray, FloatArray]:
+    def form(self, clients: Sequence[Any], r: Round) -> tuple[IntArray, FloatArray]:
         """Return the groups (M,) of the clients, numbered from 0, and the groups' centroids (C, D)."""
 
     @abstractmethod
     def place(self, client: Any, centroids: FloatArray) -> int:
         """Return the group of one more client."""
 
-    def admit(self, replies: Replies[Any], context: Round) -> Models:
+    def admit(self, replies: Replies[Any], r: Round) -> Models:
         """Form the groups, or place later clients: group g trains model g."""
         descriptions, centroids = [description for _, description in replies.ok], self.state.centroids
         if centroids is None:
-            groups, self.state.centroids = self.form(descriptions, context)
+            groups, self.state.centroids = self.form(descriptions, r)
         else:
             groups = np.array([self.place(one, centroids) for one in descriptions], dtype=np.int64)
         self.assignment.update({key: int(group) for (key, _), group in zip(replies.ok, groups, strict=True)})
-        return context.models
+        return r.models

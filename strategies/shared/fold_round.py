@@ -537,7 +537,6 @@ class FoldRound:
         cls,
         r: Round,
         upload: Upload = "projection",
-        width: int | None = None,
         fine: bool = False,
         place_one_class: bool = False,
         tests: bool = True,
@@ -551,7 +550,7 @@ class FoldRound:
         if r.privacy is not None:
             default = OWN_NOISE_WIDTH if r.privacy.is_local else NOISED_WIDTH
             models = r.models
-            form = RowForm.of("projection", width or default, int(models.layout.trained.sum()), _NOISED_FOLDS)
+            form = RowForm.of("projection", default, int(models.layout.trained.sum()), _NOISED_FOLDS)
             common = models if models.count == 1 else models.replaced(models.bank[:1])
             return cls(common, FoldPlan(_NOISED_FOLDS, noised_size, _NOISED_STEPS), form, r.seed, noised=True)
         held_out = r.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT
@@ -560,7 +559,7 @@ class FoldRound:
         plan = FoldPlan.of(counts, fine and not estimates, tests, Training.received(r.config))
         common = models if models.count == 1 else models.replaced(models.bank[:1])
         size = int(models.layout.trained.sum()) * (2 if estimates else 1)
-        form = RowForm.of(upload, width, size, plan.folds)
+        form = RowForm.of(upload, None, size, plan.folds)
         return cls(common, plan, form, r.seed, held_out, place_one_class, estimates=estimates)
 
     def __contains__(self, key: str) -> bool:

@@ -1,7 +1,7 @@
 """Several starts from random models, of which the best goes on: for CLoVE and IFCA."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -24,15 +24,13 @@ class Restarted(Weighted):
     """Keys of an algorithm whose outcome depends on its random first models."""
 
     restarts: int = setting(
-        1, "starts from other random models, of which the best is continued; 1: a single start", least=1
+        1,
+        "starts from other random models, of which that with the lowest mean of the clients' lowest losses is "
+        "continued; 1: a single start",
+        least=1,
     )
     restart_rounds: int = setting(
         5, "rounds of each start; those of the continued one count towards num_rounds", least=1
-    )
-    keep_start: Literal["loss", "share"] = setting(
-        "loss",
-        "the best start: lowest mean of the clients' lowest losses, or the largest fraction of clients for the least "
-        "used model",
     )
 
     @property
@@ -42,7 +40,7 @@ class Restarted(Weighted):
 
     def conflicts(self) -> list[str]:
         """Refuse settings of starts where there is one."""
-        return idle(self, ["restart_rounds", "keep_start"], "strategy.restarts of 2 or more") * (self.restarts == 1)
+        return idle(self, ["restart_rounds"], "strategy.restarts of 2 or more") * (self.restarts == 1)
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse starts that no round follows, and those that would all be alike or have other numbers of models."""
@@ -148,15 +146,14 @@ def restarted(strategy: Any, r: Round) -> bool:
 def _judged(strategy: Any, r: Round) -> Starts:
     """Return the starts with the one that is over among them."""
     starts: Starts = strategy.state.layers[_NAME]
-    settings: Restarted = strategy.settings
+    settings = strategy.settings
     with r.meter.part("losses"):
         # A score is a mean: one client's losses must not decide it.
         asked = r.ask_losses(r.participants, r.models, all_samples=True)
         replies = without_outliers(asked, r, factor=getattr(settings, "outlier_loss", LOSS_FACTOR))
     r.require(replies, "loss vector")
     losses = np.stack([reply.losses for _, reply in replies.ok])
-    loss, share = -min(least_loss(losses), 1e300), least_share(losses)
-    score = (loss, share) if settings.keep_start == "loss" else (share, loss)
+    score = -min(least_loss(losses), 1e300), least_share(losses)
     if not starts.scores or score > max(starts.scores):
         others = {name: kept for name, kept in strategy.state.layers.items() if name != _NAME}
         return Starts(starts.initial, replace(strategy.state, layers=others), r.models, [*starts.scores, score])
