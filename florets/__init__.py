@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from florets.conf.problems import ConfigError
     from florets.strategies.base.method import Method, PerClient
     from florets.strategies.base.report import State
-    from florets.strategies.base.round import Plan, Round
+    from florets.strategies.base.round import Plan, Round, Steps
     from florets.strategies.base.strategy import Strategy
     from florets.strategies.settings import Experiment, ManyModels, OneModel, Settings, Weighted
     from florets.task.data.dataset import Dataset
@@ -60,6 +60,7 @@ __all__ = [
     "Settings",
     "Shard",
     "State",
+    "Steps",
     "Strategy",
     "Sweep",
     "Term",
@@ -114,6 +115,7 @@ _HOMES = {
     "Settings": "strategies.settings",
     "Shard": "task.partitions.shard",
     "State": "strategies.base.report",
+    "Steps": "strategies.base.round",
     "Strategy": "strategies.base.strategy",
     "Sweep": "api.sweep",
     "Term": "task.training.losses",

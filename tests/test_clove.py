@@ -18,7 +18,7 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import STABLE_FROM, RoundReport
-from florets.strategies.base.round import Plan, Round
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.cfl_s.strategy import CFLS
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core.outliers import clipped, equal_for_all_models
@@ -352,8 +352,8 @@ def test_a_strategy_object_runs_once() -> None:
 
 def test_a_model_that_does_not_exist_is_refused_before_it_is_sent() -> None:
     class Third(FedAvg):
-        def plan(self, context: Round) -> Plan:
-            return context.train_assigned({client.key: 2 for client in context.participants})
+        def round(self, r: Round) -> Steps:
+            return r.average((yield r.train({client.key: 2 for client in r.participants})))
 
     clients = FakeClients([1.0, 2.0])
     with pytest.raises(ValueError, match="given model 2, but there are 2 models"):

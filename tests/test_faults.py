@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from benchmarks.bench_faults import play
 from florets.strategies.base.exchange import Patience, Request, send, sort_replies
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import RoundReport
-from florets.strategies.base.round import Plan, Round
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core.outliers import loss_scale, outlier_losses, outlier_terms, outlier_updates
 from florets.strategies.fedavg.strategy import FedAvg
@@ -108,12 +107,11 @@ def test_a_round_in_which_nobody_has_anything_to_train_is_repeated() -> None:
 
         lost = False
 
-        def plan(self, context: Round) -> Plan:
-            whole = super().plan(context)
-            if context.server_round == 2 and not Forgetful.lost:
+        def round(self, r: Round) -> Steps:
+            if r.server_round == 2 and not Forgetful.lost:
                 Forgetful.lost = True
-                return replace(whole, requests=[])
-            return whole
+                r.participants = []
+            return (yield from super().round(r))
 
     _, honest = run(FedAvg(), FakeClients(TWO_GROUPS))
     _, seen = run(Forgetful(round_tries=2), FakeClients(TWO_GROUPS))
@@ -126,11 +124,11 @@ def test_a_round_in_which_nobody_has_anything_to_train_is_repeated() -> None:
 
 def test_whatever_ends_a_round_leaves_the_state_of_the_last_good_one() -> None:
     class Halfway(FedAvg):
-        def plan(self, context: Round) -> Plan:
-            if context.server_round == 3:
+        def round(self, r: Round) -> Steps:
+            if r.server_round == 3:
                 self.assignment["0"] = 99
                 raise FederationError("these clients cannot go on")
-            return super().plan(context)
+            return (yield from super().round(r))
 
     strategy = Halfway(round_tries=3)
     clients = FakeClients(TWO_GROUPS)

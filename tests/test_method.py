@@ -69,8 +69,8 @@ def test_errors_of_an_authors_code_name_its_line_number_or_array() -> None:
 
 def test_an_assignment_without_participants_is_shown() -> None:
     class Misnamed(florets.strategies.FedAvg):
-        def plan(self, context: Any) -> Any:
-            return context.train_assigned({f"client {one.key}": 0 for one in context.participants})
+        def round(self, r: Any) -> Any:
+            return r.average((yield r.train({f"client {one.key}": 0 for one in r.participants})))
 
     with pytest.raises(FederationError, match=r"participants \('0', '1', '2'\) is among .* \('client 0', 'client 1'"):
         run(Misnamed)

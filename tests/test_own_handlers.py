@@ -13,7 +13,7 @@ from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.base.federation import FederationError
-from florets.strategies.base.round import Plan, Round
+from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.task.fingerprint import code_fingerprint, fingerprint, project_fingerprint
 from florets.task.wire import Layout, bank, codec, kinds
@@ -31,14 +31,15 @@ class Weighted(Strategy):
 
     client_handlers: ClassVar[tuple[str, ...]] = (WEIGHTED,)
 
-    def plan(self, context: Round) -> Plan:
+    def round(self, context: Round) -> Steps:
         """Let every participant train model 0 on class 3."""
         layout = context.models.layout
         requests = [
             context.request_custom(WEIGHTED, client, context.models.one(0), {"class": 3})
             for client in context.participants
         ]
-        return Plan(requests, lambda _, content: read_update(content, layout, 0))
+        updates = yield Plan(requests, lambda _, content: read_update(content, layout, 0))
+        return context.average(updates)
 
 
 def sent(kind: str, node_config: Mapping[str, str | int], **settings: object) -> RecordDict:

@@ -1,6 +1,5 @@
 """An algorithm's settings: one place for keys and defaults, cheap to check, apart from what a strategy remembers."""
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from florets.conf.compose import compose
 from florets.server_app.build import build_strategy, build_task
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models
-from florets.strategies.base.round import Plan, Round
 from florets.strategies.clove.strategy import CLoVE, CLoVESettings
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.local.strategy import Local, LocalState
@@ -115,25 +113,6 @@ def test_averaging_by_name_or_whole() -> None:
 
 
 # State
-
-
-def test_a_plan_never_changes_the_round_that_it_was_given() -> None:
-    tried: list[str] = []
-
-    class Meddling(FedAvg):
-        def plan(self, context: Round) -> Plan:
-            for field in dataclasses.fields(context):
-                with pytest.raises(FrozenInstanceError):
-                    setattr(context, field.name, None)
-                tried.append(field.name)
-            return super().plan(context)
-
-    result = Meddling().start(FakeClients([2.0]).grid(), models(0.0), num_rounds=1)
-    assert thetas(result.arrays) == [1.0]
-    assert {"models", "participants", "online", "meter"} <= set(tried)
-
-
-# Models of single clients
 
 
 def test_models_of_single_clients_are_kept_exactly_in_float32_where_they_are() -> None:

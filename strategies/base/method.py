@@ -96,7 +96,7 @@ class PersonalMethod(ABC, Generic[S, K]):
 def of_groups(updates: Sequence[tuple[str, Update]], vectors: Sequence[FloatArray]) -> list[tuple[str, Update]]:
     """Return updates with what was made of the groups' models, (R,) each, in place of what is the clients' own."""
     return [
-        (key, Update(own.model, vector, own.num_examples, own.train_loss, stable=own.stable))
+        (key, Update(own.model, vector, own.num_examples, own.train_loss))
         for (key, own), vector in zip(updates, vectors, strict=True)
     ]
 
@@ -280,9 +280,7 @@ class Method(PersonalMethod[S, K]):
     def refuse_unused(self, strategy: str, plan: Plan[Update], server_round: int) -> None:
         """Raise ValueError where a round's plan does without what the method says."""
         if self._round != server_round:
-            raise ValueError(
-                f"{strategy} does not train by Round.train_assigned: {type(self).__name__} has no effect on it"
-            )
+            raise ValueError(f"{strategy} does not train by Round.train: {type(self).__name__} has no effect on it")
 
     def averaged(self, models: Models, updates: Sequence[tuple[str, Update]], bank: FloatArray) -> FloatArray:
         """Return the next bank (K, R), in which `bank` has the plain averages."""

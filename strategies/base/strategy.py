@@ -1,6 +1,6 @@
 """`Strategy`: an algorithm as a Flower Strategy: it says what happens in a round, and this class runs the rounds."""
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar

@@ -91,7 +91,7 @@ class SecureAggregation:
             If the plan needs single updates.
         """
         kind = {request.message.metadata.message_type for request in plan.requests}
-        if plan.combine is not None or plan.keep is not None or kind - {kinds.TRAIN}:
+        if plan.keep is not None or kind - {kinds.TRAIN}:
             raise ValueError(f"{_ON}: this strategy's round needs single updates; leave it out")
         clients = {client.key: client for client in (*r.online, *r.participants)}
         with r.meter.part("secure"):
