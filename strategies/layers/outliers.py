@@ -112,8 +112,8 @@ class LossOutliers(Layer):
         if everybody:
             limit = seen.measure([reply.losses for _, reply in replies.ok])
         reports = [(key, reply.losses) for key, reply in replies.ok]
-        for reason, keys in seen.reject(reports, self.factor).items():
-            replies = r.reject(replies, keys, reason)
+        for reason, refused in seen.reject(reports, self.factor).items():
+            replies = r.reject(replies, refused, reason)
         if not everybody:
             return replies, limit
         keys, rule = [key for key, _ in replies.ok], r.averaging.robust

@@ -736,7 +736,8 @@ class FoldRound:
         if not guard.is_local:
 
             def add(total: FloatArray, norm: float, parts: int) -> FloatArray:
-                return guard.noised_sum(keys, total, norm, parts)
+                noised: FloatArray = guard.noised_sum(keys, total, norm, parts)
+                return noised
 
             release = Release(add, guard.grouping_noise)
         found = noised_groups(rows, k, level, r.random(Purpose.FOLD_TEST), release)
