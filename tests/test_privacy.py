@@ -26,9 +26,10 @@ from florets.strategies.core.noised_clusters import nearest_centre, noised_centr
 from florets.strategies.discovery.strategy import Discovery
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
+from florets.strategies.layers.coverage import Releases, protection_problems
 from florets.strategies.layers.noise import LEDGER, LENGTHS, Budget, BudgetSpent, Guard, multiplier, read_budget
 from florets.strategies.registry import settings_type
-from florets.strategies.settings import COVERED, Experiment, Privacy, Releases, privacy_problems
+from florets.strategies.settings import Experiment, Privacy
 from florets.task.wire import noise
 from florets.task.wire.leaving import CHOICES, FOLDS
 
@@ -235,11 +236,12 @@ def test_a_budget_is_saved_before_its_release_and_a_damaged_one_is_refused(tmp_p
 
 @pytest.mark.parametrize("kind", ["central", "local"])
 def test_each_strategy_is_covered_or_refused_by_name(kind: Any) -> None:
+    covered = ("fedavg", "fedprox", "clove", "ifca", "oracle", "discovery")
     for name in STRATEGIES:
         settings = settings_type(name)()
-        lines = privacy_problems(settings, Experiment(privacy=Privacy(kind=kind, epsilon=4.0)))
-        assert (not lines) == (name in COVERED), name
-        assert all(line.startswith(f"privacy.kind={kind}: what clients of ") for line in lines)
+        lines = protection_problems(settings, Experiment(privacy=Privacy(kind=kind, epsilon=4.0)))
+        assert (not lines) == (name in covered), name
+        assert all(line.startswith(f"privacy.kind={kind}: its noise does not cover ") for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -250,11 +252,11 @@ def test_each_strategy_is_covered_or_refused_by_name(kind: Any) -> None:
         (["robust=median"], "robust=median: not covered by privacy.kind=central"),
         (["personal=slopes"], "personal=slopes: not covered"),
         (["num_clients=20", "privacy.min_group=101"], "privacy.min_group=101: needs 101 clients, and there are 20"),
-        (["secure_aggregation=true"], "secure_aggregation=true: not covered by privacy.kind=central: members"),
+        (["secure_aggregation=true"], "secure_aggregation=true: not covered by privacy.kind=central: masks"),
         (["k=auto"], "k=auto: not covered"),
         (["patience=2", "task.validation_fraction=0.2"], "patience=2: not covered"),
-        (["strategy.watch=8"], "strategy.watch=8.0: not covered"),
-        (["strategy=ifca", "strategy.restarts=2", "num_rounds=9"], "strategy.restarts=2: losses decide"),
+        (["strategy.watch=8"], "strategy.watch=8.0: groups by what privacy.kind=central does not cover"),
+        (["strategy=ifca", "strategy.restarts=2", "num_rounds=9"], "strategy.restarts=2: groups by what"),
         (["privacy.kind=local", "statistics=true"], "statistics=true: not covered by privacy.kind=local"),
         (["experiment=own_data", "privacy.kind=local"], "what own data have in common must be declared"),
     ],
