@@ -592,7 +592,7 @@ def test_a_client_that_no_model_fits_stays_where_it_is_and_is_asked_again() -> N
     assert [report.assignment["0"] for report in reports[7:]] == [0] * 5
     assert reports[9].details["watch"] == {"asked": ["0"], "moved": [], "opened": False}
     assert [clients.asked(kinds.LOSSES, number) for number in (10, 11, 12)] == [[0], [0], []]
-    assert strategy.state.watch.departed["0"].unfit == 2
+    assert strategy.state.layers["watch"].departed["0"].unfit == 2
 
 
 @pytest.mark.slow
