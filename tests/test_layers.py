@@ -16,7 +16,7 @@ from florets.strategies.settings import ASKS
 
 SMALL = [
     *("num_clients=6", "k=2", "task.num_clusters=2", "task.model_options={hidden: [8]}", "num_rounds=3"),
-    *("quiet=true", "pictures=false", "html=false"),
+    *("quiet=true", "pictures=false"),
 ]
 HERE = "tests.test_layers"
 

@@ -128,7 +128,7 @@ def test_a_clients_claim_of_examples_is_bounded_in_fedrcs_class_shares() -> None
         (("strategy=two_phase",), "does not cover .*moments of clients' data, which TwoPhase uses"),
         (
             ("strategy=two_phase", "strategy.moment_rounds=0", "strategy.labels=soft", "train=sgd"),
-            "means that are not",
+            "that are not",
         ),
         (("strategy=sr_fca", "strategy.trim=0.2"), "strategy.trim=0.2: has an effect only with robust=none"),
         *((("strategy=" + name,), "each client's own model") for name in ALONE),

@@ -61,7 +61,9 @@ class CLoVEState(State):
     Attributes
     ----------
     histories
-        Last assignments of each client, the latest last; -1 for a round in which it took part and did not answer.
+        Last assignments of each client, the latest last.
+    silent
+        Rounds running in which a client took part and did not answer.
     clustered
         Clients that a clustering has placed.
     frozen
@@ -70,6 +72,7 @@ class CLoVEState(State):
 
     phase: str = "clustering"
     histories: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    silent: dict[str, int] = field(default_factory=dict)
     clustered: set[str] = field(default_factory=set)
     frozen: Frozen | None = None
 
@@ -104,7 +107,9 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         groups = groups.matched(self._matched, r.models.count, f"{name}.match")  # l. 12 and 13
         self._place(groups.assignment)
         updates = yield r.train(r.members(groups.assignment))  # l. 18 to 22
-        self._remember({client.key: -1 for client in r.participants} | r.members(self.assignment, r.answered))
+        self._remember(r.members(groups.assignment))
+        self.state.silent |= {one.key: self.state.silent.get(one.key, 0) + 1 for one in r.participants}
+        self.state.silent |= dict.fromkeys(r.answered, 0)
         if groups.is_last or (r.may_depend_on_data and self._is_stable(groups, r)):
             self.state.frozen = Frozen.by_losses(groups, losses.models, losses.limit, self.settings.square_root)
             self.state.details[STABLE_FROM] = r.server_round + 1
@@ -155,16 +160,16 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
     def _is_stable(self, groups: Groups, r: Round) -> bool:
         """Whether enough participants have had one model in their last `stability_rounds` rounds (section 3).
 
-        Deviation: who has answered in none of these rounds is not waited for. Nothing is frozen while a model in use
+        Deviation: who has not answered in so many rounds is not waited for. Nothing is frozen while a model in use
         has no centroid: no newcomer could ever be given it.
         """
-        length, histories = self.settings.stability_rounds, self.state.histories
-        settled = {key: set(last) for key, last in histories.items() if len(last) == length and len(set(last)) == 1}
-        gone = {key for key, last in settled.items() if last == {-1}}
-        here = {client.key for client in r.participants} - gone
-        in_use = {self.assignment[key] for key in self.state.clustered - gone}
+        state, length = self.state, self.settings.stability_rounds
+        stable = {key for key, last in state.histories.items() if len(last) == length and len(set(last)) == 1}
+        gone = {key for key, rounds in state.silent.items() if rounds >= length}
+        in_use = {self.assignment[key] for key in state.clustered - gone}
+        needed = self.settings.stability_fraction * sum(client.key not in gone for client in r.participants)
         # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
-        enough = len(here & settled.keys()) >= self.settings.stability_fraction * len(here) - 1e-9
+        enough = len(stable.intersection(r.answered)) >= needed - 1e-9
         return self.settings.stop_when_stable and enough and in_use <= set(groups.models.tolist())
 
     def begins(self, groups: Mapping[str, int], are_found: bool) -> None:
