@@ -108,8 +108,7 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         self._place(groups.assignment)
         updates = yield r.train(r.members(groups.assignment))  # l. 18 to 22
         self._remember(r.members(groups.assignment))
-        self.state.silent |= {one.key: self.state.silent.get(one.key, 0) + 1 for one in r.participants}
-        self.state.silent |= dict.fromkeys(r.answered, 0)
+        self._note_silent(r)
         if groups.is_last or (r.may_depend_on_data and self._is_stable(groups, r)):
             self.state.frozen = Frozen.by_losses(groups, losses.models, losses.limit, self.settings.square_root)
             self.state.details[STABLE_FROM] = r.server_round + 1
@@ -156,6 +155,11 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         """Append the models of a round's clients to their histories."""
         length, histories = self.settings.stability_rounds, self.state.histories
         histories.update({key: (*histories.get(key, ()), model)[-length:] for key, model in groups.items()})
+
+    def _note_silent(self, r: Round) -> None:
+        silent = self.state.silent
+        silent.update({client.key: silent.get(client.key, 0) + 1 for client in r.participants})
+        silent.update(dict.fromkeys(r.answered, 0))
 
     def _is_stable(self, groups: Groups, r: Round) -> bool:
         """Whether enough participants have had one model in their last `stability_rounds` rounds (section 3).
