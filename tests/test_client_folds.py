@@ -152,17 +152,6 @@ def test_entries_of_estimates_are_noise_of_variance_one_where_clients_are_alike(
 # Folds
 
 
-def test_folds_are_disjoint_of_one_size_and_drawn_anew_by_seed() -> None:
-    x = torch.arange(40.0).reshape(20, 2)
-    folds = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(1))[0]
-    assert [len(fold) for fold in folds] == [5, 5, 5]
-    assert len(set(np.concatenate(folds).tolist())) == 15
-    again = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(1))[0]
-    other = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(2))[0]
-    assert np.array_equal(folds, again)
-    assert not np.array_equal(folds, other)
-
-
 def test_equal_records_are_in_one_fold() -> None:
     # Six different records, each there five times.
     x = torch.arange(6.0).repeat(5).reshape(30, 1)
@@ -192,16 +181,6 @@ def test_near_duplicates_by_hand() -> None:
     assert near_duplicates(line, least=10) is None
     # Links that differ little are no gap.
     assert near_duplicates(np.arange(20.0)[:, None] ** 1.5) is None
-
-
-def test_near_duplicates_share_a_fold_and_other_records_do_not() -> None:
-    data = copies(60, 3)
-    x = torch.from_numpy(data[:, :-1].astype(np.float32))
-    folds, alike = disjoint_folds(x, torch.zeros(60), 4, 15, np.random.default_rng(0))
-    assert alike
-    inside = [set(data[fold, -1].tolist()) for fold in folds]
-    assert sum(map(len, inside)) == len(set().union(*inside)) == 20
-    assert not disjoint_folds(torch.randn(60, 20), torch.zeros(60), 4, 15, np.random.default_rng(0))[1]
 
 
 def test_only_a_client_with_near_duplicates_says_so(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from florets.task.wire import MalformedMessage, codec, kinds
 from florets.task.wire.codec import MAX_EXAMPLES, Flag, LossList, Number, Numbers, Tensor, Text
-from florets.task.wire.replies import Introduction, Losses, Magnitude, Update, read_update, rounded_magnitude
-from tests.replies import HELLO, LAYOUT, MODEL, READERS, TEXTS, reply
+from florets.task.wire.replies import read_update
+from tests.replies import LAYOUT, MODEL, READERS
 
 VALID = {kind: valid for kind, valid, _ in READERS}
 READ = {kind: read for kind, _, read in READERS}
@@ -151,15 +151,6 @@ def test_rows_that_say_nothing_are_left_out() -> None:
     assert rows.rows.shape == (0, 9)
 
 
-def test_an_introduction_may_have_no_name_and_no_magnitude() -> None:
-    texts = TEXTS | {kinds.MAGNITUDE: rounded_magnitude(0.5774), kinds.SCALED: True}
-    found = codec.read(Introduction, reply(HELLO, None, texts))
-    assert (found.key, found.cluster, found.magnitude) == ("07", 1, Magnitude(0.6, True))
-    nobody = reply(HELLO | {kinds.CLUSTER: kinds.NO_CLUSTER}, None, TEXTS | {kinds.CLIENT_KEY: kinds.NO_KEY})
-    found = codec.read(Introduction, nobody)
-    assert (found.key, found.cluster, found.magnitude) == (kinds.NO_KEY, None, None)
-
-
 @dataclass(frozen=True)
 class Example:
     """One field of each kind."""
@@ -190,13 +181,6 @@ def test_what_is_packed_is_read_again_to_the_bit() -> None:
     assert (found.bits.tolist(), found.bits.dtype) == ([[1, 2], [3, 4]], np.uint8)
     again = codec.pack(Example, table=found.table, number_of_parts=5, **fields)
     assert codec.read(Example, again, r=2, c=3, given=7).number_of_parts == 5
-
-
-def test_a_message_is_packed_with_all_of_its_fields_and_no_other() -> None:
-    with pytest.raises(TypeError, match="kept"):
-        codec.pack(Losses, losses=[1.0], num_examples=3)
-    with pytest.raises(TypeError, match="more"):
-        codec.pack(Update, values=MODEL, train_loss=0.5, num_examples=3, more=1)
 
 
 def test_no_measured_value_stands_in_an_error() -> None:

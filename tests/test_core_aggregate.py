@@ -47,11 +47,6 @@ def test_models_without_members_keep_their_bits(weighting: str) -> None:
     assert one[1].tobytes() == odd[1].tobytes()
 
 
-def test_members_without_examples_change_nothing() -> None:
-    result = average_models(BANK, UPDATES, ASSIGNMENT, np.array([0.0, 0.0, 4.0]), "examples", NO_INTEGERS)
-    assert result[0].tolist() == BANK[0].tolist()
-
-
 def test_all_participants_in_one_group_give_equal_bits_by_every_path() -> None:
     rng = np.random.default_rng(0)
     bank, updates = rng.standard_normal((1, 40)), rng.standard_normal((9, 40))
@@ -112,12 +107,3 @@ def test_a_step_leaves_models_without_members_as_they_are_to_the_bit(optimizer: 
     bank = np.array([[1 / 3, -0.0, np.nan]])
     stepped = apply_step(bank, np.ones((1, 3)), np.array([False]), 0.1, optimizer)
     assert stepped.tobytes() == bank.tobytes()
-
-
-def test_unknown_settings_are_named() -> None:
-    with pytest.raises(ValueError, match="'mean' is unknown: choose one of examples, uniform, all_participants"):
-        average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, "mean", NO_INTEGERS)
-    with pytest.raises(ValueError, match="weighting 'sum' is unknown"):
-        average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, "sum", (3, UPDATES.shape[1]))
-    with pytest.raises(ValueError, match="'lamb' is unknown: choose one of sgd, adam"):
-        apply_step(BANK, BANK, np.array([True] * 3), 0.1, "lamb")

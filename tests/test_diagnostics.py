@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from results_examples import FOUND, report
 
 import florets
@@ -74,8 +73,6 @@ def test_clients_that_were_refused_in_several_rounds_are_told_with_the_reason() 
         (["k=4", "task.num_clusters=7"], True),
         (["k=7", "task.num_clusters=4"], False),
         (["k=auto", "task.num_clusters=7"], False),
-        (["k=4", "task.num_clusters=7", "strategy=fedavg"], False),
-        (["experiment=own_data", "k=2"], False),
     ],
 )
 def test_fewer_models_than_true_clusters_are_told(settings: list[str], warned: bool) -> None:
@@ -92,12 +89,9 @@ def last_line(loss: float | None, diverged: int = 0, evaluated: int = 4) -> dict
     ("loss", "lines", "words"),
     [
         ("cross_entropy", [last_line(2.3), last_line(1e14)], "loss at the end is 1e+14, far worse than guessing"),
-        ("cross_entropy", [last_line(1e9), last_line(1e9), last_line(None, evaluated=0)], "loss at the end is 1e+09"),
-        # Targets may be large numbers: only growth says anything.
         ("squared_error", [last_line(1e10), last_line(1e9)], ""),
         ("squared_error", [last_line(2.0), last_line(3000.0)], "3e+03, is over 1000 times the first one"),
         ("squared_error", [last_line(1e-12), last_line(None, 4)], "no client's test loss is finite"),
-        ("squared_error", [], ""),
     ],
 )
 def test_models_that_diverged_are_told_at_the_end(loss: str, lines: list[dict[str, object]], words: str) -> None:
@@ -220,20 +214,3 @@ def test_warnings_are_shown_and_logged_and_the_run_ends_well(
     for text in ("k=2 models for task.num_clusters=4",):
         assert f"warning: {text}" in shown
         assert f"WARNING {text}" in logged
-
-
-def test_what_this_machine_or_its_data_cannot_do_is_refused_before_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    for device, what in (("cuda", "CUDA device"), ("mps", "Apple GPU")):
-        assert main([f"device={device}", f"results_dir={tmp_path}"]) == 2
-        assert f"device={device}, but this machine's PyTorch sees no {what}" in capsys.readouterr().err
-    too_many = ["experiment=mixed_regression/a", "strategy.min_anchor_examples=100000", f"results_dir={tmp_path}"]
-    assert main(too_many) == 2
-    shown = capsys.readouterr().err
-    assert "have the 100000 examples that an anchor needs" in shown
-    assert "phase 1:" not in shown
-    # What an earlier run has left there would still be there.
-    assert not any(tmp_path.rglob("config.yaml"))

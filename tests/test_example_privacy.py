@@ -12,7 +12,6 @@ import torch
 from scipy.stats import norm
 from torch import nn
 
-from florets.api.federation import clients_of
 from florets.client_app import training
 from florets.client_app.client import session
 from florets.conf.compose import compose
@@ -193,19 +192,6 @@ def test_preparations_in_which_one_record_moves_others_are_refused(tmp_path: Pat
         assert f"task.table.{key}: not covered by privacy.kind=example" in str(error.value)
 
 
-def test_clients_in_python_have_the_delta_of_records(tmp_path: Path) -> None:
-    clients = [(np.ones((20, 3), np.float32), np.arange(20) % 2)] * 3
-    for kind, delta in (("example", None), ("central", 1 / 30)):
-        given = {
-            "results_dir": str(tmp_path),
-            "privacy.kind": kind,
-            "classes": [0, 1],
-            "task.data_options.classes": [0, 1],
-        }
-        found = clients_of(clients, given)
-        assert found[1].get("privacy.delta") == delta
-
-
 def test_what_noise_does_not_cover_is_refused_by_name() -> None:
     for given in ("train.class_weights=balanced", "averaging=gradients", "loss_data=held_out", "strategy=discovery"):
         with pytest.raises(ConfigError, match=r"privacy\.kind=example") as error:
@@ -227,7 +213,7 @@ def test_models_that_mix_records_are_refused(layer: nn.Module) -> None:
 
 
 @needs_opacus
-@pytest.mark.parametrize("strategy", ["clove", "ifca", "fedprox"])
+@pytest.mark.parametrize("strategy", ["clove", "fedprox"])
 def test_a_run_spends_its_budget_and_sends_what_has_noise(
     strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

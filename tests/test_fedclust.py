@@ -3,17 +3,8 @@
 import numpy as np
 import pytest
 
-from florets.strategies.fedclust.strategy import FedClust
 from florets.task.wire import kinds
 from tests.method_runs import play
-
-
-def test_distances_are_euclidean_and_follow_the_clients_order() -> None:
-    vectors = [np.array([0.0, 0.0]), np.array([3.0, 4.0]), np.array([0.0, 1.0])]
-    found = FedClust().distances(vectors)
-    np.testing.assert_allclose(found, [[0, 5, 1], [5, 0, np.sqrt(18)], [1, np.sqrt(18), 0]])
-    order = [2, 0, 1]
-    np.testing.assert_array_equal(FedClust().distances([vectors[i] for i in order]), found[np.ix_(order, order)])
 
 
 def test_the_last_layer_alone_goes_up_and_finds_the_groups() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord
 
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
@@ -100,32 +100,6 @@ def test_clients_with_one_new_concept_find_each_other_and_an_old_one_is_known_wh
     assert [reports[number - 1].assignment["1"] for number in (13, 16, 19)] == [2, 0, 2]
     assert len(thetas(arrays)) == 3
     assert strategy.state.alone == set()
-
-
-def test_a_model_in_isolation_is_offered_to_nobody_and_compared_with_nobody() -> None:
-    def lost(_: RecordDict) -> RecordDict:
-        return RecordDict({kinds.METRICS: MetricRecord({"losses": [1.0], kinds.NUM_EXAMPLES: 10})})
-
-    faults = {(kinds.LOSSES, 4, 0): lost}
-    reports, _, strategy, clients = drift(5, faults=faults)
-    assert reports[3].assignment == {"0": 0, "1": 1, "2": 2, "3": 2}
-    assert reports[3].replies["invalid"] == 1
-    # It is asked in the next round again, and so are the others.
-    assert clients.asked(kinds.LOSSES, 5) == [0, 1, 2, 3]
-    assert reports[4].assignment == {"0": 0, "1": 0, "2": 2, "3": 2}
-    assert strategy.state.alone == set()
-
-
-def test_there_are_never_more_models_than_clients_and_the_longest_idle_one_goes() -> None:
-    # Client 3 has a new concept again and again; none of its old models fits, and each is kept while there is room.
-    changes = {6: {3: -50.0}, 12: {3: 60.0}, 18: {3: -110.0}}
-    reports, arrays, strategy, _ = drift(19, changes)
-    isolated = [report.server_round for report in reports[1:] if "isolated" in str(report.details)]
-    assert isolated == [7, 13, 19]
-    assert len(thetas(arrays)) == 4
-    assert sorted(set(strategy.assignment.values())) == [0, 1, 3]
-    # That of target -50 has rested longest; that of 60 is there.
-    assert thetas(arrays)[2] == pytest.approx(60, abs=15)
 
 
 # Runs

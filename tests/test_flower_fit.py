@@ -15,9 +15,6 @@ from flwr.clientapp.mod import LocalDpMod, message_size_mod
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import (
-    DifferentialPrivacyClientSideAdaptiveClipping,
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
 )
 
@@ -156,12 +153,7 @@ def run(app: FloretsApp, strategy: Any, k: int = 1) -> ArrayRecord:
 
 @pytest.mark.parametrize(
     "wrap",
-    [
-        lambda inner: DifferentialPrivacyServerSideFixedClipping(inner, 0.1, 1e-6, 4),
-        lambda inner: DifferentialPrivacyClientSideFixedClipping(inner, 0.1, 1e-6, 4),
-        lambda inner: DifferentialPrivacyServerSideAdaptiveClipping(inner, 0.1, 4),
-        lambda inner: DifferentialPrivacyClientSideAdaptiveClipping(inner, 0.1, 4),
-    ],
+    [lambda inner: DifferentialPrivacyServerSideFixedClipping(inner, 0.1, 1e-6, 4)],
 )
 def test_a_wrapper_around_a_clustered_strategy_is_refused_by_name(wrap: Any) -> None:
     wrapper = wrap(CLoVE())

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
-from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.strategies.pacfl.client import principal_directions
 from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS, PrincipalVectors
-from florets.strategies.pacfl.strategy import PACFL, angle_matrix
+from florets.strategies.pacfl.strategy import angle_matrix
 from tests.method_runs import play
 
 HALF = np.sqrt(0.5)
@@ -42,11 +40,6 @@ def test_angles_by_hand() -> None:
     assert angle_matrix([one, other], "sum_corresponding")[0, 1] == pytest.approx(180)
 
 
-def test_a_vector_that_only_one_client_has_counts_90() -> None:
-    one, other = directions([[1, 0], [0, 1]], [0, 3]), directions([[HALF, HALF], [1, 0]], [0, 4])
-    assert angle_matrix([one, other], "sum_corresponding")[0, 1] == pytest.approx(45 + 90 + 90)
-
-
 def test_principal_angles_agree_with_scipys() -> None:
     clients = random_directions(1)
     found = angle_matrix(clients, "smallest_principal")
@@ -65,11 +58,6 @@ def test_principal_vectors_are_those_of_each_class() -> None:
     # Class 0 spans x and y, the longer first; class 2 the z axis alone.
     np.testing.assert_allclose(np.abs(vectors), np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1]]), atol=1e-12)
     assert places.tolist() == [0, 1, 4]
-
-
-def test_inputs_of_zeros_have_no_vectors() -> None:
-    with pytest.raises(ValueError, match="all inputs are zero"):
-        principal_directions(np.zeros((3, 4)), np.zeros(3, dtype=np.int64), 2)
 
 
 # Runs
@@ -102,21 +90,6 @@ def test_a_client_that_comes_later_is_placed_by_the_extended_tree() -> None:
     assert sorted(late.reports[0].assignment) == ["1", "2", "3", "4"]
     assert late.reports[1].assignment == late.reports[2].assignment == whole.reports[2].assignment
     assert [report.phase for report in late.reports] == ["clustering", "stable", "stable"]
-
-
-def test_settings_without_a_meaning_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"cut=threshold: needs strategy.threshold"):
-        PACFL(cut="threshold")
-    with pytest.raises(ValueError, match=r"threshold=5: has an effect only with"):
-        PACFL(threshold=5.0)
-    with pytest.raises(ValueError, match=r"least_ratio=2.0?: has an effect only with strategy.cut=largest_gap"):
-        PACFL(cut="k", least_ratio=2.0)
-    for given, message in (
-        (("strategy.cut=k", "k=auto"), "k=auto: strategy.cut=k needs a number"),
-        (("strategy.cut=k", "k=21"), "from 1 to num_clients=20"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            compose(["strategy=pacfl", *given])
 
 
 def test_without_classes_the_vectors_are_of_all_data() -> None:

@@ -11,7 +11,6 @@ from florets.strategies.base.report import ADVICE, QUARANTINE, RoundReport
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core import FloatArray
 from florets.strategies.core.quarantine import AGREES, DEPARTS, UNKNOWN, Quarantine, agreement, verdicts
-from florets.strategies.core.robust import most_expelled, most_hostile
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, play
 
@@ -48,19 +47,6 @@ def test_an_opposed_update_and_long_noise_depart_and_a_long_one_does_not(last: l
     assert found.tolist() == [AGREES] * 4 + [said]
 
 
-def test_a_change_is_long_only_beyond_what_the_group_has_had() -> None:
-    # The others have learnt what they can: lengths of a tenth, and this one's is as before.
-    rows = gram([0.1, 0.01], [0.1, -0.01], [0.1, 0.005], [0.1, 0.0], [0.0, 1.0])
-    assert verdicts(rows, EVERYBODY)[0][-1] == DEPARTS
-    assert verdicts(rows, EVERYBODY, usual=0.5)[0][-1] == UNKNOWN
-
-
-def test_nothing_is_said_of_few_members_or_of_such_that_have_little_in_common() -> None:
-    assert verdicts(gram([1.0, 0.0], [-1.0, 0.0]), EVERYBODY[:2])[0].tolist() == [UNKNOWN] * 2
-    around = [[1.0, 0.0], [-0.5, 0.87], [-0.5, -0.87]]
-    assert verdicts(gram(*around), EVERYBODY[:3])[0].tolist() == [UNKNOWN] * 3
-
-
 def test_three_departures_running_and_no_more_clients_than_may_be_hostile() -> None:
     quarantine, keys = Quarantine(), list("abcdefg")
     rows = gram(*[[1.0, 0.0]] * 5, [-1.0, 0.0], [-1.0, 0.2])
@@ -76,21 +62,6 @@ def test_three_departures_running_and_no_more_clients_than_may_be_hostile() -> N
         found.append(sorted(other.clients))
     assert found == [[], [], [], [], ["f", "g"]]
     assert decode(encode(other, {}), {}) == other
-
-
-def test_nothing_is_said_without_a_majority_against_all_that_may_be_hostile() -> None:
-    rows, found = gram(*[[1.0, 0.0]] * 4, [-1.0, 0.0]), []
-    for most in (2, 3):
-        quarantine = Quarantine()
-        for _ in range(3):
-            quarantine.observe(0, list("abcde"), rows, most)
-        found.append(sorted(quarantine.clients))
-    assert found == [["e"], []]
-
-
-@pytest.mark.parametrize(("count", "most"), [(2, 0), (3, 1), (4, 1), (7, 2), (10, 3)])
-def test_fewer_are_left_out_of_all_than_averages_expect(count: int, most: int) -> None:
-    assert most_expelled(count, 0.3) == most <= most_hostile(count, 0.3)
 
 
 def flipped(content: RecordDict) -> RecordDict:
@@ -130,10 +101,3 @@ def test_a_client_whose_data_change_moves_to_the_group_that_fits_and_counts_ther
     assert [QUARANTINE in report.details for report in seen] == [False] * 7 + [True] * 3 + [False] * 2
     assert strategy.state.quarantine is not None
     assert not strategy.state.quarantine.clients
-
-
-def test_without_a_rule_nobody_is_judged() -> None:
-    clients = FakeClients(targets=[0.0] * 5 + [10.0] * 3, faults={("train", r, 0): flipped for r in range(1, 5)})
-    strategy = CLoVE(k=2, first_round="evaluate")
-    play(strategy, clients, 4, 1.0, 9.0)
-    assert strategy.state.quarantine is None

@@ -13,12 +13,10 @@ from florets.server_app.build import build_task
 from florets.strategies import STRATEGIES
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray
-from florets.strategies.core.robust import RobustRule, leading
+from florets.strategies.core.robust import RobustRule
 from florets.strategies.feddrift.strategy import merged_models
 from florets.strategies.fedpac.strategy import combined_heads
-from florets.strategies.fedrc.strategy import FedRC
 from florets.strategies.shared.prototypes import global_prototypes
-from florets.strategies.two_phase.strategy import TwoPhase
 from florets.task.wire import kinds
 from tests.grid_runs import run_on
 from tests.method_runs import SMALL
@@ -110,40 +108,14 @@ def test_prototypes_merges_and_heads_are_averaged_by_the_rule() -> None:
     assert heads.tolist() == [[1.0]] * 5
 
 
-def test_in_soft_groups_a_client_counts_for_models_with_half_of_its_largest_share() -> None:
-    found = leading(np.array([[0.9, 0.1], [0.6, 0.4], [1.0, 0.5]]))
-    assert found.tolist() == [[True, False], [True, True], [True, True]]
-
-
-def test_a_clients_claim_of_examples_is_bounded_in_fedrcs_class_shares() -> None:
-    strategy = FedRC(robust="median", num_outputs=2)
-    strategy.state.class_sums = {str(key): np.array([[1.0, 1.0]]) for key in range(4)} | {"x": np.array([[0.0, 1e9]])}
-    # The fifth client has 45 % of the weight.
-    np.testing.assert_allclose(strategy.class_shares(1), [[0.55 / 2, 0.55 / 2 + 0.45]])
-
-
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
         (("strategy=two_phase",), "moments of phase 1 without a rule; use strategy.moment_rounds=0"),
-        (
-            ("strategy=two_phase", "strategy.moment_rounds=0", "strategy.labels=soft", "train=sgd"),
-            "use strategy.labels=hard",
-        ),
-        (
-            ("strategy=ifca", "first_round=farthest"),
-            "first_round=farthest starts models from single clients' updates",
-        ),
         (("strategy=sr_fca", "strategy.trim=0.2"), "strategy.trim=0.2: has an effect only with robust=none"),
-        *((("strategy=" + name,), f"strategy={name} averages nothing") for name in ALONE),
     ],
 )
 def test_what_a_rule_does_not_reach_is_refused(given: tuple[str, ...], reason: str) -> None:
     compose([*SMALL, *given])
     with pytest.raises(ConfigError, match=reason):
         compose([*SMALL, *given, "robust=median"])
-
-
-def test_a_strategy_that_is_built_by_hand_refuses_as_well() -> None:
-    with pytest.raises(ValueError, match="moments of phase 1"):
-        TwoPhase(k=2, robust="median")

@@ -1,18 +1,11 @@
 """Loss vectors that are lies do not take a model from the others' groups; groups of another scale do."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 from flwr.app import MetricRecord, RecordDict
 
-from florets.strategies.base.report import RoundReport, State
+from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.core import FloatArray
-from florets.strategies.core.quarantine import Quarantine
-from florets.strategies.core.robust import RobustRule
 from florets.strategies.core.set_aside import copied_rows, drawn_in, far_rows, has_groups, lone_rows, placed
-from florets.strategies.shared.bounded_rows import bounded_moves, without_strangers
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, play
 
@@ -52,48 +45,10 @@ def test_a_row_of_no_clear_group_is_lone_unless_there_are_as_many_as_a_group_may
     assert lone([[-4.0, -4.0]], groups=3) == []
 
 
-def test_strangers_are_in_quarantine_at_once_and_one_that_has_left_it_is_only_set_aside() -> None:
-    rule, state = RobustRule("median", 0.25), State(quarantine=Quarantine(cleared={"h"}))
-    context: Any = SimpleNamespace(averaging=SimpleNamespace(robust=rule), random=np.random.default_rng)
-    rows = np.array([*TWO_GROUPS, [-4.0, -4.0], [4.0, -4.0]])
-    asked = []
-
-    def rows_of(others: np.ndarray) -> FloatArray:
-        asked.append(int(others.sum()))
-        return rows
-
-    _, away = without_strangers(state, context, list("abcdefghi"), rows_of, 2)
-    assert np.flatnonzero(away).tolist() == [7, 8]
-    assert state.quarantine is not None
-    assert list(state.quarantine.clients) == ["i"]
-    # Without them the rows are made anew.
-    assert asked == [9, 7]
-
-
 def test_rows_set_aside_move_no_centroid_and_are_placed_by_the_nearest() -> None:
     aside = np.array([False, False, False, False, True])
     found = placed(ROWS, aside, lambda rows: (rows[:, 1] == 0.0).astype(np.int64) + (rows[:, 0] < 0.0))
     assert found.tolist() == [0, 0, 1, 2, 1]
-
-
-def test_of_drawn_groups_no_model_moves_over_twice_as_far_as_the_median_one() -> None:
-    layout = SimpleNamespace(trained=np.array([True, True, False]))
-    models = SimpleNamespace(bank=np.ones((4, 3)), layout=layout)
-    moves = np.array([[3.0, 4.0, 9.0], [0.0, 1.0, 9.0], [0.0, 0.0, 9.0], [1.0, 0.0, 9.0]])
-    context: Any = SimpleNamespace(averaging=SimpleNamespace(robust=RobustRule("median", 0.2)), models=models)
-    # The lengths are 5, 1 and 1, and one has not moved; buffers are left alone.
-    expected = [[1.2, 1.6, 9.0], *moves.tolist()[1:]]
-    np.testing.assert_allclose(bounded_moves(context, models.bank + moves) - models.bank, expected)
-    context.averaging.robust = None
-    np.testing.assert_allclose(bounded_moves(context, models.bank + moves) - models.bank, moves)
-
-
-def test_a_far_client_is_judged_when_its_probation_ends_though_it_is_not_far_any_more() -> None:
-    quarantine, said = Quarantine(), []
-    for server_round, is_far in enumerate((True, False, False, False, True), 1):
-        quarantine.begin_round()
-        said.append((quarantine.is_judged("a", is_far, server_round), "a" in quarantine.probation))
-    assert said == [(False, True), (False, True), (True, False), (False, False), (True, False)]
 
 
 def claims_the_first(content: RecordDict) -> RecordDict:

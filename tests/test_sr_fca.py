@@ -7,11 +7,8 @@ from scipy.stats import trim_mean
 from florets.strategies.core.agglomerative import group_by_largest_gap
 from florets.strategies.core.aggregate import trimmed_mean, trimmed_means
 from florets.strategies.sr_fca.strategy import (
-    distances_to_clusters,
-    farthest_neighbours,
     group_by_largest_ratio,
     mutual,
-    nearest_of_large,
     pivot_groups,
 )
 from florets.task.wire import kinds
@@ -48,18 +45,6 @@ def test_cross_losses_are_the_mean_of_both() -> None:
     np.testing.assert_array_equal(mutual(losses[np.ix_(order, order)]), mutual(losses)[np.ix_(order, order)])
 
 
-def test_what_is_not_known_of_a_client_does_not_count() -> None:
-    losses, cross = np.array([[2.0, 4.0]]), np.array([[4.0, np.nan]])
-    assert distances_to_clusters(losses, cross).tolist() == [[3, 4]]
-
-
-def test_small_clusters_are_dissolved() -> None:
-    distances = np.array([[0.0, 2, 3], [0.1, 2, 3], [9.0, 1, 2]])
-    assert nearest_of_large(distances, 1).tolist() == [0, 0, 1]
-    assert nearest_of_large(distances, 2).tolist() == [0, 0, 0]
-    assert nearest_of_large(distances, 3).tolist() == [0, 0, 1]
-
-
 def test_the_largest_factor_decides_and_not_the_largest_difference() -> None:
     # Merges at 1, 1, 1, 10 and 30: a factor of 10, then a difference of 20.
     points = np.array([0.0, 1.0, 11.0, 12.0, 42.0, 43.0])
@@ -92,13 +77,6 @@ def test_a_pivot_takes_its_neighbours_and_not_theirs() -> None:
     assert pivot_groups(distances, 0.0, np.random.default_rng(0)).tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_the_farthest_neighbours_are_those_of_the_longest_merge_that_was_made() -> None:
-    points = np.array([0.0, 1.0, 3.0, 20.0, 21.0])
-    distances = np.abs(np.subtract.outer(points, points))
-    assert farthest_neighbours(distances, group_by_largest_gap(distances, "single")) == 2.0
-    assert farthest_neighbours(np.zeros((1, 1)), group_by_largest_gap(np.zeros((1, 1)), "single")) == 0.0
-
-
 # Runs
 
 
@@ -108,17 +86,6 @@ def test_groups_are_found_and_stay_through_the_refinements() -> None:
     assert found.ari == 1.0
     assert found.models.count == 2
     assert {report.assignment["0"] for report in found.reports} == {0}
-
-
-def test_clusters_that_are_near_each_other_merge_and_keep_all_clients() -> None:
-    found = play(*SHORT, "strategy.cut=k", "k=6", "strategy.least_size=1", "num_rounds=1")
-    assert found.models.count == 6
-    found.strategy.state.threshold = 1e9
-    context = found.strategy.context
-    merged = found.strategy._refine(context)
-    assert merged.count == 1
-    assert set(found.strategy.assignment.values()) == {0}
-    assert len(found.strategy.assignment) == 6
 
 
 @pytest.mark.parametrize("kind", [kinds.TRAIN_ESTIMATE, kinds.LOSSES])

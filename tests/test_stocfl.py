@@ -5,13 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from florets.strategies.core.agglomerative import joined
 from florets.strategies.core.cluster import canonical
 from florets.strategies.stocfl.strategy import merge_similar
 from florets.task.training.loop import train
 from florets.task.training.losses import Anchored, Objective, Proximal
 from florets.task.training.settings import Training
-from florets.task.wire import kinds
 from tests.method_runs import play
 
 SHORT = ("strategy=stocfl", "strategy.anchor_epochs=5")
@@ -56,25 +54,6 @@ def test_merging_agrees_with_its_definition_in_every_order_of_the_groups(seed: i
         sets = {frozenset(np.flatnonzero(found == group).tolist()) for group in np.unique(found)}
         assert sets == oracle(sums, least)
         np.testing.assert_array_equal(merge_similar(sums[order], least), canonical(found[order]))
-
-
-def test_minus_1_merges_all_and_above_1_nothing() -> None:
-    sums = np.array([[1.0, 0], [-1.0, 0], [0, 0], [1.0, 0]])
-    assert merge_similar(sums, -1.0).tolist() == [0, 0, 0, 0]
-    assert merge_similar(sums, 1.5).tolist() == [0, 1, 2, 3]
-    # Equal directions have a cosine of 1 and not a little more or less; a length of 0 has none.
-    assert merge_similar(sums, 1.0 - 1e-12).tolist() == [0, 1, 2, 0]
-    assert merge_similar(np.zeros((0, 3)), 0.0).tolist() == []
-
-
-def test_the_larger_cluster_hands_down_its_model_and_new_ones_have_none() -> None:
-    # Of clusters 0 to 5 the last two are new; 1, 3 and 4 merge, and 2 with 5.
-    sizes = np.array([5, 2, 1, 3, 1, 9])
-    clusters, heirs = joined(np.array([1, 2, 3, 4, 5]), np.array([0, 1, 0, 0, 1]), sizes, 4)
-    assert clusters.tolist() == [0, 1, 2, 1, 1, 2]
-    assert heirs.tolist() == [0, 3, 2]
-    clusters, heirs = joined(np.array([0, 1, 2]), np.array([0, 0, 1]), np.array([1, 1, 1]), 0)
-    assert (clusters.tolist(), heirs.tolist()) == ([0, 0, 1], [0, 2])
 
 
 # Clients
@@ -122,19 +101,3 @@ def test_without_merges_every_client_has_a_model_and_mu_ties_them() -> None:
     free, tied = (play(*SHORT, "strategy.tau=2", f"strategy.mu={mu}") for mu in (0, 10))
     assert free.models.count == tied.models.count == 6
     assert tied.models.bank.std(axis=0).mean() < free.models.bank.std(axis=0).mean() / 2
-
-
-def test_a_client_whose_direction_was_lost_takes_part_later() -> None:
-    found = play(*SHORT, lost={(kinds.TRAIN_ESTIMATE, 1, 4)})
-    assert "4" not in found.reports[0].assignment
-    assert found.ari == 1.0
-    assert len(found.reports[1].assignment) == 6
-
-
-def test_a_late_direction_with_values_beyond_reason_is_refused_though_it_comes_alone() -> None:
-    place = (kinds.TRAIN_ESTIMATE, 2, 3)
-    refused = play(*SHORT, "num_rounds=3", lost={(kinds.TRAIN_ESTIMATE, 1, 3)}, huge={place})
-    assert "3" not in refused.reports[1].assignment
-    assert refused.reports[1].replies["invalid"] == 1
-    # It is asked again, and as good as any.
-    assert refused.ari == 1.0

@@ -87,13 +87,6 @@ def test_awasthi_and_sheffets_centres_are_those_of_the_algorithm_written_out() -
     assert sorted(sizes.tolist()) == [1, 2, 2]
 
 
-def test_another_method_than_the_two_is_refused() -> None:
-    with pytest.raises(ValueError, match="local_method='lloyd' must be one of kmeans, awasthi_sheffet"):
-        local_centres(np.ones((2, 2)), 1, rng(), "lloyd")
-    with pytest.raises(ConfigError, match=r"local_method=awasthi_sheffet: .* strategy.local_clusters=2 or more"):
-        compose(["strategy=k_fed", "strategy.local_method=awasthi_sheffet"])
-
-
 def test_features_are_inputs_alone_or_with_the_targets_beside_them() -> None:
     x, labels = torch.arange(8.0).reshape(2, 1, 2, 2), torch.tensor([2, 0])
     assert feature_rows(x, labels, 3, "inputs").tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -170,11 +163,7 @@ def test_true_start_takes_the_tasks_true_models() -> None:
     ("overrides", "message"),
     [
         (("strategy=oracle", "k=3"), r"k=3: the oracle.*use k=4"),
-        (("strategy=oracle", "task.num_clusters=0", "task.partition=a:b"), r"mode=labels.*has none"),
-        (("strategy=oracle", "strategy.mode=true_start", "strategy.init=same"), r"init=same.*leave it out"),
         (("strategy=one_shot", "strategy.estimate=least_squares"), r"task.model=mlp.*use strategy.estimate=train"),
-        (("strategy=k_fed", "strategy.local_clusters=5"), r"more groups than k=4"),
-        (("strategy=k_fed", "k=auto"), "k_fed cannot find K"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(overrides: tuple[str, ...], message: str) -> None:

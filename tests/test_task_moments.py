@@ -121,14 +121,6 @@ def test_terms_are_products_with_the_sum_over_pairs(pairing, noisy, block, monke
             assert found[anchor] == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
-def test_moment_matrices_need_pairs_and_a_known_pairing():
-    module, x, y, _ = draw(*CASES["half"][::2])
-    with pytest.raises(ValueError, match="1 example"):
-        LocalMoments(module, x[:1], y[:1], "half_squared_error", "all")
-    with pytest.raises(ValueError, match="pairing='some'"):
-        LocalMoments(module, x, y, "half_squared_error", "some")  # type: ignore[arg-type]
-
-
 def test_an_anchor_steps_along_its_residual_with_the_sign_of_its_mean_moment():
     # All moments equal (3, 4): A = m m^T, sigma = 5 and the direction is m / 5, never -m / 5.
     projected = np.tile([3.0, 4.0], (6, 1))

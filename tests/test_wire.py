@@ -116,19 +116,14 @@ WEIGHT = MODEL["weight"].numpy()
     ("arrays", "rule"),
     [
         ({**MODEL, "extra": MODEL["count"]}, "4 arrays came, the model has 3"),
-        ({"weight": MODEL["weight"], "count": MODEL["count"], "other": MODEL["empty"]}, "'empty' is missing"),
         ({**MODEL, "weight": Array(WEIGHT.astype(np.float64))}, r"float64\[2, 3\]"),
         ({**MODEL, "weight": Array(WEIGHT.T.copy())}, r"float32\[3, 2\]"),
         ({**MODEL, "weight": Array(np.where(WEIGHT == 3, np.nan, WEIGHT))}, "NaN or infinite"),
-        ({**MODEL, "weight": Array(np.where(WEIGHT == 3, np.inf, WEIGHT))}, "NaN or infinite"),
         ({**MODEL, "weight": forged(WEIGHT, npy(WEIGHT)[:-4])}, "disagrees|no readable"),
         ({**MODEL, "weight": forged(WEIGHT, npy(WEIGHT) + b"\0" * 4)}, "disagrees|no readable"),
         ({**MODEL, "weight": forged(WEIGHT, npy(WEIGHT.T.copy()))}, "disagrees"),
-        ({**MODEL, "weight": forged(WEIGHT, npy(WEIGHT.astype(np.int32)))}, "disagrees"),
-        ({**MODEL, "weight": forged(WEIGHT, b"")}, "too few"),
         ({**MODEL, "weight": forged(WEIGHT, huge_header())}, "disagrees"),
         ({**MODEL, "weight": forged(WEIGHT, b"\x93NUMPY\x09\x00" + b"x" * 143)}, "no readable"),
-        ({**MODEL, "weight": Array("float32", (2, 3), "other", npy(WEIGHT))}, "not float32"),
     ],
 )
 def test_a_forged_or_wrong_array_is_refused(arrays: dict[str, Array], rule: str) -> None:
@@ -156,7 +151,7 @@ def test_payload_is_counted_in_bytes() -> None:
     assert payload_bytes(content) == len(npy(np.zeros(4, dtype=np.float32))) + 8 + 24 + 4
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 1, 3), (1, 100_000)])
+@pytest.mark.parametrize("shape", [(), (0,), (2, 1, 3)])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool"])
 def test_arrays_are_written_and_viewed_as_flower_does(shape: tuple[int, ...], dtype: str) -> None:
     values = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
@@ -212,7 +207,7 @@ def sent_and_received(message: Message) -> Message:
     return found
 
 
-@pytest.mark.parametrize("kind", [kinds.TRAIN, kinds.LOSSES, kinds.HELLO, "train.custom"])
+@pytest.mark.parametrize("kind", [kinds.TRAIN, "train.custom"])
 def test_a_new_message_is_the_one_that_flower_makes(kind: str) -> None:
     ours = records.new_message(CONTENT, 7, kind, 3600.0, "3")
     hold_equal(ours, Message(CONTENT, 7, kind, ttl=3600.0, group_id="3"))
@@ -233,7 +228,7 @@ def test_a_reply_is_the_one_that_flower_makes() -> None:
     hold_equal(sent_and_received(ours), ours)
 
 
-@pytest.mark.parametrize("kind", ["", "teach", "train.", "train.a.b", "train.1a"])
+@pytest.mark.parametrize("kind", ["teach", "train.a.b"])
 def test_types_that_flower_refuses_are_refused(kind: str) -> None:
     with pytest.raises(ValueError, match="message type"):
         records.new_message(CONTENT, 7, kind, 3600.0, "3")
@@ -285,12 +280,6 @@ def test_a_projection_that_saves_nothing_is_the_row_itself() -> None:
     assert RowForm.of("projection", 64, 4810, 4) == RowForm("projection", 64, 4810)
     assert RowForm.of("signs", None, 4810, 4) == RowForm("signs", 1024, 4810)
     assert RowForm.of("signs", None, 100, 4) == RowForm("signs", 100, 100)
-
-
-@pytest.mark.parametrize(("upload", "width"), [("other", 2), ("full", 3), ("signs", 0), (None, 1)])
-def test_a_form_that_nothing_has_is_refused(upload: object, width: int) -> None:
-    with pytest.raises(ValueError, match="cannot be sent"):
-        RowForm.read(upload, width, 2)
 
 
 # How clients' data are divided
