@@ -134,14 +134,6 @@ def test_groups_are_formed_by_a_quorum_and_later_placements_need_none(
     assert seen[2].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
 
 
-@pytest.mark.parametrize("make", [one_shot, k_fed])
-def test_more_models_than_kinds_of_clients_leave_models_untrained(make: Callable[..., Strategy]) -> None:
-    strategy = make()
-    play(strategy, FakeClients([1.0, 1.0, 9.0]), 1, 0.0, 0.0, 5.0, 6.0)
-    assert strategy.assignment == {"0": 0, "1": 0, "2": 1}
-    assert thetas(strategy.context.models.record) == [0.5, 4.5, 5.0, 6.0]
-
-
 # One-shot
 
 

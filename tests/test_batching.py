@@ -309,18 +309,6 @@ def message(node: int, config: ConfigRecord, models: ArrayRecord) -> Message:
     return Message(RecordDict({kinds.CONFIG: config, kinds.ARRAYS: models}), node, kinds.TRAIN)
 
 
-@pytest.mark.parametrize(
-    ("module", "shape", "batch", "most"),
-    [(mlp((784,), 10, [32]), (784,), 100, 41), (mlp((784,), 10, [200]), (784,), 100, 1)],
-)
-def test_training_is_stacked_where_that_is_faster(
-    module: torch.nn.Module, shape: tuple[int, ...], batch: int, most: int
-) -> None:
-    network = network_of(module)
-    assert network is not None
-    assert vectorised.stack_size(network, module, torch.zeros(100, *shape), batch) == most
-
-
 @pytest.mark.parametrize("most", [1, 50, 10**6])
 def test_losses_tell_what_training_begins_with(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     module = mlp((4,), 3, [5])

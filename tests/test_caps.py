@@ -24,7 +24,6 @@ from florets.strategies.flux.messages import DESCRIPTOR
 from florets.strategies.k_fed.messages import KMEANS
 from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS
 from florets.strategies.shared.messages import QUERY_FOLDS
-from florets.strategies.two_phase.messages import SUBSPACE
 from florets.task.data.tables.declaration import NODE_FILE
 from florets.task.node_config import ALL_CAPS
 from florets.task.spec import TaskSpec
@@ -136,20 +135,6 @@ def test_models_that_are_too_many_or_too_large_are_refused(record: str, node: di
         sent({**node, "max-models": 2}, kinds.TRAIN_SELECT, records={record: model(copies=3)})
     with pytest.raises(ValueError, match=rf"^parameters of a model in '{record}'=32: this node does at most 26 "):
         sent({**node, "max-parameters": 26}, kinds.TRAIN_SELECT, records={record: model(5, copies=2)})
-
-
-@pytest.mark.parametrize(
-    ("record", "models", "parameters"),
-    [({kinds.ESTIMATES: one((7, 30), kinds.LEFT)}, 7, 30), ({kinds.BASES: one((2, 30, 4), kinds.BASES)}, 8, 30)],
-)
-def test_anchors_that_are_too_many_or_too_large_are_refused(
-    record: dict[str, ArrayRecord], models: int, parameters: int, node: dict[str, Any]
-) -> None:
-    (name,) = record
-    with pytest.raises(ValueError, match=rf"^models in '{name}'={models}: this node does at most {models - 1} "):
-        sent({**node, "max-models": models - 1}, SUBSPACE, records=record)
-    with pytest.raises(ValueError, match=rf"model in '{name}'={parameters}: this node does at most 29 "):
-        sent({**node, "max-parameters": 29}, SUBSPACE, records=record)
 
 
 def test_an_owner_raises_and_lowers_a_cap(node: dict[str, Any]) -> None:

@@ -27,7 +27,6 @@ from florets.task.layers import untrained_entries
 from florets.task.task import Task
 from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, codec, kinds
-from florets.task.wire.evaluation import read_evaluation
 from florets.task.wire.replies import Introduction, Losses, SelectedUpdate, read_update
 from tests.fakes import asker
 from tests.own_functions import flagged, frozen_first, net
@@ -100,15 +99,6 @@ def test_models_that_are_not_kept_are_never_replaced_by_others(ask: Ask, monkeyp
         ask(kinds.TRAIN, None, **train)
 
 
-def test_training_is_repeatable_and_differs_by_round_client_and_seed(ask: Ask) -> None:
-    def trained(node: int = 2, **settings: object) -> bytes:
-        update = read_update(ask(kinds.TRAIN, bank.model(BANK, 0), node, **settings), LAYOUT, 0)
-        return update.vector.tobytes()
-
-    assert trained() == trained()
-    assert len({trained(), trained(3), trained(**{kinds.SERVER_ROUND: 2}), trained(**{kinds.SEED: 1})}) == 4
-
-
 LAYOUT = Layout.of(bank.model(BANK, 0))
 
 
@@ -126,12 +116,6 @@ def test_selection_by_errors_trains_the_model_that_classifies_most_samples_right
     assert update.losses is not None
     np.testing.assert_allclose(update.losses, plain_losses(2, wrong))
     assert update.model == int(np.argmin(plain_losses(2, wrong)))
-
-
-def test_evaluation_uses_the_test_set(ask: Ask) -> None:
-    read = read_evaluation(ask(kinds.EVALUATE, bank.model(BANK, 0)))
-    assert read.num_examples == len(TASK.client(0).x_test)
-    assert read.accuracy is not None
 
 
 def context(**node_config: bool | int | float | str) -> Context:

@@ -100,10 +100,3 @@ def test_an_adam_step_is_the_first_step_of_adam() -> None:
     stepped = apply_step(start[None], slope[None], np.array([True]), 0.01, "adam")
     assert stepped[0] == pytest.approx(start - 0.01 * moment / (np.sqrt(second) + 1e-8), abs=1e-14)
     assert stepped[0] == pytest.approx([0.99, -2 + 0.01 / 11, 3.0, 0.49], abs=1e-9)
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_step_leaves_models_without_members_as_they_are_to_the_bit(optimizer: str) -> None:
-    bank = np.array([[1 / 3, -0.0, np.nan]])
-    stepped = apply_step(bank, np.ones((1, 3)), np.array([False]), 0.1, optimizer)
-    assert stepped.tobytes() == bank.tobytes()

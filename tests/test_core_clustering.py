@@ -33,7 +33,6 @@ from florets.strategies.core.cluster import (
     first_partition,
     match_min_cost,
     match_overlap,
-    nearest_centroid,
     of_cohort,
     summed_losses,
     ward,
@@ -113,13 +112,6 @@ def test_clusters_are_canonical_without_gaps_and_never_split_equal_rows(
         assert len(set(found[equal].tolist())) == 1
 
 
-def test_a_newcomer_joins_the_nearest_centroid_and_the_first_of_equals() -> None:
-    centres = np.array([[0.0, 0.0], [2.0, 0.0], [2.0, 0.0]])
-    newcomers = np.array([[0.5, 0.0], [1.0, 3.0], [2.0, 1.0]])
-    assert nearest_centroid(newcomers, centres).tolist() == [0, 0, 1]
-    assert nearest_centroid(np.zeros((0, 2)), centres).tolist() == []
-
-
 def test_nan_and_infinity_count_as_the_largest_finite_loss() -> None:
     losses = np.array([[1.0, np.nan], [np.inf, 3.0]])
     assert finite_losses(losses).tolist() == [[1.0, 3.0], [3.0, 3.0]]
@@ -144,11 +136,6 @@ def test_cuts_agree_with_scipy_where_merges_have_different_distances() -> None:
     for num_clusters in range(1, 21):
         theirs = fcluster(tree, num_clusters, criterion="maxclust")
         assert np.array_equal(canonical(cut(tree, num_clusters)), canonical(theirs))
-
-
-def test_a_cut_gives_all_clusters_asked_for_where_merges_tie() -> None:
-    tree = ward_tree(np.eye(6))
-    assert [len(np.unique(cut(tree, k))) for k in range(1, 7)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_cohort_is_merged_and_every_row_is_placed_by_its_centroids() -> None:

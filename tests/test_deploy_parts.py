@@ -1,7 +1,6 @@
 """Parts of the demonstration that need no process of Flower's: following a run, what it cost, ending processes."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -17,37 +16,10 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from florets.deploy import demo
-from florets.deploy.federation import DeploymentError, Federation
+from florets.deploy.federation import Federation
 from florets.engines import flower_processes
-from florets.reports.summary import round_line
-from tests.results_examples import MIXED, TRUTH, evaluations, report
 
 HERE = "127.0.0.1,localhost,::1"
-LINES = [
-    round_line(report(1, assignment=MIXED, evaluations={}, seconds={"total": 4.0}), TRUTH),
-    round_line(
-        report(2, evaluations=evaluations(dict.fromkeys(TRUTH, 0.5)), seconds={"losses": 2.0, "total": 9.0}), TRUTH
-    ),
-]
-
-
-def fake(status: str, details: str = "") -> Federation:
-    return cast(Federation, SimpleNamespace(status=lambda _: (status, details), log=lambda _: "its log"))
-
-
-def finished(results: Path) -> Path:
-    folder = results / "own_data" / "seed-0"
-    folder.mkdir(parents=True)
-    (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
-    (folder / "report.html").write_text("")
-    return folder
-
-
-def test_a_run_that_fails_ends_the_demonstration_with_the_reason(tmp_path: Path) -> None:
-    finished(tmp_path)
-    with pytest.raises(DeploymentError, match="the run ended as finished:failed: no client is online\nits log"):
-        demo.follow(fake("finished:failed", "no client is online"), "1", tmp_path)
 
 
 def test_every_process_is_ended_although_the_end_of_one_fails(

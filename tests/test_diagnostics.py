@@ -15,9 +15,7 @@ from florets.conf.compose import compose
 from florets.reports.diagnostics import (
     chance_level,
     divergence,
-    lifted_by_tuning,
     lost_by_averaging,
-    refusals,
     too_few_models,
     worse_than_constant,
 )
@@ -46,25 +44,6 @@ def test_a_clustering_frozen_at_chance_level_is_told() -> None:
     assert chance_level("cross_entropy", 10, [line(n, accuracy=None) for n in range(1, 11)]) == ""
     # Frozen by the round that is the last one so far.
     assert chance_level("cross_entropy", 10, [line(1, stable=False, details={STABLE_FROM: 2})]) != ""
-
-
-@pytest.mark.parametrize(("last", "told"), [(2.29, True), (1.9, False)])
-def test_without_classes_it_is_the_training_loss_that_has_not_fallen(last: float, told: bool) -> None:
-    lines = [line(number, accuracy=None, train_loss=2.3 if number < 10 else last) for number in range(1, 11)]
-    assert bool(chance_level("squared_error", 1, lines)) is told
-    # The first round trained others.
-    lines[0] |= {"train_loss": 0.1, "cluster_sizes": [1]}
-    assert bool(chance_level("squared_error", 1, lines)) is told
-    assert chance_level("squared_error", 1, lines[:3]) == ""
-
-
-def test_clients_that_were_refused_in_several_rounds_are_told_with_the_reason() -> None:
-    lines = [
-        line(number, rejected={"7": "too far", **({"2": "too far"} if number < 3 else {})}) for number in (1, 2, 3)
-    ]
-    assert refusals(lines) == ["client 7, in 3 of 3 rounds: too far"]
-    many = [line(number, rejected={f"{key:02d}": "too far" for key in range(12)}) for number in (1, 2, 3)]
-    assert "08, 09 and 2 more, in" in refusals(many)[0]
 
 
 @pytest.mark.parametrize(
@@ -152,19 +131,6 @@ def test_models_that_undo_what_their_clients_learn_are_told() -> None:
     assert bool(after_averaging(0.8, 0.5, 0.45, local_steps=5)) is True
     assert after_averaging(0.8, 0.5, 0.45, local_steps=6) == ""
     assert lost_by_averaging("pacfl", Training(), {}, {}, {}, None) == ""
-
-
-def test_models_far_below_their_fine_tuned_copies_are_told() -> None:
-    def text(*pairs: tuple[float, float]) -> str:
-        tests = [Evaluation(50, 1.0, plain, tuned=Evaluation(50, 1.0, tuned)) for plain, tuned in pairs]
-        return lifted_by_tuning("discovery", {str(key): test for key, test in enumerate(tests)})
-
-    assert "test accuracy is 60.0%, that of copies after fine_tune_epochs 90.0%" in text((0.5, 0.9), (0.7, 0.9))
-    assert "compare strategy=local" in text((0.5, 0.9))
-    assert text((0.9, 0.95), (0.9, 0.92)) == text() == ""
-    # One client of three is no fault of the groups.
-    assert text((0.1, 0.9), (0.9, 0.9), (0.9, 0.9)) == ""
-    assert lifted_by_tuning("fedavg", {"a": Evaluation(50, 1.0, 0.5)}) == ""
 
 
 def test_training_that_diverges_ends_with_the_learning_rate_as_the_cause(

@@ -114,16 +114,6 @@ def test_each_group_within_a_group_has_a_model_and_later_clients_join_it() -> No
     assert all(strategy.assignment[key] == leaf["model"] for leaf in ends for key in leaf["clients"])
 
 
-def test_a_given_k_is_cut_without_a_test() -> None:
-    strategy = Discovery(k=3)
-    result, (first,) = run(strategy, FoldClients(noise(6)), 1)
-    assert len(models(result.arrays)) == 3
-    found = evidence(first)
-    assert found["given"]
-    assert found["p_value"] is None
-    assert ", as k says (score " in found["text"]
-
-
 def test_clients_with_few_samples_are_placed_in_round_1_and_train_with_their_group() -> None:
     examples = [100] * 6 + [10, 10]
     clients = FoldClients([*TWO, A, B], examples=examples)

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florets.client_app.client import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run
@@ -20,8 +18,6 @@ from florets.server_app.final_models import Truth
 from florets.task.drift import ShardsByRound, trades
 from florets.task.partitions.shard import Shard
 from florets.task.settings import Drift
-from florets.task.task import TaskSpec
-from florets.task.wire import kinds
 from tests.test_resume import killed, results, resumed, straight
 
 SMALL = ["task.num_clusters=4", "task.model_options.hidden=[8]", "quiet=true"]
@@ -125,13 +121,6 @@ def test_what_cannot_work_is_refused_before_anything_runs(keys: str, texts: list
         compose(keys.split())
     for text in texts:
         assert text in str(error.value)
-
-
-def test_a_real_node_refuses_a_task_whose_data_change() -> None:
-    spec = TaskSpec("digits", "rotation", "mlp", "cross_entropy", 8, 4, 0, "", drift={"rounds": [5]})
-    context = Context(1, 1, {"data-dir": "/data", "partition-id": 0}, RecordDict(), {})
-    with pytest.raises(ValueError, match="drift is for simulations"):
-        session.task(ConfigRecord({kinds.TASK: spec.to_json()}), context)
 
 
 def test_a_run_follows_the_truth_of_each_round(tmp_path: Path) -> None:

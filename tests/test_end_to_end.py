@@ -8,14 +8,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from florets.client_app.app import app as client_app
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run
-from florets.engines.local_grid import LocalGrid
 from florets.reports.summary import RunSummary
-from florets.server_app.experiment import run_experiment
-from florets.strategies.base.federation import WrongNodeCount
 
 KEYS = {
     "round", "phase", "ari", "accuracy", "loss", "cluster_sizes", "ari_participants", "stable",
@@ -183,19 +179,3 @@ def test_what_does_not_fit_the_data_is_said_before_any_client_is_asked(
     with pytest.raises(ConfigError, match=message):
         play(tmp_path, *settings)
     assert not list(tmp_path.rglob("rounds.jsonl"))
-
-
-def test_a_task_without_known_groups_reports_no_ari(tmp_path: Path) -> None:
-    summary = play(
-        tmp_path,
-        "task.partition=tests.own_functions:anyhow",
-        "task.num_clusters=0",
-        "num_rounds=1",
-    )
-    assert summary.final_ari is None
-
-
-def test_the_wrong_number_of_simulated_nodes_is_told_without_touching_data(tmp_path: Path) -> None:
-    config = compose([f"results_dir={tmp_path}", "num_clients=5", "k=2", "task.num_clusters=2"])
-    with pytest.raises(WrongNodeCount, match=r"num_clients=5.* 8 SuperNodes"):
-        run_experiment(LocalGrid(client_app, 8), config, tmp_path)

@@ -182,16 +182,6 @@ def test_delta_hides_one_among_all_that_are_there() -> None:
             own.begin(there, there)
 
 
-def test_preparations_in_which_one_record_moves_others_are_refused(tmp_path: Path) -> None:
-    given = ["experiment=own_data", *KEYS, "task.table.group=name", f"task.table.preprocessing={tmp_path / 'file'}"]
-    table = {"target": "y", "numeric": [{"name": "x"}], "standardise": "site"}
-    (tmp_path / "file").write_text(json.dumps(table))
-    with pytest.raises(ConfigError) as error:
-        compose(given)
-    for key in ("standardise=site", "stratify=true", "group=name"):
-        assert f"task.table.{key}: not covered by privacy.kind=example" in str(error.value)
-
-
 def test_what_noise_does_not_cover_is_refused_by_name() -> None:
     for given in ("train.class_weights=balanced", "averaging=gradients", "loss_data=held_out", "strategy=discovery"):
         with pytest.raises(ConfigError, match=r"privacy\.kind=example") as error:

@@ -10,7 +10,6 @@ from florets.strategies.core.cluster import cosines, unit_rows
 from florets.strategies.flexcfl.strategy import (
     FlexCFL,
     cosine_differences,
-    decomposed_cosines,
     mix_groups,
 )
 from florets.task.wire import kinds
@@ -95,23 +94,6 @@ def test_cosines_by_hand() -> None:
     assert np.diagonal(cosines(vectors)).tolist() == [1.0, 0.0, 1.0, 1.0, 1.0]
     assert cosines(vectors[:1], vectors[2:]) == pytest.approx(np.array([[0.0, 0.6, 0.7 * np.sqrt(2)]]), abs=1e-15)
     assert unit_rows(vectors)[3].tolist() == [1.0, 0.0]
-
-
-def test_decomposed_cosines_by_hand_and_by_explicit_directions() -> None:
-    # Two orthogonal directions: the first has the larger sum of squares.
-    found = decomposed_cosines(np.array([[3.0, 0.0], [0.0, 2.0], [-3.0, 0.0]]), 2)
-    assert np.abs(found) == pytest.approx(np.array([[1, 0], [0, 1], [1, 0]]))
-    assert found[0, 0] == -found[2, 0]
-    # The directions themselves, in the space of parameters.
-    values, vectors = np.linalg.eigh(UPDATES.T @ UPDATES)
-    directions = vectors[:, np.argsort(-values)[:4]]
-    expected = UPDATES @ directions / np.linalg.norm(UPDATES, axis=1, keepdims=True)
-    found = decomposed_cosines(UPDATES, 4)
-    assert np.abs(found) == pytest.approx(np.abs(expected))
-    assert (found.max(axis=0) == np.abs(found).max(axis=0)).all()
-    assert decomposed_cosines(UPDATES, 99).shape == (9, 9)
-    assert decomposed_cosines(np.zeros((3, 5)), 2).tolist() == [[0.0, 0.0]] * 3
-    assert decomposed_cosines(UPDATES * 1e300, 4) == pytest.approx(found)
 
 
 def test_cosine_differences_by_hand_and_by_the_definition() -> None:

@@ -113,17 +113,3 @@ def test_an_authors_draws_have_names_and_numbers_of_their_own() -> None:
     own = generator(0, 1, "mine").random()
     assert own == generator(0, 1, "mine").random()
     assert own not in {generator(0, 1, "other").random(), *(generator(0, 1, one).random() for one in Purpose)}
-
-
-def test_what_a_client_keeps_is_kept_exactly_and_shared_by_copies() -> None:
-    import copy
-
-    kept = florets.PerClient()
-    kept["a"] = np.array([0.5, 2.0**24 + 1])
-    kept["b"] = np.array([0.5, 1.5])
-    assert (kept["a"] == [0.5, 2.0**24 + 1]).all()
-    assert kept.vectors["b"].dtype == np.float32
-    again = copy.deepcopy(kept)
-    del again["a"]
-    assert (list(kept), list(again)) == (["a", "b"], ["b"])
-    assert again.vectors["b"] is kept.vectors["b"]

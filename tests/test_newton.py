@@ -21,7 +21,6 @@ from florets.task.training.linear import LinearNames
 from florets.task.training.newton import newton_update, parameters_of, second_order
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
-from florets.task.wire.records import MalformedMessage
 from florets.task.wire.replies import Update
 from tests.method_runs import LosingGrid, play
 
@@ -120,24 +119,6 @@ def test_pooled_steps_end_at_the_pooled_fit_whatever_the_clients_sizes_and_colum
     # Two outputs with penalties of their own: each is half of the difference, with half of its penalty.
     fitted = LogisticRegression(C=2.0, tol=1e-10, max_iter=1000).fit(x, y)
     np.testing.assert_allclose(at[4:8] - at[:4], fitted.coef_[0], atol=2e-3)
-
-
-def update(gradient: np.ndarray | None, hessian: np.ndarray | None) -> Update:
-    return Update(0, np.zeros(2), 5, 0.1, gradient=gradient, hessian=hessian)
-
-
-def test_terms_that_are_none_are_refused() -> None:
-    gradient, hessian = np.ones(2), np.eye(2)
-    update(gradient, hessian).check()
-    update(None, None).check()
-    with pytest.raises(MalformedMessage, match="not those of the model"):
-        update(np.ones(3), np.eye(3)).check()
-    with pytest.raises(MalformedMessage, match="not those of the model"):
-        update(gradient, None).check()
-    with pytest.raises(MalformedMessage, match="not symmetric"):
-        update(gradient, np.array([[1.0, 0.5], [0.0, 1.0]])).check()
-    with pytest.raises(MalformedMessage, match="negative eigenvalue"):
-        update(gradient, np.diag([1.0, -1.0])).check()
 
 
 def test_keys_of_gradient_steps_choose_them() -> None:

@@ -68,27 +68,6 @@ def test_every_field_of_a_reply_has_a_name() -> None:
                 assert {name, item.record} & (known | facts), f"{kind.__name__}.{field} has no name of what leaves"
 
 
-FORBIDDEN = {
-    "models": (kinds.TRAIN, {}),
-    "gradients": (kinds.TRAIN, {kinds.REPLY: kinds.REPLY_GRADIENT}),
-    "loss-vectors": (kinds.LOSSES, {}),
-    "choices": (kinds.TRAIN_SELECT, {}),
-    "evaluations": (kinds.EVALUATE, {}),
-    "folds": (QUERY_FOLDS, {}),
-    "centres": (KMEANS, {}),
-}
-
-
-@pytest.mark.parametrize("what", FORBIDDEN)
-def test_what_is_never_sent_is_refused_before_it_is_computed(what: str, node: dict[str, Any], tmp_path: Path) -> None:
-    kind, settings = FORBIDDEN[what]
-    if ":" in kind:
-        kind, settings = f"query.{kinds.CUSTOM}", {kinds.HANDLER: kind}
-    (tmp_path / "data.npz").unlink()  # whoever computed would miss it
-    with pytest.raises(ValueError, match=rf"does not let it send {what}; .* change never-send in the node config"):
-        sent({**node, "never-send": f"labels, {what}"}, kind, settings)
-
-
 def test_whatever_a_server_asks_is_refused_where_all_that_it_holds_is_never_sent(node: dict[str, Any]) -> None:
     for name in LEAVING:
         forbidden, (own, _, function) = asked_for(name, {}), name.partition(".")
@@ -126,16 +105,6 @@ def test_a_node_says_at_hello_what_it_cannot_send_by_the_messages_it_answers(nod
     with pytest.raises(ValueError, match="answer from at least 5 records, and loss-batch are fewer"):
         sent({**node, "min-records": 5}, kinds.HELLO, {kinds.LOSS_BATCH: 4})
     assert sent({**node, "max-messages-per-day": 7}, kinds.HELLO)[kinds.METRICS]["max-messages-per-day"] == 7
-
-
-def test_a_table_is_described_before_it_is_prepared_where_it_has_the_records(tmp_path: Path) -> None:
-    lines = [f"{i},{i % 3},{i % 2}" for i in range(12)]
-    (tmp_path / "data.csv").write_text("\n".join(["age,stage,sick", *lines]), encoding="utf-8")
-    session.adopt(None)
-    node = {"data-dir": str(tmp_path)}
-    sent({**node, "min-records": 5}, kinds.DESCRIBE)
-    with pytest.raises(ValueError, match="answer from at least 50 records"):
-        sent({**node, "min-records": 50}, kinds.DESCRIBE)
 
 
 @pytest.mark.parametrize(

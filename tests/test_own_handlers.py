@@ -3,7 +3,6 @@
 import importlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from flwr.app import Context, Message, RecordDict
@@ -12,32 +11,14 @@ from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.federation import FederationError
-from florets.strategies.base.strategy import Strategy
 from florets.task.fingerprint import code_fingerprint, fingerprint, project_fingerprint
 from florets.task.wire import bank, codec, kinds
-from florets.task.wire.replies import Introduction, read_update
+from florets.task.wire.replies import Introduction
 
 CONFIG = compose(["num_clients=4", "strategy=fedavg", "task.model_options={hidden: [8]}"])
 TASK = build_task(CONFIG)
 SETTINGS = message_settings(CONFIG, TASK)
 WEIGHTED = "tests.own_handlers:weighted"
-
-
-class Weighted(Strategy):
-    """FedAvg whose clients train on one class, by a handler of its own."""
-
-    client_handlers: ClassVar[tuple[str, ...]] = (WEIGHTED,)
-
-    def plan(self, context: Round) -> Plan:
-        """Let every participant train model 0 on class 3."""
-        layout = context.models.layout
-        requests = [
-            context.request_custom(WEIGHTED, client, context.models.one(0), {"class": 3})
-            for client in context.participants
-        ]
-        return Plan(requests, lambda _, content: read_update(content, layout, 0))
 
 
 def sent(kind: str, node_config: Mapping[str, str | int], **settings: object) -> RecordDict:
@@ -133,12 +114,6 @@ def test_the_fingerprint_covers_all_files_of_a_handlers_package(package: Path) -
     assert code_fingerprint(()) == prints[0]
 
 
-def test_hello_reports_the_code_of_the_handlers_and_the_server_compares_it() -> None:
+def test_hello_reports_the_code_of_the_handlers() -> None:
     told = codec.read(Introduction, sent(kinds.HELLO, SIMULATED, **{kinds.HANDLERS: [WEIGHTED]}))
     assert told.fingerprint == code_fingerprint((WEIGHTED,)) != project_fingerprint()
-    # A server that has another copy of the package.
-    strategy = Weighted(fingerprint=project_fingerprint())
-    with pytest.raises(
-        FederationError, match=r"runs other code .* with the strategy's handlers tests.own_handlers:weighted"
-    ):
-        strategy.start(LocalGrid(app, 4), build_models(CONFIG, TASK), num_rounds=1, train_config=SETTINGS)

@@ -1,13 +1,11 @@
 """Start-up kits: the rules of their YAML file, who can read what, what a second run keeps, and what they start."""
 
-import json
 import os
 import re
 import shutil
 import ssl
 import stat
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.deploy.provision import HOME, Plan, Site, provision, read_plan
-from florets.engines.flower_processes import past_proxies
 
 HOSTS = ["fl.example.org", "10.0.0.5"]
 
@@ -271,28 +268,6 @@ def test_keys_are_registered_once_and_a_new_one_replaces_the_old(tmp_path: Path)
     assert tomllib.loads(settings)["superlink"]["federation"] == {
         **{"address": "127.0.0.1:8000", "root-certificates": f"{tmp_path}/copy/ca.crt"}
     }
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"http_proxy": "http://proxy:3128", "NO_PROXY": "intranet"},
-        {"no_proxy": "a", "NO_PROXY": "b", "no_grpc_proxy": "c"},
-    ],
-)
-def test_kits_reach_their_own_machine_past_any_proxy_as_commands_do(tmp_path: Path, given: dict[str, str]) -> None:
-    provision(plan("north"), tmp_path)
-    wanted = past_proxies(given)
-    for program, script in (("flower-superlink", "start.sh"), ("flwr", "flwr.sh")):
-        (tmp_path / program).write_text(f"#!{sys.executable}\nimport json, os; print(json.dumps(dict(os.environ)))\n")
-        (tmp_path / program).chmod(0o755)
-        settings = {"PATH": f"{tmp_path}:/usr/bin:/bin", **given}
-        done = subprocess.run(
-            [tmp_path / "server" / script], env=settings, capture_output=True, text=True, check=True
-        )
-        found = json.loads(done.stdout)
-        assert {name: found.get(name) for name in wanted} == wanted
-        assert found.get("http_proxy") == given.get("http_proxy")
 
 
 def test_a_container_listens_everywhere_inside_and_publishes_the_servers_address(tmp_path: Path) -> None:

@@ -13,10 +13,9 @@ from florets.client_app.app import app
 from florets.client_app.client import Client
 from florets.commands.main import main
 from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.engines.local_grid import LocalGrid
-from florets.server_app.build import build_checked, build_models, build_task, message_settings
+from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.random_effects.client import terms
 from florets.strategies.random_effects.messages import TERMS, OwnTerms, contrasts
 from florets.strategies.random_effects.mixed_model import MixedModel, Penalty, Terms, fit
@@ -217,15 +216,6 @@ LINES = (
 )
 
 
-def test_own_coefficients_of_a_regression_fit_better_than_one_model() -> None:
-    losses = {
-        method: np.mean([one.loss for one in play(*LINES, f"personal={method}").reports[-1].evaluations.values()])
-        for method in ("none", "intercept", "slopes")
-    }
-    # SGD has not brought the one model to its minimum, and the common coefficients are fitted, too.
-    assert losses["slopes"] < losses["intercept"] < 0.5 * losses["none"]
-
-
 class LyingGrid(LosingGrid):
     """A grid on which client 3 says that its errors, or its inputs, are a million times as large."""
 
@@ -287,25 +277,6 @@ def test_terms_that_no_squared_errors_have_are_refused(
     else:
         with pytest.raises(MalformedMessage, match=problem):
             read()
-
-
-def checked(given: list[str]) -> None:
-    config = compose(given)
-    build_checked(config, build_task(config))
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
-            ["strategy=fedavg", "task.model=linear", "task.model_options={bias: false}", "personal=intercept"],
-            r"the model's last layer '1' is not a linear layer with a bias for each of its 10 outputs; use one",
-        )
-    ],
-)
-def test_what_has_no_own_coefficients_is_refused_before_any_work(given: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        checked(given)
 
 
 @pytest.mark.parametrize("why", ["", "kept", "few records"])

@@ -31,7 +31,7 @@ from florets.reports.folder import FolderLock
 from florets.server_app import checkpoint as module
 from florets.server_app.app import read_run_config
 from florets.server_app.checkpoint import VERSION, Checkpoint, CheckpointError, Checkpointing, Checkpoints
-from florets.server_app.resume import finished_summary, read_resume
+from florets.server_app.resume import read_resume
 from florets.strategies import STRATEGIES
 from florets.strategies.base.encoding import encode
 from florets.strategies.base.report import State
@@ -422,16 +422,6 @@ def test_functions_that_a_folder_names_are_imported_only_with_trust(tmp_path: Pa
         read_resume([f"resume='{tmp_path}'", "trust=yes"], ROOT)
     assert read_resume([f"resume='{tmp_path}'", "trust=true"], ROOT) == (config, tmp_path)
     assert read_run_config({"resume": str(tmp_path), "overrides": "trust=true"})[0] == config
-
-
-@pytest.mark.parametrize("summary", [None, "{", "[]"])
-def test_a_run_without_its_summary_is_not_finished(tmp_path: Path, summary: str | bytes | None) -> None:
-    config = compose(settings("fedavg"))
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(json.loads(config_to_json(config))))
-    (tmp_path / "report.html").write_text("")
-    if summary is not None:
-        (tmp_path / "summary.json").write_bytes(summary.encode() if isinstance(summary, str) else summary)
-    assert finished_summary(tmp_path, config) is None
 
 
 def test_a_strategy_that_remembers_what_no_checkpoint_can_hold_is_told_where() -> None:

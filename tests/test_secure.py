@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.clientapp.mod import (
     LocalDpMod,
     arrays_size_mod,
@@ -28,7 +28,7 @@ from florets.task.wire import kinds
 from florets.task.wire.flower import entries
 from florets.task.wire.masking import decoded, encoded, mask, neighbours, scale_bits
 from florets.task.wire.records import record_dict
-from tests.flower_tools import DefaultWorkflow, LegacyContext, SecAggPlusWorkflow, secaggplus_mod
+from tests.flower_tools import secaggplus_mod
 
 CONFIG = compose(
     ["num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[4]", "train.batch_size=64"]
@@ -172,22 +172,6 @@ def test_a_client_does_no_step_twice_and_sends_nothing_in_clear_afterwards() -> 
     assert again(kinds.SECURE_KEYS, later) == ""
 
 
-def test_an_update_that_does_not_fit_is_not_tried_with_another_limit(caplog: Any) -> None:
-    def narrow(kind: str, node: int, content: RecordDict) -> None:
-        if kind == kinds.TRAIN:
-            entries(content[kinds.MASKING])[kinds.LIMIT] = 1e-9
-
-    grid = Watched(before=narrow)
-    with contextlib.suppress(FederationError):
-        run(FedAvg(**SECURE, round_tries=1), grid)
-    assert "beyond the range" in caplog.text
-    sent = next(message for message in grid.sent if message.metadata.message_type == kinds.TRAIN)
-    entries(sent.content[kinds.MASKING])[kinds.LIMIT] = 1e3
-    again = Message(sent.content, sent.metadata.dst_node_id, kinds.TRAIN)
-    (reply,) = LocalGrid.send_and_receive(grid, [again])
-    assert "it does none twice" in str(reply.error.reason)
-
-
 STEPS = (kinds.SECURE_KEYS, kinds.SECURE_SHARES, kinds.TRAIN, kinds.SECURE_UNMASK)
 
 
@@ -290,13 +274,6 @@ def test_flowers_mods_that_only_look_on_work_with_masked_messages() -> None:
     seen = Watched()
     seen._app = FloretsApp(mods=[arrays_size_mod, message_size_mod])
     np.testing.assert_allclose(run(FedAvg(**SECURE), seen), run(FedAvg(), Watched()), rtol=0, atol=1e-7)
-
-
-def test_flowers_workflow_is_refused_by_name() -> None:
-    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
-    workflow = DefaultWorkflow(fit_workflow=SecAggPlusWorkflow(3, 2))
-    with pytest.raises(ValueError, match=r"FedAvg runs its own rounds.*SecAggPlusWorkflow.*secure_aggregation=true"):
-        workflow(LocalGrid(client_app, 3), LegacyContext(context, strategy=FedAvg()))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

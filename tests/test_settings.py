@@ -11,7 +11,7 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.server_app.build import build_strategy, build_task
-from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models
+from florets.strategies.base.models import Models
 from florets.strategies.clove.strategy import CLoVE, CLoVESettings
 from florets.strategies.registry import settings_type, strategy_class
 from florets.strategies.shared.personal_models import PersonalModels
@@ -92,14 +92,6 @@ def test_a_constructor_converts_what_loses_nothing() -> None:
     found = CLoVE(fraction_train=1, weighting="Uniform", stability_rounds=np.int64(4), shared_layers=("1",)).settings
     assert found == CLoVESettings(weighting="uniform", stability_rounds=4, shared_layers=["1"])
     assert [type(value) for value in (found.fraction_train, found.stability_rounds)] == [float, int]
-
-
-def test_averaging_by_name_or_whole() -> None:
-    assert CLoVE().averaging == CLoVE(averaging="models").averaging == ModelAveraging("examples")
-    assert CLoVE(averaging="gradients", weighting="uniform").averaging == GradientAveraging(None, "uniform")
-    given = GradientAveraging(0.1, "uniform")
-    assert CLoVE(averaging=given).averaging is given
-    assert isinstance(strategy_class("cfl_gp")(k=2).averaging, GradientAveraging)
 
 
 # State

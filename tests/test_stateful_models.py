@@ -161,17 +161,6 @@ def test_a_hook_that_remembers_is_seen_and_a_model_that_counts_is_not_computed_s
     assert network_of(Counting((3,), 2), torch.ones(3, 3)) is None
 
 
-@pytest.mark.parametrize("form", ["traced", "compiled"])
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_traced_or_compiled_model_keeps_nothing_by_itself(form: str) -> None:
-    plain, x = nn.Sequential(Model((3,), 3), nn.Linear(3, 2)), torch.ones(2, 3)
-    model: Any = torch.jit.trace(plain, x) if form == "traced" else torch.compile(plain, backend="eager")
-    unsaved = Unsaved(model)
-    model(x)
-    assert unsaved.changed() == []
-    network_of(model, torch.ones(3, 3))
-
-
 class Shared(Model):
     """Its passes are counted for all models of its class."""
 

@@ -38,11 +38,6 @@ def test_least_squares_agree_with_numpys(n: int, d: int, intercept: bool) -> Non
 # Local centres
 
 
-def test_one_centre_is_the_mean() -> None:
-    centres, sizes = local_centres(np.array([[0.0, 2.0], [4.0, 4.0]]), 1, rng())
-    assert (centres.tolist(), sizes.tolist(), centres.dtype) == ([[2.0, 3.0]], [2], np.float32)
-
-
 def test_k_means_finds_the_blobs_and_their_sizes() -> None:
     rows = np.concatenate([rng().normal(place, 0.1, (size, 2)) for place, size in ((0, 5), (9, 7), (-6, 3))])
     centres, sizes = local_centres(rows, 3, rng())
@@ -151,12 +146,6 @@ def test_a_client_sends_the_mean_of_its_data(features: str) -> None:
 def build(*overrides: str) -> object:
     config = compose(list(overrides))
     return build_strategy(config, build_task(config))
-
-
-def test_true_start_takes_the_tasks_true_models() -> None:
-    config = compose(["experiment=clove/linear", "strategy=oracle", "strategy.mode=true_start"])
-    task = build_task(config)
-    np.testing.assert_array_equal(bank.unpack(build_models(config, task))[0], task.data.true_models)
 
 
 @pytest.mark.parametrize(

@@ -133,15 +133,6 @@ def test_an_anchor_steps_along_its_residual_with_the_sign_of_its_mean_moment():
     assert step == pytest.approx(np.array([1.5, 2.0]) * 0.5 / 4)
 
 
-@pytest.mark.parametrize("pairing", ["all", "halves"])
-def test_an_anchor_whose_matrix_is_negative_has_not_arrived(pairing):
-    # Both matrices are -1 in the first coordinate: moments that contradict each other, not moments of zero.
-    projected = np.array([[1.0, 0.0], [-1.0, 0.0]])
-    step, residual = anchor_step(projected, pairing, stop_below=0.5)
-    assert residual == pytest.approx(1.0)
-    assert np.abs(step) == pytest.approx(np.array([0.5, 0.0]))
-
-
 @pytest.mark.parametrize("loss", ["half_squared_error", "squared_error"])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("n", [3, 40])

@@ -10,16 +10,9 @@ from flwr.app import Array, ArrayRecord
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run
-from florets.reports.quantities import known_quantities
-from florets.reports.summary import Distances, round_line, summarise
 from florets.server_app.build import build_models, build_task
 from florets.server_app.final_models import Truth
-from florets.server_app.progress import describe
-from florets.studies.one_run import headline
-from florets.studies.sweep.jobs import JobResult, Jobs
-from florets.studies.sweep.report import summary_markdown
 from florets.task.wire import bank
-from tests.results_examples import TRUTH, report
 
 LINEAR = ["experiment=clove/linear", "num_clients=5", "task.data_options.samples_per_cluster=100"]
 
@@ -66,26 +59,6 @@ def test_a_test_sample_of_several_clients_counts_once():
     assert [len(y) for _, y in task.cluster_tests_at(0).values()] == [num_test] * 4
     turned = np.rot90(task.data.x_test, axes=(2, 3))
     np.testing.assert_array_equal(task.cluster_tests_at(0)[2][0].numpy(), turned)
-
-
-def test_lines_summaries_tables_and_plots_show_what_is_known():
-    distances = Distances(0.0404, 0.125, 0.5)
-    lines = [round_line(report(1), TRUTH, distances), round_line(report(2), TRUTH)]
-    assert lines[1]["model_error"] is None
-    assert "model error 0.0404  cluster error 12.50%" in describe(lines[0])
-    assert known_quantities([lines]) == ["ari", "accuracy", "model_error", "cluster_error"]
-    summary = summarise(lines, experiment="x", strategy="ifca", seed=0, folder="here")
-    assert (summary.final_model_error, summary.final_cluster_error, summary.final_cluster_loss) == (
-        0.0404,
-        0.125,
-        0.5,
-    )
-    assert "model error 0.0404, cluster error 12.50%" in headline(summary)
-    table = summary_markdown(Jobs.of([JobResult({"seed": "0"}, None, summary, None)]))
-    assert "| model error " in table
-    assert "| 0.0404 " in table
-    without = summarise(lines[1:], experiment="x", strategy="ifca", seed=0, folder="here")
-    assert "model error" not in summary_markdown(Jobs.of([JobResult({"seed": "0"}, None, without, None)]))
 
 
 def test_a_run_tells_them_and_participants_alone_can_test(tmp_path):

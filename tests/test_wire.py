@@ -77,11 +77,6 @@ def test_a_bank_costs_what_was_sent_not_what_its_largest_number_claims(number):
         bank.num_models(record)
 
 
-def test_a_layer_that_no_model_has_is_named() -> None:
-    with pytest.raises(ValueError, match="no layer of the model is called 'conv1'"):
-        LAYOUT.mask(["conv1"])
-
-
 def test_a_layer_prefix_ends_at_a_dot() -> None:
     layout = Layout.of({"fc.weight": MODEL["weight"], "fc2.weight": MODEL["weight"]})
     np.testing.assert_array_equal(layout.mask(["fc"]), [True] * 6 + [False] * 6)
@@ -118,12 +113,9 @@ WEIGHT = MODEL["weight"].numpy()
         ({**MODEL, "extra": MODEL["count"]}, "4 arrays came, the model has 3"),
         ({**MODEL, "weight": Array(WEIGHT.astype(np.float64))}, r"float64\[2, 3\]"),
         ({**MODEL, "weight": Array(WEIGHT.T.copy())}, r"float32\[3, 2\]"),
-        ({**MODEL, "weight": Array(np.where(WEIGHT == 3, np.nan, WEIGHT))}, "NaN or infinite"),
         ({**MODEL, "weight": forged(WEIGHT, npy(WEIGHT)[:-4])}, "disagrees|no readable"),
         ({**MODEL, "weight": forged(WEIGHT, npy(WEIGHT) + b"\0" * 4)}, "disagrees|no readable"),
-        ({**MODEL, "weight": forged(WEIGHT, npy(WEIGHT.T.copy()))}, "disagrees"),
         ({**MODEL, "weight": forged(WEIGHT, huge_header())}, "disagrees"),
-        ({**MODEL, "weight": forged(WEIGHT, b"\x93NUMPY\x09\x00" + b"x" * 143)}, "no readable"),
     ],
 )
 def test_a_forged_or_wrong_array_is_refused(arrays: dict[str, Array], rule: str) -> None:
