@@ -169,23 +169,6 @@ def keys(federation: Federation, grid: LocalGrid, *online: int) -> list[str]:
     return [client.key for client in federation.online()]
 
 
-def test_a_late_node_with_a_key_in_use_is_left_out_until_the_other_one_has_gone(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    clients = FakeClients([0.0] * 4, keys=["a", "b", "a", "c"])
-    federation, grid = Federation(None, 0.1), clients.grid()
-    assert keys(federation, grid, 0, 1) == ["a", "b"]
-    first = federation.clients["a"].node_id
-    assert keys(federation, grid, 0, 1, 2, 3) == ["a", "b", "c"]
-    assert federation.clients["a"].node_id == first
-    assert "both call themselves client 'a'" in caplog.text
-    asked = len(clients.asked(kinds.HELLO))
-    assert keys(federation, grid, 0, 1, 2, 3) == ["a", "b", "c"]
-    assert len(clients.asked(kinds.HELLO)) == asked
-    assert keys(federation, grid, 1, 2, 3) == ["a", "b", "c"]
-    assert federation.clients["a"].node_id != first
-
-
 def test_a_node_that_failed_three_times_and_is_started_again_has_three_more_tries() -> None:
     mended = [False]
 

@@ -111,40 +111,7 @@ def test_a_client_whose_answer_was_lost_is_placed_when_it_takes_part(
     assert clients.asked(kinds.TRAIN, 2) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("make", [one_shot, k_fed])
-def test_groups_are_formed_by_a_quorum_and_later_placements_need_none(
-    make: Callable[..., Strategy],
-) -> None:
-    strategy = make(quorum=0.5, round_tries=2)
-    kind = KINDS[type(strategy)]  # type: ignore[index]
-    tries = dict.fromkeys(range(1, 4), 0)
-
-    def at_first(client: int) -> Fault:
-        def once(content: RecordDict) -> RecordDict:
-            tries[client] += 1
-            return lost(content) if tries[client] == 1 else content
-
-        return once
-
-    faults = {(kind, 1, client): at_first(client) for client in (1, 2)}
-    clients = FakeClients(TARGETS, faults={**faults, (kind, 1, 3): lost, (kind, 2, 3): lost})
-    seen = play(strategy, clients, 3, 4.0, 8.0)
-    assert [report.tries for report in seen] == [2, 1, 1]
-    assert seen[0].assignment == {"0": 0, "1": 0, "2": 1}
-    assert seen[2].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-
-
 # One-shot
-
-
-def test_estimates_start_from_model_0_and_counters_do_not_count() -> None:
-    # The fake's counters differ by 100 from client to client, its estimates by at most 10.4.
-    clients = FakeClients(TARGETS)
-    strategy = OneShot(estimate_epochs=7)
-    play(strategy, clients, 1, 4.0, 8.0)
-    assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-    sent = [config for config in clients.configs if kinds.ESTIMATE in config]
-    assert [config["local-epochs"] for config in sent] == [7] * 4
 
 
 # k-FED

@@ -87,19 +87,6 @@ def test_who_was_away_at_a_split_goes_down_the_tree_when_it_takes_part() -> None
     assert clients.asked(kinds.TRAIN, 9).count(4) == 1
 
 
-def test_a_member_that_was_away_keeps_a_model_until_its_place_is_known() -> None:
-    # Clients 6 and 4 take part until the first split, and are away at the second.
-    faults = {(kinds.TRAIN, server_round, client): lost for server_round in range(2, 9) for client in (4, 6)}
-    clients = FakeClients([*NESTED, -18.0, -21.0, -3.0], faults=faults)
-    strategy = cfl_s()
-    seen = play(strategy, clients, 9, 0.0)
-    before, after = seen[7].assignment, seen[8].assignment
-    assert sorted(before) == sorted(after) == sorted(map(str, range(11)))
-    # The larger half kept the model, and with it those that were away.
-    assert before["4"] == before["6"] == before["0"]
-    assert after["4"] == after["0"] != after["6"] == after["2"]
-
-
 def test_k_bounds_the_number_of_models_where_it_is_given_by_hand() -> None:
     assert compose(["strategy=cfl_s"]).k == "auto"
     assert compose(["strategy=cfl_s", "k=3"]).k == 3

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.cluster.hierarchy import fcluster
 from scipy.spatial.distance import pdist, squareform
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
@@ -18,7 +17,6 @@ from florets.strategies.base.models import orthonormal_rows
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core import cluster as module
 from florets.strategies.core.agglomerative import (
-    group_below,
     group_by_largest_gap,
     group_into,
     merge_tree,
@@ -33,7 +31,6 @@ from florets.strategies.core.cluster import (
     first_partition,
     match_min_cost,
     match_overlap,
-    of_cohort,
     summed_losses,
     ward,
     ward_tree,
@@ -131,29 +128,6 @@ def test_ward_sums_equal_the_sums_of_squares_of_its_cuts() -> None:
         assert sums[num_clusters - 1] == pytest.approx(direct, abs=1e-12)
 
 
-def test_cuts_agree_with_scipy_where_merges_have_different_distances() -> None:
-    tree = ward_tree(rng(6).standard_normal((20, 2)))
-    for num_clusters in range(1, 21):
-        theirs = fcluster(tree, num_clusters, criterion="maxclust")
-        assert np.array_equal(canonical(cut(tree, num_clusters)), canonical(theirs))
-
-
-def test_a_cohort_is_merged_and_every_row_is_placed_by_its_centroids() -> None:
-    rows = np.array([[0.0], [1.0], [9.0], [10.0], [4.0], [4.9]])
-
-    class Drawn:
-        """A generator that draws rows 3, 0 and 2."""
-
-        def choice(self, count: int, size: int, replace: bool) -> np.ndarray:
-            assert (count, size, replace) == (6, 3, False)
-            return np.array([3, 0, 2])
-
-    # Of 0, 9 and 10 Ward merges 9 and 10: centroids 0 and 9.5, with the border at 4.75.
-    assert of_cohort(rows, 2, 3, Drawn()).tolist() == [0, 0, 1, 1, 0, 1]  # type: ignore[arg-type]  # a double
-    # Three different rows, four clusters: each is a cluster of its own, with borders at 4.5 and 9.5.
-    assert of_cohort(rows, 4, 3, Drawn()).tolist() == [0, 0, 1, 2, 0, 1]  # type: ignore[arg-type]  # a double
-
-
 def test_above_a_number_of_rows_ward_merges_a_cohort(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, truth = blobs(3, size=30)
     whole = cluster(vectors, 4, "agglomerative", rng())
@@ -223,19 +197,6 @@ def test_distances_of_merged_clusters_are_those_of_the_linkage() -> None:
     # Average counts all three clients at 0, 1 and 4 alike; weighted the pair and the third.
     assert heights["average"] == pytest.approx([1, 3.5, (9 + 8 + 5) / 3])
     assert heights["weighted"] == pytest.approx([1, 3.5, ((9 + 8) / 2 + 5) / 2])
-
-
-def test_a_number_of_clusters_comes_with_the_threshold_that_gives_it() -> None:
-    assert group_into(LINE, 2, "single").clusters.tolist() == [0, 0, 0, 1]
-    assert group_into(LINE, 2, "single").threshold == 4.0
-    assert group_into(LINE, 1, "single").threshold == np.inf
-    assert group_into(LINE, 9, "single").clusters.tolist() == [0, 1, 2, 3]
-    for number in range(1, 10):
-        found = group_into(random_distances(2), number, "average")
-        assert found.clusters.max() + 1 == number
-        np.testing.assert_array_equal(
-            group_below(random_distances(2), found.threshold, "average").clusters, found.clusters
-        )
 
 
 def test_the_largest_gap_is_where_the_distances_jump() -> None:

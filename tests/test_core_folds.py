@@ -41,21 +41,6 @@ def naive_scores(folds: FloatArray, method: str) -> list[float]:
     return found
 
 
-def test_noisy_clients_join_the_groups_of_the_others_and_are_not_tested() -> None:
-    sizes = [6, 6, 6]
-    rng = np.random.default_rng(3)
-    rows = planted(sizes, 0, signal=1.5)
-    tested = np.ones(18, dtype=bool)
-    tested[[0, 6, 12]] = False
-    # Three times the noise: alone each of them would predict itself better than a wrong group does.
-    rows[~tested] += 2.0 * rng.standard_normal((3, 4, 60)) / np.sqrt(60)
-    found = core.discover(rows, None, level=0.1, permutations=19, rng=np.random.default_rng(5), tested=tested)
-    assert (found.verdict, found.k) == ("groups", 3)
-    np.testing.assert_array_equal(found.labels, truth(sizes))
-    alone = core.discover(rows[tested], None, level=0.1, permutations=19, rng=np.random.default_rng(5))
-    assert found.p_value == alone.p_value
-
-
 @pytest.mark.parametrize(("clients", "folds", "width"), [(2, 2, 3), (7, 3, 40)])
 def test_scores_equal_the_definition(clients: int, folds: int, width: int) -> None:
     rows = np.random.default_rng(clients).standard_normal((clients, folds, width))
@@ -137,16 +122,6 @@ def test_classes_of_fold_sizes_are_no_groups_and_hide_none() -> None:
     assert found.p_far_apart == pytest.approx((3 * 10) ** -3.0)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "folds", "smallest"),
-    [([2, 2], 4, 1 / 216), ([3, 1], 4, 1 / 64), ([3, 3], 3, 1 / 400), ([1, 1], 2, 1 / 2)],
-)
-def test_the_p_value_far_apart_is_one_in_so_many_ways_to_form_the_groups(
-    sizes: list[int], folds: int, smallest: float
-) -> None:
-    assert core.p_value_far_apart(np.array(sizes), folds) == pytest.approx(smallest)
-
-
 @pytest.mark.parametrize("value", [0.0, 0.3])
 def test_rows_that_are_all_equal_hold_no_groups(value: float) -> None:
     found = core.discover(np.full((6, 4, 7), value), None, rng=np.random.default_rng(0))
@@ -183,13 +158,6 @@ def test_equal_groups_gain_about_half_of_the_mean_up_to_the_last_one_however_man
     values[groups - 1 :] -= 0.001 * np.arange(1, 2 * groups + 1)
     assert {core.number_of_groups(values, share) for share in (0.0, 0.03, 0.4)} == {groups}
     assert core.number_of_groups(values, 0.5) == 2
-
-
-def test_a_group_that_gains_little_is_taken_where_a_later_one_gains_more() -> None:
-    # Per group, 4 gain (0.66 - 0.50) / 2 over the mean of 0.50 of 2: 0.16. From 4 on, 0.004 over 0.22: 0.018.
-    assert core.number_of_groups(np.array([0.50, 0.50, 0.66, 0.664]), 0.15) == 4
-    assert core.number_of_groups(np.array([0.50, 0.50, 0.66, 0.664]), 0.17) == 2
-    assert core.number_of_groups(np.array([0.50, 0.50, 0.66, 0.664]), 0.01) == 5
 
 
 def test_later_clients_go_to_their_group_and_strangers_to_none() -> None:

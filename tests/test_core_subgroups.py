@@ -51,6 +51,7 @@ def test_a_line_is_a_continuum_and_groups_with_effects_of_their_clients_are_shar
     assert spread(centred_rows(planted([8, 8, 8], 1, signal=2.0) + effects), labels, rng).is_sharp
 
 
+@pytest.mark.slow
 def test_the_p_value_of_spread_holds_its_level_in_sharp_groups() -> None:
     """Of 120 federations of two groups, a fifth have a p value of at most 0.2."""
     rng = np.random.default_rng(5)
@@ -62,7 +63,7 @@ def test_the_p_value_of_spread_holds_its_level_in_sharp_groups() -> None:
     assert abs(np.mean(np.array(p_values) <= 0.2) - 0.2) <= 0.11
 
 
-@pytest.mark.parametrize("found", [[0, 1, 2, 3], [0, 0, 1, 2]])
+@pytest.mark.parametrize("found", [[0, 0, 1, 2]])
 def test_groups_within_groups_whatever_the_number_of_groups_that_was_found(found: list[int]) -> None:
     members = [list(range(6 * group, 6 * group + 6)) for group in range(4)]
     root = tree(nested(2), np.repeat(found, 6))

@@ -321,9 +321,9 @@ def sites(levels: Sequence[float], slopes: Sequence[float], records: int = 60) -
 @pytest.mark.parametrize(
     ("levels", "slopes", "differs"),
     [
-        (np.linspace(-2, 2, 12), [1.0] * 12, "levels"),
-        ([0.0] * 12, [1.0, -1.0] * 6, "coefficients"),
-        ([0.0] * 12, [1.0] * 12, "nothing"),
+        pytest.param(np.linspace(-2, 2, 12), [1.0] * 12, "levels", marks=pytest.mark.slow),
+        ([0.0] * 8, [1.0, -1.0] * 4, "coefficients"),
+        pytest.param([0.0] * 12, [1.0] * 12, "nothing", marks=pytest.mark.slow),
     ],
 )
 def test_sites_of_a_linear_model_differ_in_levels_or_coefficients(

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
+from flwr.app import ArrayRecord
 
-from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
-from florets.strategies.feddrift.strategy import FedDrift, concept_distances, losses_on_groups, merged_models
+from florets.strategies.feddrift.strategy import FedDrift, concept_distances, losses_on_groups
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
 from tests.method_runs import play
@@ -34,15 +33,6 @@ def test_a_distance_is_the_larger_rise_of_both() -> None:
     )
     # No rise is no distance, whatever the losses are.
     assert concept_distances(np.array([[3.0, 1.0], [2.0, 4.0]])).tolist() == [[0, 0], [0, 0]]
-
-
-def test_models_that_merge_are_averaged_by_their_updates_and_the_others_keep_their_bits() -> None:
-    bank = np.array([[0.1, 5.0], [4.0, 2.0], [0.3, 1.0], [8.0, 9.0]])
-    found = merged_models(bank, np.array([1, 0, -1, 0]), np.array([7, 3, 9, 1]), Models(models(0.0)))
-    # (3 x 4 + 8) / 4; of the counters the largest.
-    assert found.tolist() == [[5.0, 9.0], [0.1, 5.0]]
-    floats = Models(ArrayRecord({"a": Array(np.zeros(2))}))
-    assert merged_models(bank[:2], np.array([0, 0]), np.array([0, 0]), floats).tolist() == [[2.05, 3.5]]
 
 
 # Runs of one line of arithmetic

@@ -8,7 +8,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_task
 from florets.strategies.base.models import Models
-from florets.strategies.fedsoft.messages import CLOSEST, TRAIN_ANCHORED
+from florets.strategies.fedsoft.messages import TRAIN_ANCHORED
 from florets.strategies.fedsoft.strategy import aggregation_weights, draw_clients
 from florets.task.training.mixture import sample_losses
 from tests.method_runs import SMALL, Played, play
@@ -56,12 +56,6 @@ def test_with_lambda_0_clients_train_alone_and_centres_are_their_means() -> None
     np.testing.assert_allclose(soft.models.bank, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_a_centre_that_draws_everybody_is_the_plain_mean() -> None:
-    found = play(SOFT, "strategy.clients_per_centre=6", "strategy.proximal_lambda=0", "num_rounds=1")
-    mean = np.mean(list(personal(found).values()), axis=0)
-    np.testing.assert_allclose(found.models.bank, [mean, mean], rtol=1e-5, atol=1e-7)
-
-
 def test_a_step_is_that_of_the_loss_and_of_the_distances_to_all_centres() -> None:
     sgd = ("train=sgd", "train.local_steps=1", "train.batch_size=1000", "train.learning_rate=0.1")
     tied, free = (play(SOFT, *sgd, "num_rounds=1", f"strategy.proximal_lambda={value}") for value in ("2", "0"))
@@ -87,16 +81,6 @@ def test_clients_count_the_samples_that_each_model_explains_best() -> None:
         counts = np.bincount(losses.argmin(axis=1), minlength=2)
         np.testing.assert_allclose(estimate.weights, np.where(counts, counts / counts.sum(), 1e-4))
         assert estimate.examples == len(data.x_train)
-
-
-def test_weights_are_asked_for_when_they_are_old_or_lacking() -> None:
-    lost = {(CLOSEST, 1, 0), (CLOSEST, 3, 1)}
-    found = play(SOFT, "num_rounds=4", "strategy.estimate_every=2", lost=lost)
-    assert [len(report.participants) for report in found.reports] == [5, 6, 6, 6]
-    assert "0" not in found.reports[0].assignment
-    rounds = {key: estimate.server_round for key, estimate in found.strategy.state.estimates.items()}
-    # Asked again in the next round where the answer was lost, and two rounds later then.
-    assert rounds == {"0": 4, "1": 4, "2": 3, "3": 3, "4": 3, "5": 3}
 
 
 @pytest.mark.slow

@@ -53,12 +53,6 @@ def test_k_means_of_the_first_round_founds_the_models_and_distances_keep_them() 
     assert len(clients.asked(kinds.TRAIN)) == len(clients.seen) - 4 - len(clients.asked(kinds.EVALUATE))
 
 
-def test_wecfl_weights_means_by_examples() -> None:
-    strategy = FeSEM(weighting="examples")
-    play(strategy, FakeClients(TARGETS, examples=[10, 30, 10, 10]), 1, 5.0, 5.0)
-    assert thetas(strategy.context.models.record) == pytest.approx([2.575, 7.6])
-
-
 def moving(theta: float) -> Any:
     def move(content: Any) -> Any:
         record = content.array_records[kinds.ARRAYS]
@@ -94,13 +88,3 @@ def test_a_newcomer_takes_the_model_with_the_lowest_loss() -> None:
     assert (clients.asked(kinds.LOSSES, 2), clients.asked(kinds.TRAIN, 2)) == ([3], [0, 1, 2])
     assert "3" not in seen[1].assignment
     assert seen[2].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-
-
-def test_k_means_leaves_the_models_of_those_who_are_away_alone() -> None:
-    # Three groups; in round 2 nobody of the last one is there.
-    targets = [0.0, 0.4, 10.0, 10.4, 30.0, 30.4]
-    faults = {(kinds.TRAIN, 2, client): lost for client in (4, 5)}
-    strategy = FeSEM(clustering="kmeans")
-    seen = play(strategy, FakeClients(targets, faults=faults), 2, 5.0, 5.0, 5.0)
-    assert seen[0].assignment == seen[1].assignment == {"0": 0, "1": 0, "2": 1, "3": 1, "4": 2, "5": 2}
-    assert thetas(strategy.context.models.record)[2] == pytest.approx((17.5 + 17.7) / 2)

@@ -9,7 +9,6 @@ from flwr.app import Array, RecordDict
 from florets.strategies.core.cluster import cosines, unit_rows
 from florets.strategies.flexcfl.strategy import (
     FlexCFL,
-    cosine_differences,
     mix_groups,
 )
 from florets.task.wire import kinds
@@ -83,10 +82,6 @@ def test_groups_move_towards_each_other_at_the_inter_group_rate() -> None:
     assert steps(strategy.context.models.record) == [101, 301]
 
 
-RNG = np.random.default_rng(5)
-UPDATES = RNG.normal(size=(9, 30))
-
-
 def test_cosines_by_hand() -> None:
     vectors = np.array([[3.0, 4.0], [0.0, 0.0], [-8.0, 6.0], [1e200, 0.0], [1e-200, 1e-200]])
     expected = np.array([1.0, 0.0, 0.0, 0.6, 0.7 * np.sqrt(2)])
@@ -94,21 +89,6 @@ def test_cosines_by_hand() -> None:
     assert np.diagonal(cosines(vectors)).tolist() == [1.0, 0.0, 1.0, 1.0, 1.0]
     assert cosines(vectors[:1], vectors[2:]) == pytest.approx(np.array([[0.0, 0.6, 0.7 * np.sqrt(2)]]), abs=1e-15)
     assert unit_rows(vectors)[3].tolist() == [1.0, 0.0]
-
-
-def test_cosine_differences_by_hand_and_by_the_definition() -> None:
-    # e1, e1, e2: the first two see the third alike, and each of them sees the other as itself.
-    assert cosine_differences(np.array([[1.0, 0], [2, 0], [0, 1]])).tolist() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
-    similarity = cosines(UPDATES)
-    expected = [
-        [
-            np.mean([abs(similarity[i, z] - similarity[j, z]) for z in range(9) if z not in (i, j)]) if i != j else 0
-            for j in range(9)
-        ]
-        for i in range(9)
-    ]
-    assert cosine_differences(UPDATES) == pytest.approx(np.array(expected))
-    assert cosine_differences(np.array([[1.0, 0], [0, 1]])).tolist() == [[0, 1], [1, 0]]
 
 
 def test_inter_group_aggregation_by_hand() -> None:
