@@ -25,7 +25,6 @@ from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.layers import untrained_entries
 from florets.task.task import Task
-from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.replies import Introduction, Losses, SelectedUpdate, read_update
 from tests.fakes import asker
@@ -145,14 +144,6 @@ def test_flowers_own_fedavg_drives_the_app_and_agrees_with_ours() -> None:
     assert stock.evaluate_metrics_clientapp[2]["eval_acc"] > 0
 
 
-def test_wrong_settings_are_named_however_often_others_were_read() -> None:
-    config: dict[str, Any] = {**SETTINGS, "local-epochs": 1.0}
-    assert Training.received(config) is Training.received(dict(config))
-    for value in (True, [1.0], "1", float("nan"), 0):
-        with pytest.raises(ValueError, match="has local_epochs="):
-            Training.received({**config, "local-epochs": value})
-
-
 CONTEXT = Context(1, 2, {}, RecordDict(), {})
 
 
@@ -195,13 +186,6 @@ def test_a_nodes_process_that_hangs_is_ended(
     said = capfd.readouterr().err
     assert "Timeout (" in said
     assert "in answer" in said
-
-
-@pytest.mark.parametrize("ttl", [0.1, 3600.0])
-def test_a_client_that_answers_is_left_alone(monkeypatch: pytest.MonkeyPatch, ttl: float) -> None:
-    monkeypatch.setattr(sys, "argv", ["flwr-clientapp"])
-    assert handle(0, ttl) == "answer"
-    time.sleep(0.2)
 
 
 def test_a_process_that_is_not_one_messages_alone_is_never_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,12 +107,6 @@ def test_rows_are_compressed_as_the_server_says(ask: Ask, upload: str) -> None:
     assert np.mean(np.abs(rows - expected) < 1e-2) > 0.95
 
 
-def test_the_second_half_of_a_row_is_of_linear_models_alone(ask: Ask) -> None:
-    rows = rows_of(ask, form=RowForm("full", 2 * SIZE, 2 * SIZE), fold_estimates=True, fold_width=2 * SIZE)
-    np.testing.assert_allclose(np.linalg.norm(rows[:, :SIZE], axis=1), 1.0, rtol=1e-5)
-    assert not rows[:, SIZE:].any()
-
-
 # Estimates
 
 
@@ -134,19 +128,6 @@ def test_estimates_are_distances_from_the_common_model_in_standard_errors(bias: 
         if bias:
             # The level, where coefficients stay those of the common model.
             assert row[-1] == pytest.approx(hessian[-1] @ change / np.sqrt(hessian[-1, -1]), rel=1e-4)
-
-
-def test_entries_of_estimates_are_noise_of_variance_one_where_clients_are_alike() -> None:
-    rng = np.random.default_rng(1)
-    state = {"w": torch.tensor([[0.0, 0.0], [1.0, -0.5]]), "b": torch.tensor([0.0, -2.0])}
-    x = rng.standard_normal((40_000, 2)) @ [[1, 0.8], [0, 0.6]]
-    y = (rng.random(40_000) < 1 / (1 + np.exp(2 - x @ [1.0, -0.5]))).astype(np.int64)
-    parts = np.split(np.arange(40_000), np.cumsum([100, 400] * 79))[:-1]
-    tensors = torch.from_numpy(x), torch.from_numpy(y)
-    rows = estimates_on(LinearNames("w", "b"), state, *tensors, "cross_entropy", parts, Training())
-    # Two outputs are one too many: of the coefficients half of the directions say nothing.
-    assert (rows**2).sum(axis=1).mean() == pytest.approx(3, rel=0.2)
-    assert np.square(rows[::2]).sum(axis=1).mean() == pytest.approx(np.square(rows[1::2]).sum(axis=1).mean(), rel=0.2)
 
 
 # Folds

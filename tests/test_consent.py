@@ -232,14 +232,6 @@ def test_links_that_lead_out_are_refused(make: Callable[[Path], None], node_fold
         own(node_folder, 0, 0, classes=["cat", "0", "1"])
 
 
-def test_links_inside_the_folder_and_to_it_are_followed(node_folder: Path) -> None:
-    picture(node_folder / "store" / "1.png")
-    picture(node_folder / "data" / "cat" / "2.png")
-    (node_folder / "data" / "cat" / "1.png").symlink_to(node_folder / "store" / "1.png")
-    (node_folder.parent / "link").symlink_to(node_folder)
-    assert len(own(node_folder.parent / "link", 0, 0, classes=["cat"]).y_train) == 1
-
-
 @pytest.mark.parametrize("name", ["../../elsewhere", "", "a/b", "a\0b"])
 def test_names_that_a_server_sends_are_no_paths(name: str, node_folder: Path) -> None:
     picture(node_folder / "data" / "cat" / "1.png")

@@ -18,7 +18,6 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines import engine
 from florets.strategies.base.example_privacy import ExampleGuard
-from florets.strategies.base.federation import FederationError
 from florets.strategies.base.privacy import LEDGER, BudgetSpent, read_budget
 from florets.strategies.base.report import Client
 from florets.strategies.settings import Privacy, Releases
@@ -29,7 +28,7 @@ from florets.task.wire import kinds, noise
 from florets.task.wire import sampled_noise as sampled
 from tests.test_caps import model
 from tests.test_caps import sent as answer
-from tests.test_privacy import SMALL, guard
+from tests.test_privacy import SMALL
 
 KEYS, ENTROPY = ["privacy.kind=example", "privacy.epsilon=8"], "cross_entropy"
 needs_opacus = pytest.mark.skipif(find_spec("opacus") is None, reason='needs pip install "florets[opacus]"')
@@ -173,13 +172,6 @@ def test_a_server_that_is_not_ours_gets_nothing_with_too_little_noise(tmp_path: 
     ):
         with pytest.raises(ValueError, match="this node cannot answer"):
             answer(node, kind, {**honest, name: value}, **given)
-
-
-def test_delta_hides_one_among_all_that_are_there() -> None:
-    for own, records in ((guard(delta=0.02), 1), (ExampleGuard(Privacy("example", 4.0), Releases(), 2), 100_000)):
-        there = [Client(str(number), number, 0, records) for number in range(50)]
-        with pytest.raises(FederationError, match=r"privacy\.delta=.* start anew with less than"):
-            own.begin(there, there)
 
 
 def test_what_noise_does_not_cover_is_refused_by_name() -> None:

@@ -83,13 +83,6 @@ def test_a_round_that_stays_below_the_quorum_ends_the_run_and_says_why(caplog: p
     assert clients.asked(kinds.TRAIN, 3) == [*range(6)] * 2
 
 
-def test_as_many_replies_as_the_quorum_are_enough() -> None:
-    _, seen = run(FedAvg(quorum=0.5), failing(kinds.TRAIN, 3, [0, 1, 2], tries=99))
-    assert (seen[2].tries, seen[2].replies["error"]) == (1, 3)
-    assert Patience(quorum=0.29).needed(100) == 29
-    assert Patience(quorum=0.0).needed(7) == 1
-
-
 def test_fewer_clients_than_asked_for_may_start_where_that_is_allowed() -> None:
     faults = {(kinds.HELLO, 0, 1): fails}
     with pytest.raises(FederationError, match=r"5 of 6 clients could start: .*no power"):

@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
-from florets.client_app.app import FloretsApp
 from florets.client_app.client import session
 from florets.commands.main import main
 from florets.strategies.fedala.messages import EVALUATE_MIXED
@@ -23,9 +21,7 @@ from florets.task import node_log
 from florets.task.node_log import NodeLog
 from florets.task.wire import flower, kinds
 from florets.task.wire.codec import form_of
-from florets.task.wire.leaving import FACTS, LEAVING, NAMES, OWN, asked_for
-from florets.task.wire.records import reply_message
-from tests.fakes import message_to
+from florets.task.wire.leaving import FACTS, LEAVING, NAMES, asked_for
 from tests.test_caps import sent
 from tests.test_check import write
 
@@ -186,26 +182,6 @@ def test_nothing_leaves_that_is_not_in_the_log(node: dict[str, Any], tmp_path: P
     (tmp_path / "log").write_text("no folder")
     with pytest.raises(ValueError, match=r"log cannot be written .*, and nothing leaves that is not in it"):
         sent({**node, "log-folder": str(tmp_path / "log")}, kinds.LOSSES)
-
-
-def test_a_handler_that_a_decorator_registers_is_under_the_policy_and_in_the_log(tmp_path: Path) -> None:
-    own = FloretsApp()
-
-    @own.query("mine")
-    def mine(message: Message, _: Context) -> Message:
-        return reply_message(RecordDict({"figures": MetricRecord({"mean": 1.0})}), message)
-
-    def asked(**policy: Any) -> Message:
-        config = {"data-dir": str(tmp_path), "log-folder": str(tmp_path / "log"), **policy}
-        content = RecordDict({kinds.CONFIG: ConfigRecord()})
-        return own(message_to(content, 2, "query.mine"), Context(1, 2, config, RecordDict(), {}))
-
-    assert asked().content["figures"] == {"mean": 1.0}
-    for policy, says in (({"never-send": OWN}, "send own"), ({"answers": "train"}, r"answer query\.mine")):
-        with pytest.raises(ValueError, match=f"does not let it {says}"):
-            asked(**policy)
-    lines = list(NodeLog(tmp_path / "log").lines())
-    assert [line.answer for line in lines if line.kind == "query.mine"] == ["answered", "refused", "refused"]
 
 
 def test_a_run_goes_on_without_a_site_that_never_sends_what_it_needs(

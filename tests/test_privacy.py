@@ -22,7 +22,6 @@ from florets.strategies.base.privacy import LEDGER, LENGTHS, Budget, BudgetSpent
 from florets.strategies.base.report import Client
 from florets.strategies.core.accountant import delta_of, epsilon_of, level_of
 from florets.strategies.core.noised_clusters import nearest_centre, noised_centres
-from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.settings import Privacy, Releases
 from florets.task.wire import noise
 
@@ -271,11 +270,3 @@ def test_with_local_noise_no_message_holds_a_count_a_loss_or_an_update_without_i
     # The noise is many times the bound of an update.
     assert 3.5 < read_budget(folder / LEDGER).reached <= 4.0
     assert {row.split(",")[3] for row in (folder / "clients.csv").read_text().splitlines()[1:]} == {"1"}
-
-
-def test_noise_and_masks_wait_for_as_many_clients_as_a_round_needs() -> None:
-    noise = Privacy("central", 8.0, delta=0.001)
-    assert FedAvg(privacy=noise).federation.min_clients == 3
-    assert FedAvg(privacy=noise, min_clients=2, fraction_train=0.5).federation.min_clients == 6
-    assert FedAvg(secure_aggregation=True, min_clients=9).federation.min_clients == 9
-    assert FedAvg(min_clients=1, fraction_train=0.1).federation.min_clients == 1

@@ -308,15 +308,6 @@ def test_a_line_without_its_checkpoint_is_taken_back(tmp_path: Path, monkeypatch
     assert results(resumed(folder)) == whole
 
 
-@pytest.mark.slow
-def test_rounds_without_a_checkpoint_are_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = results(straight(tmp_path / "whole", settings("ifca", "checkpoint_every=4")))
-    for server_round in (2, 5):
-        given = settings("ifca", "checkpoint_every=4")
-        folder = killed(monkeypatch, tmp_path / str(server_round), given, server_round)
-        assert results(resumed(folder)) == whole
-
-
 def test_a_finished_run_says_so_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = straight(tmp_path, settings("fedavg", "num_rounds=2"))
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}

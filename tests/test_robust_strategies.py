@@ -77,7 +77,17 @@ def largest(strategy: str, robust: str, seed: int = 2) -> float:
     return float(np.abs([*models.bank[numbers], *(own[key] for key in honest.keys() & own.keys())]).max())
 
 
-@pytest.mark.parametrize("strategy", sorted({*STRATEGIES} - {*ALONE}))
+# The rule is one function of all of them: those that average in a way of their own are in the default suite.
+QUICK = {"clove", "ifca", "cfl_gp", "two_phase", "discovery", "ditto", "fedem", "fedproto", "feddrift"}
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted({*STRATEGIES} - {*ALONE})
+    ],
+)
 def test_no_strategy_follows_a_hostile_member(strategy: str) -> None:
     assert largest(strategy, "median") < HONEST
 

@@ -10,8 +10,6 @@ import pytest
 from flwr.app import Message, RecordDict
 from flwr.clientapp.mod import (
     LocalDpMod,
-    arrays_size_mod,
-    message_size_mod,
 )
 
 from florets.client_app.app import FloretsApp
@@ -268,12 +266,6 @@ def test_flowers_mods_that_would_protect_nothing_are_refused_by_name(mod: Any) -
     remedy = "secure_aggregation=true" if mod is secaggplus_mod else "privacy.kind="
     with pytest.raises(ValueError, match=f"^{name}: .*{remedy}"):
         FloretsApp(mods=[mod])
-
-
-def test_flowers_mods_that_only_look_on_work_with_masked_messages() -> None:
-    seen = Watched()
-    seen._app = FloretsApp(mods=[arrays_size_mod, message_size_mod])
-    np.testing.assert_allclose(run(FedAvg(**SECURE), seen), run(FedAvg(), Watched()), rtol=0, atol=1e-7)
 
 
 @pytest.mark.slow

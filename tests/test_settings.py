@@ -135,6 +135,7 @@ for name in PERSONAL:
 """
 
 
+@pytest.mark.slow
 def test_settings_that_are_read_without_importing_a_strategy_are_the_strategys() -> None:
     done = subprocess.run([sys.executable, "-c", READ], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

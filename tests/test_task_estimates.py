@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 from flwr.app import RecordDict
 
 from florets.client_app.handlers.estimate import least_squares
@@ -80,17 +79,6 @@ def test_awasthi_and_sheffets_centres_are_those_of_the_algorithm_written_out() -
     # Rows on one line: the subspace has fewer directions than centres.
     _, sizes = local_centres(np.outer([1.0, 1.1, 5, 5.1, 9], [1.0, 2]), 3, rng(), "awasthi_sheffet")
     assert sorted(sizes.tolist()) == [1, 2, 2]
-
-
-def test_features_are_inputs_alone_or_with_the_targets_beside_them() -> None:
-    x, labels = torch.arange(8.0).reshape(2, 1, 2, 2), torch.tensor([2, 0])
-    assert feature_rows(x, labels, 3, "inputs").tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    both = feature_rows(x, labels, 3, "inputs_and_targets")
-    assert both.tolist() == [[0, 1, 2, 3, 0, 0, 1], [4, 5, 6, 7, 1, 0, 0]]
-    values = feature_rows(x, torch.tensor([0.5, -1.0]), 1, "inputs_and_targets")
-    assert values[:, 4].tolist() == [0.5, -1.0]
-    with pytest.raises(ValueError, match="features='targets'"):
-        feature_rows(x, labels, 3, "targets")
 
 
 # The handlers

@@ -20,8 +20,6 @@ from florets.conf.schema import as_plain
 from florets.server_app.build import build_checked, build_task, message_settings
 from florets.server_app.own_code import code_imported
 from florets.strategies import STRATEGIES
-from florets.strategies.base.models import GradientAveraging
-from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task.models.mlp import mlp
 from florets.task.randomness import Purpose
@@ -32,7 +30,6 @@ from florets.task.training.losses import PLAIN
 from florets.task.training.settings import KEYS, Precision, Training
 from florets.task.wire import kinds
 from tests import own_functions
-from tests.fakes import FakeClients, models, thetas
 from tests.method_runs import play
 from tests.test_caps import node, sent  # noqa: F401 - a fixture
 
@@ -277,11 +274,3 @@ def test_clients_train_at_the_rate_of_the_round() -> None:
     rates = [trained_with(*overrides, server_round=r).learning_rate for r in (1, 3, 4, 7)]
     assert rates == [0.2, 0.2, 0.1, 0.05]
     assert trained_with("train.schedule=cosine", "num_rounds=4", server_round=3).learning_rate == 0.005
-
-
-def test_the_servers_step_follows_the_schedule() -> None:
-    # Both clients pull towards 1 with gradient 2 (theta - 1): steps of 0.5, then of 0.25.
-    settings = ConfigRecord(Training(schedule="exponential", schedule_factor=0.5).record())
-    strategy = IFCA(averaging=GradientAveraging(0.25))
-    found = strategy.start(FakeClients([1.0, 1.0]).grid(), models(0.0), num_rounds=2, train_config=settings)
-    assert thetas(found.arrays) == pytest.approx([0.5 + 0.125 * 2 * 0.5])

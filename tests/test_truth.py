@@ -51,16 +51,6 @@ def test_each_cluster_counts_the_model_that_is_best_for_it():
     assert found.cluster_error == pytest.approx(errors.min(axis=0).mean(), rel=1e-6)
 
 
-def test_a_test_sample_of_several_clients_counts_once():
-    task = build_task(
-        compose(["task.partition=rotated_anchors", "num_clients=40", "task.partition_options={angles: [0,45,90,9]}"])
-    )
-    num_test = len(task.data.x_test)
-    assert [len(y) for _, y in task.cluster_tests_at(0).values()] == [num_test] * 4
-    turned = np.rot90(task.data.x_test, axes=(2, 3))
-    np.testing.assert_array_equal(task.cluster_tests_at(0)[2][0].numpy(), turned)
-
-
 def test_a_run_tells_them_and_participants_alone_can_test(tmp_path):
     overrides = [*LINEAR, "num_rounds=4", "eval_every=2", "cluster_test=true", "eval_clients=participants"]
     overrides += ["strategy.fraction_train=0.6", "quiet=true", f"results_dir={tmp_path}"]

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from florets.engines.local_grid import as_flowers_process
 from florets.strategies.shared.fold_round import FoldPlan
-from florets.task.training.settings import Training
 from florets.task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes, records
 from florets.task.wire.flower import entries, set_metadata
 from florets.task.wire.folds import RowForm
@@ -266,14 +265,6 @@ def test_a_projection_keeps_cosines_and_is_the_same_for_all_clients() -> None:
     np.testing.assert_array_equal(form.pack(rows[1:2], rng()), sent[1:2])
 
 
-def test_a_projection_that_saves_nothing_is_the_row_itself() -> None:
-    assert RowForm.of("projection", None, 200, 4) == RowForm("full", 200, 200)
-    assert RowForm.of("projection", None, 4810, 4) == RowForm("projection", 962, 4810)
-    assert RowForm.of("projection", 64, 4810, 4) == RowForm("projection", 64, 4810)
-    assert RowForm.of("signs", None, 4810, 4) == RowForm("signs", 1024, 4810)
-    assert RowForm.of("signs", None, 100, 4) == RowForm("signs", 100, 100)
-
-
 # How clients' data are divided
 
 
@@ -302,17 +293,3 @@ PLANS = [
 def test_all_clients_have_folds_of_one_size_and_train_as_many_steps(counts: list[int], plan: FoldPlan) -> None:
     assert FoldPlan.of(counts, tests=bool(plan.smaller)) == plan
     assert FoldPlan.of(counts[::-1], tests=bool(plan.smaller)) == plan
-
-
-def test_folds_cost_about_a_local_training() -> None:
-    # Two epochs of 400 samples are 800 gradients; on whole folds, all side by side, twice as many take no longer.
-    assert FoldPlan.of([400] * 20, training=Training(local_epochs=2.0, batch_size=50)).steps == 4
-    assert FoldPlan.of([400] * 20, training=Training(local_steps=12, batch_size=50)).steps == 3
-    assert FoldPlan.of([400] * 20, training=Training(local_epochs=25.0)).steps == 4
-
-
-def test_the_classes_of_fold_sizes() -> None:
-    plan = FoldPlan(4, 100, 2, smaller=(50, 27))
-    sizes = [plan.size_of(count) for count in (900, 399, 199, 107, 40, 31)]
-    assert sizes == [100, 50, 27, 26, 10, 0]
-    assert [plan.class_of(size) for size in sizes] == [0, 1, 2, -1, -1, -1]

@@ -1,14 +1,11 @@
 """The parts of worker processes that need none: shared memory, messages, kept models, and what is checked before."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 
 from florets.client_app.app import app
-from florets.client_app.batching import cut_blocks, in_blocks
 from florets.client_app.client import Client, session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
@@ -158,22 +155,6 @@ def test_a_kept_model_is_put_back_into_the_message_that_names_it() -> None:
     assert second.metadata is named.metadata
     assert kinds.ARRAYS not in named.content
     assert kinds.MODEL_INDEX in named.content.config_records[kinds.CONFIG]
-
-
-def test_a_block_is_cut_as_the_whole_exchange_is() -> None:
-    grid = LocalGrid(app, 7, None, in_blocks)
-    values = {"learning-rate": 0.1, "local-epochs": 1.0, "batch-size": 10, "optimizer": "sgd"}
-    settings = ConfigRecord({kinds.TASK: replace(SPEC, num_clients=7).to_json(), **values})
-    messages = [
-        (Message(RecordDict({kinds.CONFIG: settings.copy()}), node, kind), grid._contexts[node])
-        for node, kind in zip(range(2, 9), [kinds.TRAIN] * 5 + [kinds.HELLO, kinds.TRAIN], strict=True)
-    ]
-    alone, blocks = cut_blocks(messages, 4)
-    assert alone == [5]
-    assert sorted(place for block in blocks for place in block) == [0, 1, 2, 3, 4, 6]
-    assert [len(block) for block in blocks] == [4, 2]
-    for block in blocks:
-        assert cut_blocks([messages[place] for place in block], 4) == ([], [list(range(len(block)))])
 
 
 @pytest.mark.parametrize(
