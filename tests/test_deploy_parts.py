@@ -1,6 +1,7 @@
-"""Parts of the demonstration that need no process of Flower's: following a run, what it cost, ending processes."""
+"""Parts of deployments and simulations that need no process of Flower: processes, proxies, the end of a run."""
 
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -18,7 +19,9 @@ import pytest
 
 from florets.deploy.federation import Federation
 from florets.engines import flower_processes
+from florets.server_app import app
 
+# Processes and proxies
 HERE = "127.0.0.1,localhost,::1"
 
 
@@ -120,3 +123,61 @@ def test_a_superlink_is_awaited_past_any_proxy(monkeypatch: pytest.MonkeyPatch) 
         Thread(target=server.handle_request, daemon=True).start()
         alive: Any = SimpleNamespace(poll=lambda: None)
         assert flower_processes.wait_for_port(alive, server.server_port, 1, http=True)
+
+
+# The end of a run
+ROOT = Path(__file__).parents[1]
+
+
+def process_called(title: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(["bash", "-c", f'exec -a "{title}" sleep 60'])
+
+
+def test_only_clients_at_work_are_ended(caplog: pytest.LogCaptureFixture) -> None:
+    at_work, idle = process_called("ray::ClientAppActor.run"), process_called("ray::ClientAppActor")
+    try:
+        with caplog.at_level(logging.WARNING):
+            deadline = time.monotonic() + 30
+            while at_work.poll() is None:
+                assert time.monotonic() < deadline
+                app._end_those_at_work()
+        assert idle.poll() is None
+        assert f"ending its process {at_work.pid}" in caplog.text
+    finally:
+        for process in (at_work, idle):
+            process.kill()
+            process.wait()
+
+
+def test_without_a_simulation_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    monkeypatch.setattr(app.threading, "Thread", lambda *_, **__: pytest.fail("watched"))
+    app.end_hung_clients()
+    app.end_with_flower()
+
+
+# Starts the second process, and is gone.
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+"""
+TASK = """
+import sys, time
+from florets.server_app import app
+sys.argv[0], app._LOOK_SECONDS = "/anywhere/flwr-simulation", 0.05
+app.end_with_flower()
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_flower_task_ends_with_its_parent() -> None:
+    started = subprocess.run([sys.executable, "-c", PARENT, TASK], capture_output=True, check=True, cwd=ROOT)
+    deadline = time.monotonic() + 10
+    with contextlib.suppress(psutil.NoSuchProcess):
+        task = psutil.Process(int(started.stdout))
+        while task.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
