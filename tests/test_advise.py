@@ -8,14 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from advise_examples import LONE, NONE, OWN, SETUP, SITES, TWO, constant_of, given, outcome, words
+from advise_examples import LONE, NONE, OWN, SITES, TWO, constant_of, given, outcome, words
 
 from florets.api.advise import Advice
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.engines.local_grid import LocalGrid
-from florets.server_app.app import advise as advise_nodes
 from florets.strategies.base.federation import TrainingDiverged
 from florets.studies.advise.advice import Evidence, advise
 from florets.studies.advise.causes import ColumnShift, Reason
@@ -28,7 +26,6 @@ from florets.studies.advise.methods import (
     candidates,
     command,
     first_run,
-    remedies,
     rounds_of,
     search,
     setup_of,
@@ -196,8 +193,6 @@ def test_nothing_useful_is_said_first_with_what_was_tried() -> None:
     [
         ("all_differ", ", each different from all others (p = 0.0025): "),
         ("too_few", "; groups cannot be tested for: too few records or sites: "),
-        ("open", "; groups were not tested for, because too few sent what the test needs: "),
-        ("moving", "; groups were not tested for, because the common model was still improving: "),
     ],
 )
 def test_why_there_are_no_groups_is_said_as_it_is(kind: str, text: str, tmp_path: Path) -> None:
@@ -215,15 +210,6 @@ def test_the_page_is_whole_in_itself_and_takes_names_as_text(tmp_path: Path) -> 
     assert "Constant answer (most frequent class)" in page
     assert page.count("data:image/png;base64,") == 1
     assert not any(word in page for word in ("http://", "https://", "<script", 'src="/'))
-
-
-def test_keys_that_the_comparison_decides_are_refused_before_any_work() -> None:
-    for key in ("strategy=clove", "k=3", "strategy.memory=true", "stop_at_ari=0.9", "personal=intercept"):
-        with pytest.raises(ConfigError, match="compares strategies itself; leave it out"):
-            Question.of([key])
-    Question.of(["strategy.fraction_train=0.5"])
-    assert main(["advise", "strategy=ifca"]) == 2
-    assert main(["advise", "--no-such-option"]) == 2
 
 
 def test_every_method_has_the_same_budget_and_rates_and_what_is_typed_holds() -> None:
@@ -306,19 +292,6 @@ def test_a_ridge_is_tried_as_long_as_it_matters_and_the_common_one_serves_what_i
     assert {name: one.rate for name, one in found.items()} == {"fedavg": 1.0, "intercept": 1.0, "local": 10.0}
 
 
-def test_the_obvious_is_tried_where_nothing_is_useful() -> None:
-    question = replace(Question.of(OWN), by_newton=False)
-    tried = remedies(question, setup_of(question, "auc", is_rare=False), question.standardise_keys)
-    assert [text.split()[0] for text, _ in tried] == ["each", "class", "smaller", "larger", "more"]
-    for _, setup in tried:
-        candidate_run(question, setup, "fedavg", candidates(question, NONE)["fedavg"], setup.rates[0])
-    linear = Question.of(OWN)
-    tried = remedies(linear, setup_of(linear, "log_loss", is_rare=True), linear.standardise_keys)
-    assert [text.split()[0] for text, _ in tried] == ["each", "larger"]
-    typed = Question.of(["train.learning_rate=0.1", "num_rounds=3", "train.class_weights=root"])
-    assert remedies(typed, SETUP, ()) == []
-
-
 def test_of_three_rates_the_best_is_taken_and_those_below_a_better_one_are_spared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -396,20 +369,6 @@ def test_a_whole_answer_on_digits_leaves_a_page_and_the_runs(
     found.show()
     assert capsys.readouterr().out == said
     assert found._repr_html_().startswith("<iframe srcdoc=")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_pictures")
-def test_an_app_on_nodes_answers_as_the_command_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from florets.client_app.app import app as client_app
-
-    monkeypatch.chdir(tmp_path)
-    run_config = {"advise": True, "overrides": " ".join(TINY), "results-dir": str(tmp_path), "seed": -1, "k": -1}
-    folder = advise_nodes(LocalGrid(client_app, 6), run_config)
-    assert (folder / "advice.html").is_file()
-    for key in ("resume", "config-json"):
-        with pytest.raises(ConfigError, match="cannot be combined with advise=true"):
-            advise_nodes(LocalGrid(client_app, 6), {**run_config, key: "x"})
 
 
 @pytest.mark.slow

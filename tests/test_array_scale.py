@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 import florets
 from florets.api.export import export
-from florets.conf.problems import ConfigError
 from florets.task.data.array_scale import ArrayScale
 from florets.task.data.own import describe, own
 
@@ -59,17 +57,6 @@ def test_values_and_inputs_of_any_scale_are_learned_and_predicted_in_their_unit(
     np.testing.assert_allclose(shipped["predict"]("0", inputs)[:, 0], run.predict(x).labels, rtol=0, atol=0.05)
 
 
-def test_without_it_arrays_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    small = [(RNG.normal(size=(40, 3)), RNG.normal(size=40)) for _ in range(2)]
-    run = florets.run(small, **KEYS, **{"task.table.standardise": "none"})
-    assert "scale" not in run.config["task"]["data_options"]
-    with pytest.raises(
-        ConfigError, match=r"task.table.standardise=site: holds for tables, and the sites have arrays"
-    ):
-        florets.run(small, **KEYS, **{"task.table.standardise": "site"})
-
-
 def test_images_integers_and_few_records_send_no_figures(tmp_path: Path) -> None:
     for x, is_real, count in (
         (RNG.normal(size=(50, 3)), True, 3),
@@ -112,18 +99,3 @@ def test_a_check_of_values_compares_their_units(tmp_path: Path, monkeypatch: pyt
     assert found.is_usable
     (text,) = found.findings["text"]
     assert text.startswith("'y' is about 1/1e+03 of the other sites'")
-
-
-def test_a_sparse_matrix_is_named_with_its_remedy(tmp_path: Path) -> None:
-    matrix = sparse.csr_matrix(np.eye(20))
-    for x in (matrix, sparse.coo_array(np.eye(20)), np.array(matrix, dtype=object)):
-        with pytest.raises(
-            ConfigError, match=r"client 0 is a sparse matrix of SciPy; give it as an array: .toarray\(\)"
-        ):
-            florets.Federation([(x, np.arange(20) % 2)] * 2)
-    np.savez(tmp_path / "data.npz", x=np.array(matrix, dtype=object), y=np.arange(20) % 2)
-    with pytest.raises(ValueError, match=r"it holds a sparse matrix of SciPy.*x=<matrix>.toarray\(\)"):
-        own(tmp_path, 0, 0)
-    sparse.save_npz(tmp_path / "data.npz", matrix)
-    with pytest.raises(ValueError, match=r"it is a sparse matrix, .*x=<matrix>.toarray\(\)"):
-        own(tmp_path, 0, 0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.bench_attacks import ATTACKS, Case, Row, Sent, hostile_clients, play, summary
+from benchmarks.bench_attacks import ATTACKS, Sent, hostile_clients
 
 
 def test_hostile_clients_are_spread_over_the_groups() -> None:
@@ -28,25 +28,3 @@ def test_lies_are_what_they_are_called() -> None:
     }
     for name, vector in expected.items():
         np.testing.assert_allclose(ATTACKS[name].lie(own, [friend, other]), vector)
-
-
-def test_an_attack_harms_the_mean_and_a_rule_holds_it() -> None:
-    keys = [
-        "num_clients=10",
-        "k=2",
-        "task.num_clusters=2",
-        "task.partition_options={angles: [0, 180]}",
-        "num_rounds=3",
-    ]
-    mean, clip = (
-        play(Case("rotation", "ifca", "sign_flip_10", 0.2, rule, 0), keys) for rule in ("none", "clip+hostile=0.3")
-    )
-    assert mean.error == clip.error == ""
-    assert clip.accuracy > mean.accuracy + 0.1
-
-
-def test_the_summary_shows_mean_spread_least_ari_and_the_backdoor() -> None:
-    rows = [
-        Row("rotation", "clove", "backdoor_5", 0.2, "clip", seed, 0.8 + seed / 5, seed, 0.5, 1.0) for seed in (0, 1)
-    ]
-    assert list(summary(rows))[-1] == "| rotation, clove | backdoor_5 | 20% | 90.0 ± 10.0 / 0.00 / 50% |"

@@ -1,10 +1,9 @@
 """The attacks of `benchmarks.bench_privacy` on cases made by hand."""
 
 import numpy as np
-import pandas as pd
 import torch
 
-from benchmarks.bench_privacy import COLUMNS, calibrated, hits, inverted, likeness, summary
+from benchmarks.bench_privacy import calibrated, hits, inverted, likeness
 
 
 def test_scores_in_order_are_hit_and_others_are_not() -> None:
@@ -42,8 +41,3 @@ def test_one_input_is_read_exactly_and_the_only_ones_of_a_unit_are() -> None:
     assert np.isclose(correlation, 1.0)
     assert error == 0
     np.testing.assert_allclose(best, a)
-
-
-def test_the_summary_shows_mean_and_spread() -> None:
-    rows = pd.DataFrame([("pairs", seed, "attribute", float(seed)) for seed in (0, 1)], columns=COLUMNS)
-    assert summary(rows).splitlines()[-1].split() == ["pairs", "attribute", "0.5", "0.5"]

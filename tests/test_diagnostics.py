@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from results_examples import FOUND, report
 
 import florets
@@ -18,12 +17,10 @@ from florets.reports.diagnostics import (
     divergence,
     lifted_by_tuning,
     lost_by_averaging,
-    refusals,
     too_few_models,
     worse_than_constant,
 )
 from florets.reports.summary import round_line
-from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import STABLE_FROM, ClientRound, Evaluation
 from florets.task.training.settings import Training
 
@@ -59,23 +56,12 @@ def test_without_classes_it_is_the_training_loss_that_has_not_fallen(last: float
     assert chance_level("squared_error", 1, lines[:3]) == ""
 
 
-def test_clients_that_were_refused_in_several_rounds_are_told_with_the_reason() -> None:
-    lines = [
-        line(number, rejected={"7": "too far", **({"2": "too far"} if number < 3 else {})}) for number in (1, 2, 3)
-    ]
-    assert refusals(lines) == ["client 7, in 3 of 3 rounds: too far"]
-    many = [line(number, rejected={f"{key:02d}": "too far" for key in range(12)}) for number in (1, 2, 3)]
-    assert "08, 09 and 2 more, in" in refusals(many)[0]
-
-
 @pytest.mark.parametrize(
     ("settings", "warned"),
     [
         (["k=4", "task.num_clusters=7"], True),
         (["k=7", "task.num_clusters=4"], False),
         (["k=auto", "task.num_clusters=7"], False),
-        (["k=4", "task.num_clusters=7", "strategy=fedavg"], False),
-        (["experiment=own_data", "k=2"], False),
     ],
 )
 def test_fewer_models_than_true_clusters_are_told(settings: list[str], warned: bool) -> None:
@@ -97,7 +83,6 @@ def last_line(loss: float | None, diverged: int = 0, evaluated: int = 4) -> dict
         ("squared_error", [last_line(1e10), last_line(1e9)], ""),
         ("squared_error", [last_line(2.0), last_line(3000.0)], "3e+03, is over 1000 times the first one"),
         ("squared_error", [last_line(1e-12), last_line(None, 4)], "no client's test loss is finite"),
-        ("squared_error", [], ""),
     ],
 )
 def test_models_that_diverged_are_told_at_the_end(loss: str, lines: list[dict[str, object]], words: str) -> None:
@@ -182,13 +167,6 @@ def test_training_that_diverges_ends_with_the_learning_rate_as_the_cause(
     assert "the learning rate (90) is too high: start again with train.learning_rate=30" in shown
 
 
-@pytest.mark.parametrize(("valid", "diverged"), [(9, False), (3, True)])
-def test_one_client_of_many_that_sends_nan_is_no_divergence(valid: int, diverged: bool) -> None:
-    ok = tuple((str(client), 0) for client in range(valid))
-    nan = {f"nan-{client}": "NaN" for client in range(1 if valid > 3 else 2)}
-    assert Replies(ok, {}, (), nan, not_finite=frozenset(nan)).has_diverged is diverged
-
-
 def test_a_client_whose_training_diverges_halves_its_rate_and_says_so(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     sites = {}
@@ -220,20 +198,3 @@ def test_warnings_are_shown_and_logged_and_the_run_ends_well(
     for text in ("k=2 models for task.num_clusters=4",):
         assert f"warning: {text}" in shown
         assert f"WARNING {text}" in logged
-
-
-def test_what_this_machine_or_its_data_cannot_do_is_refused_before_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    for device, what in (("cuda", "CUDA device"), ("mps", "Apple GPU")):
-        assert main([f"device={device}", f"results_dir={tmp_path}"]) == 2
-        assert f"device={device}, but this machine's PyTorch sees no {what}" in capsys.readouterr().err
-    too_many = ["experiment=mixed_regression/a", "strategy.min_anchor_examples=100000", f"results_dir={tmp_path}"]
-    assert main(too_many) == 2
-    shown = capsys.readouterr().err
-    assert "have the 100000 examples that an anchor needs" in shown
-    assert "phase 1:" not in shown
-    # What an earlier run has left there would still be there.
-    assert not any(tmp_path.rglob("config.yaml"))

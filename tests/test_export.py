@@ -147,15 +147,6 @@ def test_nothing_that_exists_is_overwritten(run: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_missing_extra_is_named_before_anything_is_written(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("florets.conf.extras.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"onnx=true: needs onnx and onnxscript; .*florets\[onnx\]"):
-        export(run, tmp_path / "new", onnx=True)
-    assert not list(tmp_path.iterdir())
-
-
 PREPARED = Preprocessing(
     numeric=(
         NumericInput("a", 1.5, 2.0, True, low=1.25, high=4.5),
@@ -258,11 +249,9 @@ def models_of(name: str, shape: tuple[int, ...], loss: str, options: dict[str, A
 
 MODELS: list[Any] = [
     ("mlp", (6,), "cross_entropy", {}),
-    ("cnn", (1, 28, 28), "cross_entropy", {}),
     # Batch normalisation and dropout.
     ("cifar_cnn", (3, 8, 8), "cross_entropy", {"channels": [4, 4], "hidden": [8]}),
     ("text_cnn", (9,), "cross_entropy", {"tokens": 20, "embedding": 4, "filters": 3}),
-    ("autoencoder", (1, 4, 4), "reconstruction", {}),
 ]
 
 
@@ -307,28 +296,6 @@ def test_onnx_runtime_predicts_raw_records_as_the_run_does(run: Path, tmp_path: 
         expected = predict(loaded.task, state, table.prepared.x).probabilities
         found = torch.from_numpy(logits).double().softmax(dim=1).numpy()
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
-
-
-class Branches(torch.nn.Module):
-    """A model that no program can be made of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(6, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.layer(x)
-        return found if float(x.sum()) > 0 else -found
-
-
-def branches(input_shape: tuple[int, ...], num_outputs: int) -> torch.nn.Module:
-    return Branches()
-
-
-def test_a_model_that_branches_on_values_is_refused(tmp_path: Path) -> None:
-    found = models_of("tests.test_export:branches", (6,), "cross_entropy", {})
-    with pytest.raises(ConfigError, match=r"Branches cannot be traced .* must not branch on values"):
-        _write_models(tmp_path, found, onnx=False)
 
 
 def test_arrays_are_read_and_mixtures_are_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

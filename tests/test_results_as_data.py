@@ -1,8 +1,6 @@
 """A run's results as data: what each client did in each round, the vectors that rounds compared, and their frames."""
 
-import csv
 import math
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -85,17 +83,6 @@ def test_a_row_has_what_a_client_did_and_none_is_written_where_nothing_happened(
     ]
 
 
-def test_scores_that_come_later_are_columns_of_all_rows(tmp_path: Path) -> None:
-    written(tmp_path / "run", four_rounds())
-    with (tmp_path / "run" / "clients_over_rounds.csv").open(newline="") as file:
-        head, first, *_, last = csv.reader(file)
-    assert head[14:] == [
-        *("test_examples", "test_loss", "test_accuracy"),
-        *("validation_examples", "validation_loss", "validation_accuracy", "test_auc"),
-    ]
-    assert (first[14:], last[14:]) == ([""] * 7, ["20", "0.25", "0.5", "5", "0.75", "0.25", "0.875"])
-
-
 @pytest.mark.parametrize("done", [0, 2, 4])
 def test_a_run_that_goes_on_has_the_files_of_one_that_was_never_killed(tmp_path: Path, done: int) -> None:
     whole = written(tmp_path / "whole", four_rounds())
@@ -174,15 +161,6 @@ def test_vectors_are_read_by_round_with_groups_and_true_clusters(tmp_path: Path)
         run.embedding(3)
 
 
-def test_files_that_a_run_lacks_are_named(tmp_path: Path) -> None:
-    run = Run(written(tmp_path / "run", four_rounds()[:1]))
-    with pytest.raises(ConfigError, match=r"holds no embeddings\.npz; the strategy compared no clients"):
-        run.embedding()
-    (run.folder / "clients_over_rounds.csv").unlink()
-    with pytest.raises(ConfigError, match=r"clients_over_rounds\.csv: does not exist.*an earlier version"):
-        _ = run.assignments
-
-
 def test_clients_are_drawn_by_group_and_true_cluster(tmp_path: Path) -> None:
     found = embedding(written(tmp_path / "run", four_rounds()))
     figure = found.plot()
@@ -196,14 +174,6 @@ def test_clients_are_drawn_by_group_and_true_cluster(tmp_path: Path) -> None:
     assert np.abs(places[:2] - places[2:]).min() > np.abs(np.diff(places)[[0, 2]]).max()
     with pytest.raises(ConfigError, match=r"method='umap': must be pca or tsne"):
         found.plot("umap")  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-def test_clients_are_drawn_by_their_neighbours(tmp_path: Path) -> None:
-    found = embedding(written(tmp_path / "run", four_rounds()))
-    np.testing.assert_array_equal(found.positions("tsne"), found.positions("tsne"))
-    with pytest.raises(ConfigError, match="needs 4 clients, and round 4 compared 3; use pca"):
-        replace(found, vectors=VECTORS[:3]).positions("tsne")
 
 
 def test_short_vectors_stay_and_long_ones_keep_their_products_on_average() -> None:
@@ -264,13 +234,6 @@ def test_costs_of_a_round_are_those_of_its_clients() -> None:
     assert {part.reply for part in second.clients.values()} == {"ok"}
 
 
-def test_a_client_that_is_asked_twice_has_the_costs_of_both() -> None:
-    first, second = run(CLoVE(k=2, first_round="random"), FakeClients([0.0, 0.0, 9.0, 9.0]), 1.0, 8.0)
-    # One model to train; then both for their losses, and one to train.
-    assert 2.8 < second.clients["0"].bytes_down / first.clients["0"].bytes_down < 3.1
-    assert sum(part.bytes_down for part in second.clients.values()) == second.bytes_down
-
-
 def test_rounds_keep_the_losses_by_which_clients_were_compared() -> None:
     targets = [0.0, 0.0, 9.0, 9.0]
     clove = run(CLoVE(k=2, first_round="random"), FakeClients(targets), 1.0, 8.0)
@@ -282,12 +245,3 @@ def test_rounds_keep_the_losses_by_which_clients_were_compared() -> None:
     assert first.compared is not None
     assert first.compared.clients == tuple("0123")
     assert first.compared.vectors.tolist() == [[1, 64], [1, 64], [64, 1], [64, 1]]
-
-
-def test_a_vector_without_its_client_is_refused_and_nobody_is_no_embedding() -> None:
-    strategy = FedAvg()
-    run(strategy, FakeClients([0.0]), 1.0, num_rounds=1)
-    strategy.context.note_vectors("losses", [], [])
-    assert strategy.context.meter.compared is None
-    with pytest.raises(ValueError, match="1 keys and 4 vectors; give one vector for each key"):
-        strategy.context.note_vectors("losses", ["0"], VECTORS)

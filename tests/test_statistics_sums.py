@@ -33,7 +33,6 @@ from florets.task.training.figures import resampling, sums_of, target_sums
 from florets.task.wire import MalformedMessage, bank, kinds
 from florets.task.wire.evaluation import (
     CLASS_MEASURES,
-    DEVIATIONS,
     MIN_RECORDS,
     REPLICATES,
     VALUE_MEASURES,
@@ -137,19 +136,6 @@ def test_a_run_ends_with_means_over_the_records_of_clients_without_sums_as_well(
     found = pooled_figures({"lost": lost, "many": TestStatistics({"test": many})})
     assert (found["clients"], found["rmse"]) == (1, pytest.approx(own["rmse"], rel=1e-5))
     assert pooled_figures({"few": TestStatistics({"test": few})}) == {}
-
-
-# Spread of the logits and where they lie: trained little, with a rare class, and sure of itself.
-@pytest.mark.parametrize(
-    ("spread", "centre", "most"),
-    [(0.1, -4.0, 5e-3), (1.0, 0.0, 1e-3), (8.0, -4.0, 1e-3)],
-)
-def test_the_area_under_the_curve_from_bins_is_near_the_exact_one(spread: float, centre: float, most: float) -> None:
-    rng = np.random.default_rng(3)
-    labels = (rng.random(6_000) < 0.2).astype(int)
-    scores = centre + spread * (rng.normal(size=6_000) + 1.2 * labels)
-    test = part_of(np.stack([np.zeros(6_000), scores], axis=1), labels, 2)
-    assert pooled([test], "auc") == pytest.approx(metrics.roc_auc_score(labels, scores), abs=most)
 
 
 def test_the_constant_answer_is_the_dummy_of_all_training_records() -> None:
@@ -282,30 +268,20 @@ def changed(name: str, index: Any, value: float, sums: PartSums | None = CLASS_S
 
 OF_CLASSES: list[tuple[dict[str, bytes | None], str]] = [
     ({"test/figures": None}, "does not hold the sums"),
-    ({"other": b""}, "does not hold the sums"),
     ({"test/sums": b"12345678" * 2}, "not an array of shape"),
-    ({"test/confusion": b"1" * 13}, "not an array of shape"),
     ({"test/figures": changed("figures", 0, 1.5)}, "out of its range"),
     ({"test/replicates": changed("replicates", (3, 2), -0.5)}, "out of its range"),
-    ({"test/replicates": changed("replicates", (3, 4), np.inf)}, "out of its range"),
     ({"test/sums": changed("sums", 0, np.nan)}, "cannot be"),
     ({"test/sums": changed("sums", 0, 1e9)}, "has another loss"),
     ({"test/confusion": changed("confusion", (0, 0), 3)}, "is not sorted"),
-    ({"test/confusion": changed("confusion", (0, 2), 0)}, "is not sorted"),
-    ({"test/confusion": changed("confusion", (0, 2), 2**31 - 1)}, "does not count"),
     ({"test/confusion": b""}, "does not count"),
     ({"test/histogram": changed("histogram", (0, 0, 0), 10**6)}, "counts other records"),
-    ({"test/histogram": changed("histogram", (0, 0, 0), -1)}, "has negative counts"),
-    ({"train": np.array([1.0, -1.0, 5.0]).tobytes()}, "train counts nothing"),
     ({"train": np.array([1.0, 0.5, 5.0]).tobytes()}, "no integer counts"),
-    ({"train": np.zeros(3).tobytes()}, "train counts nothing"),
 ]
 OF_VALUES: list[tuple[dict[str, bytes | None], str]] = [
     ({"test/sums": changed("sums", 1, -1.0, VALUE_SUMS)}, "negative sum of squares"),
     ({"test/sums": changed("sums", 3, 1e9, VALUE_SUMS)}, "do not fit each other"),
     ({"test/deviations": changed("deviations", 5, 0.0, VALUE_SUMS)}, "does not fit mean and spread"),
-    ({"test/deviations": changed("deviations", DEVIATIONS // 2, 1e9, VALUE_SUMS)}, "does not fit mean and spread"),
-    ({"test/confusion": np.zeros(3, dtype="<i4").tobytes()}, "not an array of shape"),
     ({"train": np.array([3.0, 1.0, -1.0]).tobytes()}, "train cannot be"),
 ]
 

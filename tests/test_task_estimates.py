@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 from flwr.app import RecordDict
 
 from florets.client_app.handlers.estimate import least_squares
@@ -36,11 +35,6 @@ def test_least_squares_agree_with_numpys(n: int, d: int, intercept: bool) -> Non
 
 
 # Local centres
-
-
-def test_one_centre_is_the_mean() -> None:
-    centres, sizes = local_centres(np.array([[0.0, 2.0], [4.0, 4.0]]), 1, rng())
-    assert (centres.tolist(), sizes.tolist(), centres.dtype) == ([[2.0, 3.0]], [2], np.float32)
 
 
 def test_k_means_finds_the_blobs_and_their_sizes() -> None:
@@ -85,24 +79,6 @@ def test_awasthi_and_sheffets_centres_are_those_of_the_algorithm_written_out() -
     # Rows on one line: the subspace has fewer directions than centres.
     _, sizes = local_centres(np.outer([1.0, 1.1, 5, 5.1, 9], [1.0, 2]), 3, rng(), "awasthi_sheffet")
     assert sorted(sizes.tolist()) == [1, 2, 2]
-
-
-def test_another_method_than_the_two_is_refused() -> None:
-    with pytest.raises(ValueError, match="local_method='lloyd' must be one of kmeans, awasthi_sheffet"):
-        local_centres(np.ones((2, 2)), 1, rng(), "lloyd")
-    with pytest.raises(ConfigError, match=r"local_method=awasthi_sheffet: .* strategy.local_clusters=2 or more"):
-        compose(["strategy=k_fed", "strategy.local_method=awasthi_sheffet"])
-
-
-def test_features_are_inputs_alone_or_with_the_targets_beside_them() -> None:
-    x, labels = torch.arange(8.0).reshape(2, 1, 2, 2), torch.tensor([2, 0])
-    assert feature_rows(x, labels, 3, "inputs").tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    both = feature_rows(x, labels, 3, "inputs_and_targets")
-    assert both.tolist() == [[0, 1, 2, 3, 0, 0, 1], [4, 5, 6, 7, 1, 0, 0]]
-    values = feature_rows(x, torch.tensor([0.5, -1.0]), 1, "inputs_and_targets")
-    assert values[:, 4].tolist() == [0.5, -1.0]
-    with pytest.raises(ValueError, match="features='targets'"):
-        feature_rows(x, labels, 3, "targets")
 
 
 # The handlers
@@ -160,21 +136,12 @@ def build(*overrides: str) -> object:
     return build_strategy(config, build_task(config))
 
 
-def test_true_start_takes_the_tasks_true_models() -> None:
-    config = compose(["experiment=clove/linear", "strategy=oracle", "strategy.mode=true_start"])
-    task = build_task(config)
-    np.testing.assert_array_equal(bank.unpack(build_models(config, task))[0], task.data.true_models)
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (("strategy=oracle", "k=3"), r"k=3: the oracle.*use k=4"),
-        (("strategy=oracle", "task.num_clusters=0", "task.partition=a:b"), r"mode=labels.*has none"),
-        (("strategy=oracle", "strategy.mode=true_start", "strategy.init=same"), r"init=same.*leave it out"),
         (("strategy=one_shot", "strategy.estimate=least_squares"), r"task.model=mlp.*use strategy.estimate=train"),
         (("strategy=k_fed", "strategy.local_clusters=5"), r"more groups than k=4"),
-        (("strategy=k_fed", "k=auto"), "k_fed cannot find K"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(overrides: tuple[str, ...], message: str) -> None:

@@ -17,7 +17,6 @@ from florets.papers.run import BUSY
 from florets.reports.folder import FolderLock
 from florets.reports.summary import RunSummary
 from florets.server_app.build import build_task, make_data, one_task_kept
-from florets.strategies import STRATEGIES
 from florets.task.task import Task
 from tests import fake_cells
 from tests.reproduce_item import ITEM, breaks, interrupt, results, rows_of
@@ -52,18 +51,6 @@ def test_methods_on_the_same_data_come_one_after_the_other_and_share_them(item: 
             patch.delattr(Task, "build_client")
             assert len(build_task(cells[0].config).client(19).x_train)
     assert build_task(cells[0].config) is not build_task(cells[0].config)
-
-
-@pytest.mark.slow
-def test_a_run_on_data_of_the_run_before_is_the_same_to_the_bit(item: Path) -> None:
-    found = []
-    for columns in ("clove,fedavg", "fedavg"):
-        folder = item.parent / str(len(columns))
-        given = ["seeds=1", "rows=four", f"columns={columns}", f"results_dir={folder}"]
-        assert main(["reproduce", "item.yaml", *given]) == 0
-        (models,) = folder.rglob("fedavg/**/models.safetensors")
-        found.append(models.read_bytes())
-    assert found[0] == found[1]
 
 
 def test_an_interrupted_grid_goes_on_and_runs_no_finished_cell_again(
@@ -122,17 +109,6 @@ def test_a_run_of_other_settings_does_not_count(item: Path, ran: list[tuple[str,
     record.write_text(json.dumps(values))
     assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
     assert len(ran) == 2
-
-
-def test_more_seeds_than_the_item_has_are_refused(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "item.yaml", "seeds=99"]) == 2
-    assert "seeds=99" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["clove/tabel_1"], ["rows=one"]])
-def test_the_list_takes_no_item_and_no_choice(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "--list", *words]) == 2
-    assert words[0] in capsys.readouterr().err
 
 
 def test_a_cell_that_fails_is_named_and_tried_again(
@@ -206,15 +182,6 @@ def test_places_share_a_run_only_where_their_settings_are_equal() -> None:
     assert settings("strategy=clove", "seed=3", "results_dir=there", "strategy.memory=false") == different[0]
     orders = ("{angles: [0, 180], seed: 1}", "{seed: 1, angles: [0, 180]}")
     assert len({settings(f"task.partition_options={text}", "k=2", "task.num_clusters=2") for text in orders}) == 1
-
-
-def test_a_new_key_leaves_a_places_settings_as_they_are() -> None:
-    for strategy in STRATEGIES:
-        config = compose([f"strategy={strategy}"])
-        place = Place(Line("r", "r", {}), Line("c", "c", {}), (), 1, config)
-        # Keys that the strategy resolves by itself are at their defaults too.
-        assert not {"first_round", "loss_data", "personal"} & set(beyond_defaults(place.plain))
-        assert beyond_defaults(place.plain)["strategy.name"] == strategy
 
 
 def test_of_a_strategy_that_is_gone_all_settings_count() -> None:

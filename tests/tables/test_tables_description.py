@@ -113,19 +113,10 @@ def test_ids_dates_and_texts_are_told_from_inputs(name: str, values: list, role:
     assert column(described(wanted, **{name: values}, y=labels), name).role == "input"
 
 
-def test_copies_of_records_are_counted() -> None:
-    found = described(a=[1, 1, 1, 2, 0.0, -0.0], w=["x", "x", "x", "x", "y", "y"], y=["0", "0", "1", "1", "1", "1"])
-    assert (found.duplicates, found.near_duplicates) == (2, 0)
-    # Within a hundredth of a spread of 11.
-    near = described(a=[*range(39), 3.01], y=["0", "1"] * 20)
-    assert (near.duplicates, near.near_duplicates) == (0, 1)
-
-
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
         ("y", [f"somebody {n}" for n in range(30)], "seems to hold ids"),
-        ("patient", ["anna", "ben", "cleo"] * 10, "seems to hold ids"),
         ("y", [f"2024-03-{1 + n % 9:02}" for n in range(30)], "seems to hold dates"),
         ("y", [f"text {n % 20}" for n in range(30)], "too many different values"),
     ],
@@ -162,14 +153,6 @@ def test_where_a_subject_repeats_min_count_counts_subjects() -> None:
     assert column(found, "word").categories == {"x": 16, "z": 16}
     assert found.target is not None
     assert (found.target.classes, found.target.rare) == ({"no": 16, "yes": 16}, 8)
-
-
-@pytest.mark.parametrize("asked", [{"categorical": ("patient",)}, {"columns": ("patient",)}])
-def test_a_server_cannot_ask_for_the_names_of_persons(asked: dict) -> None:
-    persons = [f"person {n // 10}" for n in range(60)]
-    assert "person" not in described(Declaration(target="y", **asked), patient=persons, y=["0", "1"] * 30).to_json()
-    with pytest.raises(ValueError, match="'patient_id' seems to hold ids"):
-        described(Declaration(target="patient_id"), a=range(60), patient_id=[float(n // 10) for n in range(60)])
 
 
 @pytest.mark.parametrize(("names", "kept"), [(["", "north", "", ""], 2), (["", "", "", ""], 1)])
