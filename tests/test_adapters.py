@@ -93,7 +93,7 @@ def test_options_without_adapters_have_no_effect_and_are_refused() -> None:
 
 
 @needs_peft
-@pytest.mark.parametrize("train", ["both", "b"])
+@pytest.mark.parametrize("train", ["b", pytest.param("both", marks=pytest.mark.slow)])
 def test_adapters_travel_alone_and_models_are_whole(train: str, tmp_path: Path) -> None:
     task = {"adapter": "lora", "adapter_options": {"rank": 2, "train": train}, "num_clusters": 2}
     run = florets.run(task=task, strategy="ifca", model=net, results_dir=tmp_path, **SMALL)
@@ -108,6 +108,7 @@ def test_adapters_travel_alone_and_models_are_whole(train: str, tmp_path: Path) 
     assert all((name in shared) == torch.equal(own[name], other[name]) for name in own)
 
 
+@pytest.mark.slow
 @needs_peft
 def test_in_eval_mode_a_transformers_adapters_count(tmp_path: Path) -> None:
     task = {"adapter": "lora", "adapter_options": {"spread": 0.5, "targets": ["linear1"]}, "num_clusters": 2}
@@ -118,6 +119,7 @@ def test_in_eval_mode_a_transformers_adapters_count(tmp_path: Path) -> None:
     assert torch.allclose(evaluated, trained, atol=1e-5)
 
 
+@pytest.mark.slow
 @needs_peft
 def test_a_module_that_its_author_wrapped_works_as_it_is(tmp_path: Path) -> None:
     with_torchvision(lambda: __import__("peft"))

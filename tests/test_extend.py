@@ -81,6 +81,18 @@ def test_a_fifth_site_joins_its_group_and_the_parent_stays(parent: Path, tmp_pat
     assert f"Extends the run in {parent} after its round 6" in (run.folder / "run.log").read_text()
 
 
+def test_an_extended_run_is_extended_next_to_it(parent: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(parent, copied)
+    data = write(tmp_path / "february", 2, ["north", "east", "south", "west"])
+    for folder, rounds in (("run", 7), ("run-extended", 8)):
+        assert main(["extend", f"run={tmp_path / folder}", f"data_dir={data}", "num_rounds=1"]) == 0
+        summary = json.loads((tmp_path / f"{folder}-extended" / "summary.json").read_text())
+        assert summary["rounds"] == rounds
+    assert main(["extend", f"run={copied}", f"data_dir={data}", "num_rounds=1"]) == 0
+    assert (tmp_path / "run-extended-2" / "summary.json").is_file()
+
+
 def test_a_run_that_patience_ended_goes_on_from_its_best_models(tmp_path: Path) -> None:
     data = write(tmp_path / "january", 1, ["north", "east"])
     keys = {"target": "y", "min_clients": 2, "pictures": False, "quiet": True, "results_dir": tmp_path / "results"}

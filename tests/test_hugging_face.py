@@ -143,7 +143,9 @@ def test_a_run_names_both_for_short(saved: Path, tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"train": "all"}, r"train=all: there is no such split; the data set has train, test"),
         ({"label": "sort"}, r"label=sort: there is no such column; there are picture, kind, site, age, stay"),
+        ({"label": "picture"}, "holds images; name a column of classes or numbers"),
         ({"inputs": ["site"]}, r"column 'site' holds no numbers; an input can be made of picture, age, stay"),
     ],
 )
@@ -178,6 +180,9 @@ def test_what_cannot_be_loaded_says_what_to_do(saved: Path, tmp_path: Path, monk
             r"no such partitioner; there are ContinuousPartitioner, DirichletPartitioner",
         ),
         ({"partitioner": "IidPartitioner", "alpha": 1}, r"alpha: .* has no such option. Its options: none"),
+        ({"partitioner": "IidPartitioner", "num_partitions": 3}, "Their number is num_clients"),
+        ({"partitioner": "DirichletPartitioner", "alpha": 1}, "partition_by is missing"),
+        ({"partitioner": "NaturalIdPartitioner", "partition_by": "ward"}, "there are kind, site, age, stay, label"),
         ({"partitioner": "IidPartitioner", "clusters": [0, 1, 2, 3]}, r"clusters: must give each of the 4 clients"),
     ],
 )

@@ -107,7 +107,7 @@ def results(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "how",
     [
-        ("strategy=fedavg",),
+        pytest.param(("strategy=fedavg",), marks=pytest.mark.slow),
         pytest.param(("strategy=clove", "personal=ditto"), marks=pytest.mark.slow),
         ("strategy=fedavg", "measure=auc", "statistics=true", "eval_every=2"),
     ],

@@ -2,7 +2,6 @@
 
 import csv
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -130,17 +129,6 @@ def test_a_line_over_rows_is_the_mean_and_its_spread_and_ends_where_it_is_known(
 
 
 # Over rounds
-
-
-def test_rows_of_one_column_share_a_picture(item: Path) -> None:
-    assert main(["reproduce", "item.yaml"]) == 0
-    (folder,) = {path.parent for path in (item.parent / "results" / "reproduce").glob("item/**/plot*.png")}
-    assert pictures(folder) == ["plot-four.png", "plot-two.png"]
-    lines = ITEM.splitlines(keepends=True)
-    item.write_text("".join(line for line in lines if "FedAvg" not in line).replace(", leave_out: [fedavg]", ""))
-    shutil.rmtree(folder)
-    assert main(["reproduce", "item.yaml"]) == 0
-    assert pictures(folder) == ["plot.png"]
 
 
 def test_curves_are_stored_and_count_for_their_settings_alone(tmp_path: Path) -> None:

@@ -10,14 +10,6 @@ from tests.public_files import write_idx
 from tests.reproduce_item import ITEM
 
 
-def test_another_data_folder_is_another_run(item: Path, ran: list[tuple[str, int, int]]) -> None:
-    for folder in ("here", "there", "here"):
-        (item.parent / folder).mkdir(exist_ok=True)
-        given = ["columns=clove", "rows=two", f"data_dir={folder}"]
-        assert main(["reproduce", "item.yaml", *given, "task.data=own"]) == 0
-    assert len(ran) == 2
-
-
 def test_a_folder_that_is_not_there_is_refused_once_before_any_cell(
     item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,25 +79,6 @@ def test_cells_that_are_stored_beside_a_page_are_not_run_again(
     assert "a page has stored cells of its own" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "results_di=results",
-    ],
-)
-def test_a_key_after_a_pages_name_that_makes_another_table_is_refused_and_costs_no_stored_cell(
-    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str], key: str
-) -> None:
-    page = item.parent / "page.md"
-    page.write_text("<!-- reproduce item.yaml -->\n<!-- end of reproduce -->\n")
-    assert main(["reproduce", "item.yaml", "columns=clove"]) == 0
-    assert main(["reproduce", "--results-page", "page.md"]) == 0
-    before = {path.name: path.read_bytes() for path in [page, *(item.parent / "page").iterdir()]}
-    assert main(["reproduce", "--results-page", "page.md", key]) == 2
-    assert f"{key}: only data_dir and results_dir may follow a page's name." in capsys.readouterr().err
-    assert {path.name: path.read_bytes() for path in [page, *(item.parent / "page").iterdir()]} == before
-
-
 @pytest.mark.pictures
 def test_a_pages_plot_is_drawn_where_its_runs_are_and_kept_where_not(
     item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
@@ -241,27 +222,3 @@ def test_every_item_has_a_line_with_its_state_and_its_verdicts(page: Path) -> No
     # Where the runs are not, it is made of what is stored.
     assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
     assert page.read_text() == before
-
-
-def test_a_run_that_two_items_share_is_taken_from_either_ones_stored_cells(page: Path) -> None:
-    assert main(["reproduce", "ours/table_2", "rows=four", "seeds=2"]) == 0
-    assert main(["reproduce", "--results-page", "page.md"]) == 0
-    # Another item asks for the same runs under other names, where the runs are not.
-    other = page.parent / "items" / "ours" / "table_10.yaml"
-    other.write_text(
-        TWO_METHODS.replace("four", "quarter").replace("fedavg:", "average:").replace("[fedavg]", "[average]")
-    )
-    page.write_text(OVERVIEW.replace("ours/table_2 eval_every=2", "ours/table_10 measures=accuracy"))
-    assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
-    assert [
-        "[ours/table_10](#more-of-it)",
-        "",
-        "4 of 7",
-        "1 within 1 point (1 unfinished), 1 off (1 unfinished, 1 may be chance)",
-    ] in lines(page)
-    stored = (page.with_suffix("") / "ours_table_10_paper.csv").read_text()
-    assert stored.count("quarter,average,") == 2
-    # Of other settings they are nobody else's.
-    other.write_text(TWO_METHODS.replace("num_rounds=2", "num_rounds=3"))
-    assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
-    assert ["[ours/table_10](#more-of-it)", "", "0 of 7", "2 not run"] in lines(page)

@@ -48,23 +48,6 @@ def test_the_table_marks_what_is_not_finished(
     assert "7 cells: 4 finished, 1 stopped, 2 not run." in text
 
 
-def test_the_screen_has_the_part_that_was_asked_for_and_the_files_have_the_whole(
-    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["reproduce", "item.yaml", "rows=four", "columns=clove", "seeds=1"]) == 0
-    shown = capsys.readouterr().out
-    assert "| 4 rotations | 90.0" in shown
-    assert "[1/3]" not in shown
-    assert "not run" not in shown.split("# Two methods", 1)[1].rsplit("Table: ", 1)[0]
-    assert "2 rotations" not in shown
-    assert "FedAvg" not in shown.split("# Two methods", 1)[1]
-    text = (results(item) / "table.md").read_text()
-    assert "[1/3]" in text
-    assert "2 rotations" in text
-    assert main(["reproduce", "item.yaml", "--table"]) == 0
-    assert text in capsys.readouterr().out
-
-
 @pytest.mark.pictures
 def test_differences_are_paired_and_verdicts_are_the_papers(item: Path, ran: list[tuple[str, int, int]]) -> None:
     item.write_text(ITEM.replace("92.5 ± 0.4", "90.8 ± 0.4"))

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from florets.server_app.data_agreement import lines
 from florets.server_app.data_findings import find
 from florets.task.data.tables.agreement import Agreed, agree
 from florets.task.data.tables.declaration import Declaration
@@ -71,20 +70,6 @@ def test_a_category_in_few_records_is_another_one_unless_a_site_names_it() -> No
     assert few is not None
     assert few.input_names[3:] == ("word=x",)
     assert not few.categorical[0].other
-
-
-@pytest.mark.parametrize("wrong", ["a-first", "m-middle", "z-last"])
-def test_a_misspelt_column_costs_its_site_alone_whatever_its_key(wrong: str) -> None:
-    names = ("age", "cholesterol", "weight")
-    sites = {name: frame(30, seed, names) for seed, name in enumerate(["b", "c", "n", wrong])}
-    sites[wrong] = sites[wrong].rename(columns={"cholesterol": "serum_chol"})
-    found = agreed(**sites)
-    assert found.preprocessing is not None
-    assert found.preprocessing.columns == names
-    assert found.left_out.keys() == {wrong}
-    assert found.left_out[wrong].startswith("lacks 'cholesterol' (it has 'serum_chol')")
-    assert any("'serum_chol': at fewer than half" in note for note in found.notes)
-    assert found.warnings == ()
 
 
 def test_ids_and_dates_are_no_inputs_and_repeated_ids_keep_records_together() -> None:
@@ -186,24 +171,6 @@ def test_integers_are_categories_where_another_site_has_a_range_among_them(numbe
     assert note == "'m' has few different values, numbers and words ('3+'): they are categories"
 
 
-@pytest.mark.parametrize(
-    ("y", "why"),
-    [
-        (list(range(10)) * 4, "since it has 10 different integers; for an amount, task.table.regression=true"),
-        (range(40), "since it has more than 10 different integers; for classes, task.table.regression=false"),
-        ([n / 2 for n in range(40)], "since it has fractions; for classes, task.table.regression=false"),
-        ([n % 2 for n in range(40)], ""),
-    ],
-)  # fmt: skip
-def test_what_the_target_was_taken_for_has_a_reason_and_the_key_for_the_other(y: list, why: str) -> None:
-    sites = {key: site(frame(40).assign(y=pd.Series(y))) for key in "ab"}
-    found = agree(TARGET, sites)
-    assert found.target_why == why
-    (line,) = (line for line in lines(sites, found) if line.startswith("target: y"))
-    assert line.endswith(why)
-    assert agree(replace(TARGET, regression=found.is_regression), sites).target_why == ""
-
-
 def test_a_site_with_another_last_column_is_named_with_it() -> None:
     other = frame(30)[["a", "b", "y", "c"]]
     found = agreed(Declaration(), a=frame(30), b=frame(30), c=other)
@@ -225,17 +192,11 @@ def test_letters_that_a_guessed_encoding_has_alone_are_named_with_the_remedy() -
         f"has a class of the target with letters that no other site has ('{garbled}')"
     )
     assert 'encoding = "cp1250"' in found.left_out["a"]
-    # A file whose encoding is declared, and words that others have as well, are right.
+    # A file whose encoding is declared is right.
     assert agree(TARGET, {"a": with_word(garbled, "y", False), **right}).left_out == {}
-    assert agree(TARGET, {"a": with_word("żółty", "y", True), **right}).left_out == {}
     right = {key: with_word("żółty", "m", False) for key in "bc"}
     (warning,) = agree(TARGET, {"a": with_word(garbled, "m", True), **right}).warnings
     assert warning.startswith(f"a: 'm' has letters that no other site has ('{garbled}')")
-    # Two sites of one encoding have the same wrong letters.
-    both = {key: with_word(garbled, "m", True) for key in "ad"}
-    assert len(agree(TARGET, {**both, **right}).warnings) == 2
-    with pytest.raises(ValueError, match=r"no site can take part: a has a class .*; b has a class"):
-        agree(TARGET, {"a": with_word(garbled, "y", True), "b": with_word("süß", "y", True)})
 
 
 @pytest.mark.parametrize(
@@ -299,16 +260,6 @@ def site_of(y: Sequence, seed: int = 0, declared: Declaration = TARGET, **more: 
 
 def agreed_of(declared: Declaration = TARGET, **targets: Sequence) -> Agreed:
     return agree(declared, {key: site_of(y, seed, declared) for seed, (key, y) in enumerate(targets.items())})
-
-
-@pytest.mark.parametrize("regression", [None, True])
-def test_words_among_the_values_of_a_target_cost_their_site_alone(regression: bool | None) -> None:
-    values = [float(n % 100) for n in range(300)]
-    words = [str(n % 40) for n in range(298)] + ["absent"] * 2
-    found = agreed_of(Declaration(target="y", regression=regression), a=values, b=values, c=words)
-    assert found.is_regression
-    assert found.left_out.keys() == {"c"}
-    assert found.left_out["c"].startswith("has words in the target, where the other sites have numbers; ")
 
 
 def test_a_site_without_a_class_of_the_others_is_left_out_unless_classes_are_named() -> None:

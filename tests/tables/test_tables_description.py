@@ -1,16 +1,11 @@
 """Descriptions of tables: values by hand, and what a site does not send."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-from flwr.app import ConfigRecord
 
-from florets.server_app import data_agreement
-from florets.server_app.data_agreement import describe_sites
-from florets.strategies.base.federation import Federation
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.describe import describe_table
 from florets.task.data.tables.description import ColumnSummary, Description
@@ -153,21 +148,3 @@ def test_where_a_subject_repeats_min_count_counts_subjects() -> None:
     assert column(found, "word").categories == {"x": 16, "z": 16}
     assert found.target is not None
     assert (found.target.classes, found.target.rare) == ({"no": 16, "yes": 16}, 8)
-
-
-@pytest.mark.parametrize(("names", "kept"), [(["", "north", "", ""], 2), (["", "", "", ""], 1)])
-def test_of_two_nodes_with_one_key_the_registered_one_holds_it(
-    monkeypatch: pytest.MonkeyPatch, names: list[str], kept: int
-) -> None:
-    nodes = [SimpleNamespace(node_id=place + 1, name=name, public_key=b"") for place, name in enumerate(names)]
-    monkeypatch.setattr(Federation, "wait_for_nodes", lambda *_: [node.node_id for node in nodes])
-    monkeypatch.setattr(data_agreement, "new_message", lambda *_: None)
-
-    def exchange(_grid, requests, *_, **__):  # type: ignore[no-untyped-def]
-        ok = [(one.key, ("north", Description("archive", place + 2, 1))) for place, one in enumerate(requests)]
-        return SimpleNamespace(ok=ok)
-
-    monkeypatch.setattr(data_agreement, "exchange", exchange)
-    grid = SimpleNamespace(get_nodes=lambda: nodes)
-    found = describe_sites(grid, ConfigRecord(), 1, None)  # type: ignore[arg-type]
-    assert found["north"].records == kept + 1

@@ -101,7 +101,7 @@ ODD = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), ODD), min_size=1, max_size=3))
 def test_any_change_is_refused_or_leaves_a_description_to_agree_on(changes: list) -> None:
     values = json.loads(json.dumps(PLAIN))
