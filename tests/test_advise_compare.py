@@ -9,36 +9,10 @@ from advise_examples import NONE, constant_of, given, outcome, part, values_part
 from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import advise
 from florets.studies.advise.causes import cross_losses, differences, rule_of
-from florets.studies.advise.compare import Criterion, choose, effective, low_sites, num_effective
-from florets.studies.advise.measures import seconds_of, suitable
+from florets.studies.advise.compare import Criterion, choose, low_sites, num_effective
 from florets.studies.advise.outcomes import Moments, Site
 
 ACCURACY = Criterion("accuracy")
-
-
-def test_classes_are_compared_by_the_log_loss_with_what_a_reader_knows_in_addition() -> None:
-    assert (suitable(False), suitable(True)) == ("log_loss", "r2")
-    even, rare = np.array([40.0, 60.0]), np.array([90.0, 11.0])
-    assert seconds_of("log_loss", [even]) == ("accuracy", "auc")
-    # A constant is nearly always right.
-    assert seconds_of("log_loss", [even, rare]) == ("auc",)
-    assert seconds_of("log_loss", [np.array([50.0, 0.0]), even]) == ("accuracy", "auc")
-    assert seconds_of("log_loss", [np.array([90.0, 5.0, 5.0])]) == ("accuracy",)
-    assert seconds_of("auc", [rare]) == ("log_loss",)
-    assert (seconds_of("r2", []), seconds_of("rmse", [])) == (("rmse",), ("r2",))
-
-
-def test_few_sites_differ_by_paired_resamples_of_their_records() -> None:
-    better, worse = outcome("local", [0.9], 40), outcome("fedavg", [0.8], 40)
-    found = ACCURACY.difference(better.test, worse.test)
-    # Four of 40 records are right by the first alone: a binomial share, and one record on which they differ.
-    expected = math.sqrt(0.1 * 0.9 / 40 + 1 / 40**2)
-    assert found.mean == pytest.approx(10.0)
-    assert found.half == pytest.approx(100 * 1.96 * expected, rel=0.12)
-    same = ACCURACY.difference(better.test, better.test)
-    assert (same.mean, same.half) == (0.0, pytest.approx(100 * 1.96 / 40, rel=1e-3))
-    assert not same.is_gain
-    assert not same.is_loss
 
 
 def test_many_sites_differ_by_their_spread_weighted_by_records() -> None:
@@ -77,17 +51,6 @@ def test_clients_whose_records_are_too_few_for_sums_have_a_part_in_the_log_loss_
     assert criterion.figure(tests) == pytest.approx(large.scores["r2"])
     small = {"a": PartStatistics(4, {"loss": 0.5}), "b": PartStatistics(2, {"loss": 0.8})}
     assert criterion.figure(small) == pytest.approx(1 - 9 * (4 * 0.5 + 2 * 0.8) / (6 * targets.var()))
-
-
-def test_a_figure_that_compares_two_classes_rests_on_the_rarer_one() -> None:
-    assert effective(part(0.8, 40), "auc") == pytest.approx(40)
-    labels, records = np.r_[np.zeros(98, dtype=np.int64), np.ones(2, dtype=np.int64)], 100
-    from florets.task.training.figures import sums_of
-
-    outputs = np.stack([np.zeros(records), np.linspace(-1, 1, records)], axis=1)
-    rare = PartStatistics(records, {"auc": 1.0}, sums_of(outputs, labels, 2, np.random.default_rng(0)))
-    assert effective(rare, "auc") == pytest.approx(4 / (1 / 98 + 1 / 2))
-    assert effective(rare, "accuracy") == 100
 
 
 def test_over_all_records_the_interval_is_the_jackknifes_over_sites() -> None:
@@ -187,14 +150,6 @@ def site(counts: np.ndarray = HALF, **columns: tuple[float, float]) -> Site:
     """A site with columns of this mean and standard deviation, over all of its records."""
     records = int(counts.sum())
     return Site({name: Moments(records, mean, std**2) for name, (mean, std) in columns.items()}, counts)
-
-
-def test_sites_that_are_alike_or_have_few_records_or_one_class_are_no_reason() -> None:
-    # `w` is a property of the site, but for rounding.
-    means = (("a", 0.0), ("b", 0.1), ("c", -0.1))
-    alike = {name: site(x=(mean, 1.0), z=(5.0, 2.0), w=(9 + 5 * mean, 1e-15)) for name, mean in means}
-    tiny, single = site(np.array([10.0, 10.0]), x=(9.0, 1.0)), site(np.array([100.0, 0.0]), x=(9.0, 1.0))
-    assert differences({**alike, "tiny": tiny, "single": single}, ["single"]) == []
 
 
 @pytest.mark.parametrize(

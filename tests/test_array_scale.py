@@ -12,7 +12,7 @@ import pytest
 import florets
 from florets.api.export import export
 from florets.task.data.array_scale import ArrayScale
-from florets.task.data.own import describe, own
+from florets.task.data.own import own
 
 RNG = np.random.default_rng(0)
 CENTRE, WIDTH = np.array([5e7, 0.0, 3.0]), np.array([10.0, 1e-4, 1.0])
@@ -55,22 +55,6 @@ def test_values_and_inputs_of_any_scale_are_learned_and_predicted_in_their_unit(
     del sys.modules["preprocess"]
     inputs, _ = shipped["read_inputs"](str(folder_x), "0")
     np.testing.assert_allclose(shipped["predict"]("0", inputs)[:, 0], run.predict(x).labels, rtol=0, atol=0.05)
-
-
-def test_images_integers_and_few_records_send_no_figures(tmp_path: Path) -> None:
-    for x, is_real, count in (
-        (RNG.normal(size=(50, 3)), True, 3),
-        (RNG.normal(size=(9, 3)), True, 0),
-        (RNG.integers(0, 9, (50, 3)), False, 0),
-        (RNG.integers(0, 256, (50, 3), dtype=np.uint8), False, 0),
-        (RNG.normal(size=(50, 1, 4, 4)), False, 0),
-    ):
-        np.savez(tmp_path / "train.npz", x=x, y=np.arange(len(x)) % 2)
-        np.savez(tmp_path / "test.npz", x=x, y=np.arange(len(x)) % 2)
-        found = describe(tmp_path, {}, {}, 0)
-        assert (found.is_real, len(found.feature_means), found.target) == (is_real, count, None)
-    silent = describe(tmp_path, {}, {}, 0).without_figures()
-    assert silent.feature_means == ()
 
 
 def test_a_scale_is_checked_and_brings_each_record_alone_to_it(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import florets
 from florets.commands import main
 
 Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
@@ -136,13 +135,6 @@ def test_codes_for_missing_values_are_named_with_their_sites_and_the_remedy_ends
     assert check(tmp_path) == (0, [])
 
 
-def test_equal_arrays_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    clients = [(np.random.default_rng(seed).normal(size=(40, 2)), np.arange(40) % 2) for seed in (0, 1, 0)]
-    (text,) = florets.check(clients).findings["text"]
-    assert text == "'0', '2' have equal data"
-
-
 @pytest.mark.parametrize("key", ["drop", "id", "categorical", "columns"])
 def test_a_declared_column_that_no_site_has_is_refused(key: str, tmp_path: Path) -> None:
     for seed in range(2):
@@ -150,12 +142,6 @@ def test_a_declared_column_that_no_site_has_is_refused(key: str, tmp_path: Path)
     code, findings = check(tmp_path, f"task.table.{key}=[ages]")
     text = f"task.table.{key} names 'ages', and no site has such a column; correct it"
     assert (code, findings[0]["text"]) == (1, text)
-
-
-def test_one_site_is_checked_alone_before_it_joins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path, "sites", 0)
-    assert check(tmp_path) == (0, [])
-    assert "1 site, 200 records: sites (200)" in capsys.readouterr().out
 
 
 def test_collinear_numbers_are_named_once_and_dummies_that_sum_to_one_are_not(tmp_path: Path) -> None:
@@ -178,16 +164,6 @@ def test_collinear_numbers_are_named_once_and_dummies_that_sum_to_one_are_not(tm
         "'total' is a linear function of 'age', 'chol': no model can tell their effects apart",
     )
     assert finding["remedy"].endswith("task.table.drop=[total].")
-
-
-def test_where_half_of_the_sites_depart_neither_half_is_wrong(tmp_path: Path) -> None:
-    for seed in range(6):
-        inches = {"change": lambda t: {**t, "chol": (t["chol"] / 38.67).round(2)}} if seed % 2 else {}
-        write(tmp_path / "sites", f"s{seed}", seed, **inches)
-    (finding,) = check(tmp_path)[1]
-    assert finding["site"] == ""
-    assert finding["text"].endswith("'s1', 's3', 's5' against 's0', 's2', 's4'")
-    assert "Agree on one unit" in finding["remedy"]
 
 
 def test_a_site_that_keeps_its_statistics_is_described_without_figures(tmp_path: Path) -> None:

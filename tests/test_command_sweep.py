@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from florets.commands.main import main
+from florets.conf.compose import compose
 from florets.conf.schema import Config
-from florets.engines import engine
 from florets.reports.summary import RunSummary
-from florets.studies.go_on import Engine
 from florets.studies.sweep.keys import decode, encode, expand, read_sweep
-from florets.studies.sweep.launch import Sweep, read_records, run_job
 from tests.test_command import summary_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,15 +78,6 @@ def test_a_job_that_fails_is_recorded_and_the_others_go_on(ran, tmp_path, capsys
     assert "in run" in (folder / "job-2-traceback.txt").read_text()
 
 
-def test_what_some_combinations_cannot_do_is_said_before_the_first_job(monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
-    said = []
-    monkeypatch.setattr("florets.studies.sweep.launch.run_job", lambda *_: said.append(capsys.readouterr().err))
-    main(["-m", "strategy=clove,ifca", "strategy.memory=true"])
-    assert said[0].startswith("1 of 2 jobs cannot run: strategy.memory=True: strategy ifca has no such key")
-    assert said[1:] == [""]
-
-
 @pytest.mark.parametrize(
     ("overrides", "wrong"),
     [
@@ -131,14 +120,9 @@ def test_a_choice_and_a_key_of_the_same_group_do_not_meet_in_hydra():
     assert jobs_of_it[1] == ["strategy=clove", "strategy.init=same", "task=mnist", "seed=1"]
 
 
-def test_a_job_beside_others_is_quiet_and_tells_all_in_one_line(ran, tmp_path, capsys):
-    sweep = Sweep(tmp_path, tmp_path, tmp_path, None, Engine(engine.run, engine.resume))
-    # A run without validation data has nothing to be chosen by.
-    assert run_job(4, ["seed=7"], sweep, alone=False) is None
-    assert ran[0].quiet
-    assert capsys.readouterr().out.startswith("[5/?] seed=7: accuracy 98.5 %")
-    (result,) = read_records(tmp_path)
-    assert (result.overrides, result.error, result.summary.seed) == ({"seed": "7"}, None, 7)
+def test_a_column_keeps_its_blank_in_a_job():
+    for (text,) in expand(read_sweep(["target=Diagnosis Label,'400'"])):
+        assert compose([text]).task.table.target in ("Diagnosis Label", "400")
 
 
 @pytest.mark.slow

@@ -6,9 +6,8 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.conf.overrides import parse_overrides_string
-from florets.conf.problems import NAMES, ConfigError
-from florets.conf.schema import Chosen, Config, as_plain, known_keys
-from florets.strategies import STRATEGIES
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Chosen, Config, as_plain
 from florets.strategies.clove.strategy import CLoVESettings
 
 
@@ -62,18 +61,16 @@ def test_a_presets_open_k_is_the_true_number_for_strategies_that_need_a_number()
     assert compose([preset, "strategy=ifca", "k=3"]).k == 3
 
 
-def test_values_may_refer_to_environment_and_to_other_keys(monkeypatch):
-    monkeypatch.setenv("FLORETS_TEST_FOLDER", "/somewhere/else")
-    config = compose(["task.data=mnist", "data_dir=${oc.env:FLORETS_TEST_FOLDER}", "k=${task.num_clusters}"])
-    assert (config.data_dir, config.k) == ("/somewhere/else", 4)
-
-
 @pytest.mark.parametrize(
     ("key", "value", "wanted"),
     [
         ("task.table.id", "rec", ["rec"]),
+        ("task.table.missing", "-999", ["-999"]),
+        ("task.head_layers", "fc", ["fc"]),
+        ("strategy.shared_layers", "conv", ["conv"]),
         ("tracker", "mlflow", "mlflow"),
         ("task.data_options.classes", "good", ["good"]),
+        ("task.partition_options.input_shape", "4", [4]),
     ],
 )
 def test_one_value_is_a_list_of_one(key, value, wanted, conf_copy):
@@ -86,11 +83,6 @@ def test_one_value_is_a_list_of_one(key, value, wanted, conf_copy):
         for name in key.split("."):
             found = found[name]
         assert found == wanted
-
-
-def test_the_papers_names_stand_for_strategies_and_keys_that_there_are() -> None:
-    keys = set().union(*map(known_keys, STRATEGIES))
-    assert set(NAMES.values()) <= keys | set(STRATEGIES)
 
 
 WRONG = {

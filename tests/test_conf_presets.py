@@ -96,15 +96,6 @@ def test_keys_of_the_run_may_be_one_strategys_own(tmp_path, monkeypatch):
         compose(["experiment=odd", "strategy=clove"])
 
 
-def test_a_file_may_hold_several_presets(tmp_path, monkeypatch):
-    documents = "# florets experiment=a/one\nk: 2\n---\n# florets experiment=two\ndefaults: [a/one]\nnum_rounds: 3\n"
-    preset(tmp_path, "both", documents)
-    monkeypatch.setenv(OWN_DIR, str(tmp_path))
-    assert {"a/one", "two"} <= set(choices("experiment"))
-    assert "both" not in choices("experiment")
-    assert (compose(["experiment=two"]).k, compose(["experiment=two"]).num_rounds) == (2, 3)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -1,16 +1,15 @@
 """Flower's flat run config, the JSON text, the task's description and the results folder."""
 
 import json
-import pickle
 import tomllib
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from florets.conf.compose import compose
-from florets.conf.overrides import parse, read_overrides
+from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json, run_config_overrides
 from florets.conf.saved import run_folder
@@ -81,25 +80,3 @@ def test_a_configuration_survives_json_and_is_checked_anew():
 )
 def test_a_results_folder_says_what_was_run(overrides, folder):
     assert run_folder(compose(overrides), overrides).as_posix() == folder
-
-
-def test_a_results_folder_can_be_given_back_to_hydra_and_keeps_runs_apart():
-    folders = set()
-    for value in ["[64,32]", "[64 , 32]", "[6,432]", "[64,3,2]"]:
-        overrides = [f"task.model_options.hidden={value}"]
-        folder = run_folder(compose(overrides), overrides)
-        folders.add(folder)
-        problems: list[str] = []
-        (back,) = parse([f"results_dir=/r/{folder.as_posix()}"], problems)
-        assert problems == []
-        assert back.value() == f"/r/{folder.as_posix()}"
-        assert not set("=,[]{}'\" ") & set(folder.as_posix())
-    assert len(folders) == 3
-    long = [f"task.model_options.hidden=[{','.join(map(str, range(200)))}]"]
-    assert all(len(part) <= 140 for part in PurePosixPath(run_folder(compose(long), long)).parts)
-
-
-def test_a_config_error_survives_the_way_from_another_process():
-    error = pickle.loads(pickle.dumps(ConfigError(["a", "b"])))
-    assert error.problems == ("a", "b")
-    assert str(error) == "2 problems:\n  - a\n  - b"

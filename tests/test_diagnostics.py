@@ -11,13 +11,10 @@ from results_examples import FOUND, report
 
 import florets
 from florets.commands.main import main
-from florets.conf.compose import compose
 from florets.reports.diagnostics import (
     chance_level,
     divergence,
-    lifted_by_tuning,
     lost_by_averaging,
-    too_few_models,
     worse_than_constant,
 )
 from florets.reports.summary import round_line
@@ -54,20 +51,6 @@ def test_without_classes_it_is_the_training_loss_that_has_not_fallen(last: float
     lines[0] |= {"train_loss": 0.1, "cluster_sizes": [1]}
     assert bool(chance_level("squared_error", 1, lines)) is told
     assert chance_level("squared_error", 1, lines[:3]) == ""
-
-
-@pytest.mark.parametrize(
-    ("settings", "warned"),
-    [
-        (["k=4", "task.num_clusters=7"], True),
-        (["k=7", "task.num_clusters=4"], False),
-        (["k=auto", "task.num_clusters=7"], False),
-    ],
-)
-def test_fewer_models_than_true_clusters_are_told(settings: list[str], warned: bool) -> None:
-    text = too_few_models(compose(settings))
-    assert text.startswith("k=4 models for task.num_clusters=7 true clusters") is warned
-    assert bool(text) is warned
 
 
 def last_line(loss: float | None, diverged: int = 0, evaluated: int = 4) -> dict[str, object]:
@@ -143,19 +126,6 @@ def test_models_that_undo_what_their_clients_learn_are_told() -> None:
     assert bool(after_averaging(0.8, 0.5, 0.45, local_steps=5)) is True
     assert after_averaging(0.8, 0.5, 0.45, local_steps=6) == ""
     assert lost_by_averaging("pacfl", Training(), {}, {}, {}, None) == ""
-
-
-def test_models_far_below_their_fine_tuned_copies_are_told() -> None:
-    def text(*pairs: tuple[float, float]) -> str:
-        tests = [Evaluation(50, 1.0, plain, tuned=Evaluation(50, 1.0, tuned)) for plain, tuned in pairs]
-        return lifted_by_tuning("discovery", {str(key): test for key, test in enumerate(tests)})
-
-    assert "test accuracy is 60.0%, that of copies after fine_tune_epochs 90.0%" in text((0.5, 0.9), (0.7, 0.9))
-    assert "compare strategy=local" in text((0.5, 0.9))
-    assert text((0.9, 0.95), (0.9, 0.92)) == text() == ""
-    # One client of three is no fault of the groups.
-    assert text((0.1, 0.9), (0.9, 0.9), (0.9, 0.9)) == ""
-    assert lifted_by_tuning("fedavg", {"a": Evaluation(50, 1.0, 0.5)}) == ""
 
 
 def test_training_that_diverges_ends_with_the_learning_rate_as_the_cause(

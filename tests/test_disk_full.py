@@ -10,7 +10,6 @@ import pytest
 
 from florets.commands.main import main
 from florets.reports import folder as folders
-from florets.reports.folder import WriteFailed, naming, whole_file, write_whole
 from florets.server_app.checkpoint import Checkpoints
 from tests.test_resume import results, run_folder, settings
 
@@ -65,23 +64,6 @@ def test_the_file_and_the_command_are_named_and_the_run_goes_on(
     assert Checkpoints(folder).load() is not None
     assert main([f"resume={folder}"]) == 0
     assert results(folder) == whole
-
-
-def half_written(path: Path) -> None:
-    with whole_file(path) as file:
-        file.write("half")
-        raise OSError(errno.ENOSPC, FULL)
-
-
-def test_what_was_there_stays_where_the_next_has_no_room(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a.txt", "before")
-    with pytest.raises(WriteFailed, match=r"a\.txt cannot be written: No space"):
-        half_written(tmp_path / "a.txt")
-    assert (tmp_path / "a.txt").read_text() == "before"
-    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
-    # A file that cannot even be opened is named by the system.
-    with pytest.raises(WriteFailed, match=r"none/b\.txt cannot be written: No such file"), naming(tmp_path):
-        (tmp_path / "none" / "b.txt").write_text("")
 
 
 def test_a_log_that_cannot_be_written_is_said_once_and_ends_nothing(

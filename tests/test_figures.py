@@ -11,7 +11,7 @@ import pytest
 from results_examples import TRUTH, evaluations, report
 
 from florets.reports import figures, run_figures
-from florets.reports.figures import Line, draw_line, new_picture, stacked
+from florets.reports.figures import new_picture
 from florets.reports.summary import RoundLine, round_line
 from florets.strategies.base.report import FIRST_PHASE
 
@@ -55,12 +55,6 @@ def test_every_run_has_a_figure_without_a_warning(tmp_path: Path, lines: list[Ro
     assert len(figure.axes) == panels
 
 
-def test_rounds_without_a_value_are_left_out_of_a_curve() -> None:
-    drawn = run_figures.run_line([line(1), line(2, evaluations={}), line(3)], "accuracy", "accuracy_std")
-    assert (drawn.x.tolist(), drawn.y.tolist()) == ([1, 3], [0.75, 0.75])
-    np.testing.assert_allclose(drawn.spread, math.sqrt(1 / 32))
-
-
 def test_the_mean_over_runs_counts_in_each_round_the_runs_that_have_it() -> None:
     low = [line(r, evaluations=evaluations({"00": 0.5})) for r in (1, 2)]
     high = [line(1, evaluations=evaluations({"00": 1.0}))]
@@ -68,17 +62,6 @@ def test_the_mean_over_runs_counts_in_each_round_the_runs_that_have_it() -> None
     # 0.5 and 1.0 are a quarter from their mean; the single run in round 2 has no spread.
     assert (mean.x.tolist(), mean.y.tolist(), np.array(mean.least).tolist()) == ([1, 2], [0.75, 0.5], [0.5, 0.5])
     assert mean.spread == pytest.approx([math.sqrt(2 * 0.25**2), 0.0])
-
-
-def test_a_band_of_losses_ends_at_the_least_of_them_and_one_of_fractions_at_1() -> None:
-    for at_most, first, second in ((None, {0.04, 0.9}, {0.2, 0.4}), (0.35, {-0.3, 0.35}, {0.2, 0.35})):
-        _, (axes,) = stacked(4, 3)
-        x, y, spread = np.array([1, 2]), np.array([0.3, 0.3]), np.array([0.6, 0.1])
-        draw_line(axes, Line(x, y, spread, least=np.array([0.04, 0.1])), at_most)
-        (band,) = axes.collections
-        edges = np.round(band.get_paths()[0].vertices, 6)  # type: ignore[arg-type]
-        assert {y for x, y in edges.tolist() if x == 1} == first
-        assert {y for x, y in edges.tolist() if x == 2} == second
 
 
 def test_a_sweep_shows_what_was_measured_more_than_once_and_names_its_bands() -> None:
@@ -114,9 +97,6 @@ def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path: Path, num_clien
     assert figure.get_figheight() < 9.1
 
 
-# What CFL-GP clusters
-
-
 def test_features_are_drawn_where_their_principal_components_are_seen_obliquely() -> None:
     # Spread 4, 2 and 1 along the coordinates, in this order.
     features = np.array([[4.0, 0, 0], [-4, 0, 0], [0, 2, 0], [0, -2, 0], [0, 0, 1], [0, 0, -1]]) + 7
@@ -125,6 +105,9 @@ def test_features_are_drawn_where_their_principal_components_are_seen_obliquely(
     assert places == pytest.approx(np.array([[4, 0], [4, 0], [0, 2], [0, 2], [half, half], [half, half]]))
     assert np.abs(run_figures.in_a_plane(np.array([[1.0], [3.0]]))) == pytest.approx(np.array([[1, 0], [1, 0]]))
     assert run_figures.in_a_plane(np.full((3, 2), 0.1)).tolist() == [[0, 0]] * 3
+
+
+# What CFL-GP clusters
 
 
 def test_letters_that_no_font_has_are_said_once_and_warn_nobody(

@@ -17,7 +17,6 @@ import florets
 from florets.api.keys import choices_of, overrides_of
 from florets.conf.problems import ConfigError
 from florets.server_app.checkpoint import Checkpoints
-from florets.strategies.base.models import GradientAveraging
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.registry import UnknownStrategy, strategy_class
 from florets.strategies.settings import ManyModels
@@ -144,19 +143,6 @@ def test_what_a_module_has_is_named_by_it(tmp_path: Path, monkeypatch: pytest.Mo
     assert overrides_of(None, named) == ["task.data=digits", "task.partition=rotation"]
 
 
-def test_an_instance_of_a_strategy_gives_its_keys() -> None:
-    found = overrides_of(None, {"strategy": CLoVE(k=3, probes=2, quorum=0.75)})
-    assert found == [
-        "strategy='florets.strategies.clove.strategy:CLoVE'",
-        *("k=3", "quorum=0.75", "strategy.probes=2"),
-    ]
-    assert "averaging=gradients" in overrides_of(None, {"strategy": CLoVE(averaging="gradients")})
-    with pytest.raises(ConfigError, match="is not taken over whole"):
-        overrides_of(None, {"strategy": CLoVE(averaging=GradientAveraging(0.1))})
-    with pytest.raises(ConfigError, match="its class, and its settings as keys"):
-        choices_of(None, {"strategy": [CLoVE(k=3)]})
-
-
 @pytest.mark.parametrize(
     ("model", "options"),
     [
@@ -173,12 +159,6 @@ def test_models_are_given_in_several_forms(model: Any, options: dict[str, Any]) 
     # The parameters of a module that was given are drawn anew as well.
     assert not torch.equal(built.weight, other.weight)
     assert model is not built
-
-
-class _Scale(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(1))
 
 
 @pytest.mark.parametrize(

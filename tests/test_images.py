@@ -150,19 +150,3 @@ def test_nodes_and_new_clients_read_alike(tmp_path):
     everything = np.concatenate([trained.x_train, trained.x_test])
     assert np.array_equal(np.sort(everything, axis=0), np.sort(labelled.x, axis=0))
     assert 0.9 < everything.max() < 1
-
-
-def test_what_programs_hide_is_no_class_and_no_image(tmp_path):
-    data = node(tmp_path)
-    for hidden in (".git", ".ipynb_checkpoints", "a/.ipynb_checkpoints"):
-        (data / hidden).mkdir()
-        (data / hidden / "0.png").write_bytes(b"no image")
-    (data / "a" / "._0.PNG").write_bytes(b"no image")
-    (data / "a" / "Thumbs.db").write_bytes(b"no image")
-    assert len(read_labelled(data, Form(classes=["a", "b"])).y) == 6
-    assert read_inputs(data / "a", Form()).names == ("0.PNG", "1.PNG", "2.PNG")
-    # Of a folder that is no class, which is a label, no name is said.
-    (data / "secret").mkdir()
-    with pytest.raises(ValueError, match=r"1 of its folders have names that are none of the classes") as caught:
-        read_labelled(data, Form(classes=["a", "b"]))
-    assert "secret" not in str(caught.value)

@@ -1,7 +1,6 @@
 """Clients whose data are in memory: what is accepted, refused, written, and what comes back."""
 
 import re
-import shutil
 import traceback
 from pathlib import Path
 from typing import Any
@@ -67,8 +66,10 @@ def test_train_and_test_stay_apart_and_pixels_are_bytes_with_channels_first(tmp_
     ("targets", "settings"),
     [
         (([0, 1, 2], [2, 1, 0]), {}),
+        (([1.0, 0.0, 1.0], [0, 1, 1]), {}),
         (([1, 2, 10], [2, 1, 3]), {"task.data_options.classes": ["1", "2", "3", "10"]}),
         ((["no", "yes", "no"], ["maybe"] * 3), {"task.data_options.classes": ["maybe", "no", "yes"]}),
+        (([True, False, True], [False] * 3), {"task.data_options.classes": ["False", "True"]}),
         (([0.5, 1.0, 2.0], [1, 2, 3]), {"task.data_options.regression": True, "task.loss": "squared_error"}),
     ],
 )
@@ -383,31 +384,6 @@ def test_what_is_given_in_a_wrong_place_is_refused_in_a_short_text(call: Any, te
     assert len(str(caught.value)) < 1000
     # No traceback of an error that it restates comes before its own.
     assert "".join(traceback.format_exception(caught.value)).count("Traceback") == 1
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "client",
-        "file",
-    ],
-)
-def test_a_folder_in_which_something_has_changed_is_written_anew(change: str, tmp_path: Path) -> None:
-    federation = florets.Federation(CLIENTS)
-    folder = federation.write(tmp_path)
-    whole = (folder / "1" / "data.npz").read_bytes()
-    if change == "client":
-        shutil.rmtree(folder / "1")
-    elif change == "file":
-        (folder / "1" / "data.npz").write_bytes(whole[:100])
-    elif change == "more":
-        shutil.copytree(folder / "1", folder / "4")
-    else:
-        (folder / "federation.json").unlink()
-    assert federation.write(tmp_path) == folder
-    assert (folder / "1" / "data.npz").read_bytes() == whole
-    assert sorted(path.name for path in folder.iterdir()) == ["0", "1", "2", "3", "federation.json"]
-    assert list(tmp_path.glob("federations/.*")) == []
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -12,10 +11,7 @@ from florets.reports.run_figures import sweep_figure
 from florets.reports.scores import test_cells
 from florets.reports.summary import (
     UNMEASURED,
-    Curve,
-    Curves,
     Distances,
-    Figure,
     RoundLine,
     read_line,
     read_lines,
@@ -78,17 +74,6 @@ def test_each_kind_of_result_ends_in_its_report_with_pictures(tmp_path: Path, ki
     assert [row.score("test", "loss") for row in read_clients(tmp_path / "run")] == [
         tests[key].loss if tests else None for key in TRUTH
     ]
-
-
-def test_every_figure_is_a_key_of_a_line_and_every_curve_has_what_it_is_compared_with() -> None:
-    line = round_line(report(1), TRUTH)
-    figures = set(get_args(Figure))
-    assert figures <= set(line)
-    assert all(value is None or isinstance(value, float) for name, value in line.items() if name in figures)
-    assert {"round", *get_args(Curve)} == Curves.__required_keys__
-    assert set(QUANTITIES) <= set(get_args(Curve))
-    beside = {name for quantity in QUANTITIES.values() for name in (quantity.spread, quantity.compared)} - {None}
-    assert beside == {"accuracy_std", "loss_std", "ari_participants", "tuned_accuracy", "tuned_loss"} <= figures
 
 
 def test_a_line_that_lacks_a_key_or_has_another_is_refused_by_name() -> None:

@@ -47,23 +47,6 @@ def test_a_skeleton_has_its_files_and_no_gaps(kind: str, tmp_path: Path) -> None
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "rule"),
-    [
-        (["strategy", "../mine"], "must be a Python module's name"),
-        (["project", "torch"], "is the name of a module that Python finds already"),
-        (["project", "there"], "exists; take another name"),
-    ],
-)
-def test_what_cannot_be_written_is_refused(
-    arguments: list[str], rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "there").mkdir()
-    assert main(["new", *arguments]) == 2
-    assert rule in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["there"]
-
-
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
 def test_an_app_is_one_that_flower_takes_and_holds_no_code_but_two_names(tmp_path: Path) -> None:
     assert main(["app", "on/my-app"]) == 0

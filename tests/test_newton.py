@@ -12,8 +12,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
 import florets
-from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.strategies.base.context import OUTLIER
 from florets.strategies.base.models import ModelAveraging, Models, Updates
 from florets.strategies.core.aggregate import pooled_step
@@ -144,24 +142,6 @@ def test_terms_that_are_none_are_refused() -> None:
         update(gradient, np.array([[1.0, 0.5], [0.0, 1.0]])).check()
     with pytest.raises(MalformedMessage, match="negative eigenvalue"):
         update(gradient, np.diag([1.0, -1.0])).check()
-
-
-def test_keys_of_gradient_steps_choose_them() -> None:
-    table = ["experiment=own_data", "task.table.target=y"]
-    assert compose(table).train.solver == "newton"
-    assert compose([*table, "train.learning_rate=0.1"]).train.solver == "sgd"
-    assert compose([*table, "train.optimizer_options.nesterov=true"]).train.solver == "sgd"
-    assert compose([*table, "train.solver=sgd"]).train.solver == "sgd"
-    with pytest.raises(
-        ConfigError, match=r"momentum=0\.5: is of gradient steps, and train\.solver=newton takes none"
-    ):
-        compose([*table, "train.solver=newton", "train.momentum=0.5"])
-    with pytest.raises(
-        ConfigError, match=r"ridge=3: is of train\.solver=newton, and train\.momentum=0\.5 of gradient"
-    ):
-        compose([*table, "train.ridge=3", "train.momentum=0.5"])
-    with pytest.raises(ConfigError, match=r"ridge=3: is of train\.solver=newton, add that, or leave it out"):
-        compose(["train.ridge=3"])
 
 
 def test_fedavg_of_sites_is_the_pooled_fit(tmp_path: Path) -> None:

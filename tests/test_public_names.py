@@ -154,15 +154,6 @@ def test_several_values_of_a_key_are_the_choices_of_a_sweep() -> None:
     assert choices_of(None, {"task": {"head_layers": [["x", "y"]]}}) == ["task.head_layers=[x,y]"]
 
 
-def test_wrong_keys_are_refused_as_the_command_refuses_them() -> None:
-    with pytest.raises(ConfigError, match=r"num_round=3: .*num_rounds"):
-        florets.run("quickstart", num_round=3)
-    with pytest.raises(ConfigError, match="keep one"):
-        florets.run("quickstart", experiment="clove/linear")
-    with pytest.raises(ConfigError, match="a set is no value of a key"):
-        florets.run("quickstart", seed={1})
-
-
 def test_models_are_modules_in_eval_mode_and_an_earlier_run_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

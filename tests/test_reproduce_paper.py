@@ -95,13 +95,6 @@ def test_what_is_off_has_its_reason_and_what_is_not_run_says_so() -> None:
     assert verdict("80 ± 1", "accuracy", [], finished=0, why="the reason") == "not run"
 
 
-def test_a_reason_may_hold_on_one_side_of_the_published_value_alone() -> None:
-    why = ["the reason", {"below": "tested on training data"}, {"above": "another draw"}]
-    assert verdict("80 ± 1", "accuracy", [90.0] * 3, why=why) == "off by +10.0: the reason; another draw"
-    assert verdict("80 ± 1", "accuracy", [70.0] * 3, why=why) == "off by -10.0: the reason; tested on training data"
-    assert verdict("never", "rounds_to_ari_90", [4.0] * 3, why=why[1]) == "off reached by 3"
-
-
 def test_reasons_that_the_given_keys_undo_are_gone(tmp_path: Path) -> None:
     several = "why: {ifca: [the text has train.learning_rate=0.01, other seeds], clove: k=4 is told}"
     item = tmp_path / "item.yaml"
@@ -129,22 +122,6 @@ def test_values_are_read_with_source_spread_and_reason(tmp_path: Path) -> None:
     assert (second.value, second.spread, second.rounding, told(second)) == (80.0, None, 0.0, "the reason")
     assert (third.text(MEASURES["rounds_to_ari_90"]), third.source) == ("2.0 ± 0.0", "Table 5")
     assert (fourth.value, fourth.text(MEASURES["rounds_to_ari_90"])) == (None, "never")
-
-
-def test_runs_that_were_cut_short_are_off_because_of_that(tmp_path: Path) -> None:
-    assert list(map(told, item_of(tmp_path, scale="small").references[:2])) == [
-        "small scale",
-        "small scale; the reason",
-    ]
-    cut = item_of(tmp_path, scale="small").references[1]
-    # Near the mean of three seeds that differ much: more seeds would not make 80 of it.
-    assert cut.verdict(Spread.of([60.0, 70.0, 95.0]), MEASURES["accuracy"]).reasons == ("small scale", "the reason")
-    never = item_of(tmp_path, scale="small").references[3]
-    assert never.verdict(Spread.of([]), MEASURES["rounds_to_ari_90"]).text == "never, small scale"
-    own = ITEM.replace("[strategy=clove]", "[strategy=clove, num_rounds=9]")
-    assert {column.overrides["num_rounds"] for column in item_of(tmp_path, own, "small").columns} == {"1"}
-    whole = ITEM.replace("small: {cut: one round, overrides: [num_rounds=1]}", "small: {cut: one seed, seeds: 1}")
-    assert item_of(tmp_path, whole, "small").references == item_of(tmp_path, whole).references
 
 
 @pytest.mark.parametrize(
@@ -185,49 +162,7 @@ def test_figures_of_single_rounds_are_read_from_the_rounds(tmp_path: Path) -> No
     assert MEASURES["rounds_to_accuracy_60"].read(values_of(tmp_path, summary, config), config) is None
 
 
-def test_rounds_to_regroup_count_from_the_last_change_of_the_data() -> None:
-    measure = MEASURES["rounds_to_regroup"]
-    drift = ["task.drift.rounds=[4,9]", "num_rounds=20"]
-    config = compose(["strategy=clove", *drift])
-    found = [measure.read({"rounds_of_ari_1": rounds}, config) for rounds in ([3, 8], [8, 9], [3, 11, 12], [])]
-    # Right before the change says nothing; 0: right in the round of the change; None: never again.
-    assert found == [None, 0.0, 2.0, None]
-    assert measure.read({}, config) is None
-    fits = [measure.fits(compose(keys)) for keys in (drift, ["strategy=clove"], [*drift, "strategy=fedavg"])]
-    assert fits == [True, False, False]
-
-
 # The items and presets that are there
-
-
-@pytest.mark.slow
-def test_what_is_named_after_a_paper_has_its_settings() -> None:
-    skew = compose(["experiment=paper/clove/mnist_label_skew_1", "strategy=clove"])
-    assert (skew.num_rounds, skew.k, skew.num_clients, skew.first_round) == (100, 5, 25, "random")
-    train = skew.train
-    assert (train.optimizer, train.learning_rate, train.batch_size, train.local_epochs) == ("adam", 0.001, 100, 1)
-    assert not skew.strategy.settings.stop_when_stable
-    assert skew.strategy.settings.outlier_loss is None
-    # What is recommended keeps its own name and its own rate.
-    assert compose(["experiment=clove/mnist_label_skew_1"]).train.learning_rate == 0.01
-    part = compose(["experiment=paper/clove/partial_participation"])
-    assert (part.k, part.num_clients, part.eval_clients) == (5, 125, "participants")
-    turned = compose(["experiment=paper/cfl_gp/rotated_mnist_4", "strategy=fedavg"])
-    assert (turned.averaging, turned.gradient_batch, turned.num_clients, turned.num_rounds) == (
-        "gradients",
-        100,
-        40,
-        200,
-    )
-    assert turned.task.partition_options["angles"] == [0, 90, 180, 270]
-    anchors = compose(["experiment=paper/mixed_regression/b"]).strategy.settings
-    assert (anchors.min_anchor_examples, anchors.weighting) == (2, "all_participants")
-    synthetic = compose(["experiment=paper/ifca/synthetic"])
-    assert (synthetic.averaging, synthetic.gradient_batch, synthetic.strategy.settings.weighting) == (
-        "gradients",
-        "full",
-        "all_participants",
-    )
 
 
 MODELS = ("emnist", "cifar10_label_shift", "cost2100", "channels")

@@ -1,7 +1,6 @@
 """Plots of `florets reproduce`: over rows and over rounds, and on a page whose runs are on several machines."""
 
 import csv
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from florets.commands.main import main
 from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.engines import engine
 from florets.papers import command
 from florets.papers.cells import Place, Progress, places
@@ -84,26 +82,6 @@ def test_mean_ranks_are_drawn_with_the_critical_difference(item: Path) -> None:
 
 
 # Over rows
-
-
-@pytest.mark.parametrize(
-    ("plot", "rule"),
-    [
-        ("{kind: rows, measures: [ari, accuracy - fedavg]}", ""),
-        ("{kind: rows, measure: ari}", "plot: measure: there is no such key. Did you mean measures?"),
-        (
-            "{kind: pie, measure: ari}",
-            "plot.kind: pie: must be grid or rows or curves or ranks or features or singular_values",
-        ),
-    ],
-)
-def test_a_plot_over_rows_names_its_measures(item: Path, plot: str, rule: str) -> None:
-    item.write_text(ITEM.replace("{kind: curves, measure: accuracy}", plot))
-    if not rule:
-        assert read_item(item, "item").plot["measures"] == ["ari", "accuracy - fedavg"]
-        return
-    with pytest.raises(ConfigError, match=re.escape(rule)):
-        read_item(item, "item")
 
 
 def test_a_line_over_rows_is_the_mean_and_its_spread_and_ends_where_it_is_known(

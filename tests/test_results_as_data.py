@@ -11,7 +11,6 @@ from flwr.app import RecordDict
 
 from florets.api.run import Run
 from florets.conf.problems import ConfigError
-from florets.reports import frames
 from florets.reports.embedding import embedding
 from florets.server_app.client_rows import PARTS
 from florets.server_app.recorder import Recorder
@@ -22,7 +21,7 @@ from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, model, models
-from tests.results_examples import CLIENTS, FOUND, TRUTH, evaluations, record, report
+from tests.results_examples import CLIENTS, FOUND, TRUTH, evaluations, report
 
 TRAINED = ClientRound(3000, 1000, 0.25, "ok", "", 0.5, 90)
 REJECTED = ClientRound(3000, 1000, 0.125, "invalid", "rejected as an outlier, of course")
@@ -99,14 +98,6 @@ def test_a_run_that_goes_on_has_the_files_of_one_that_was_never_killed(tmp_path:
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in whole.iterdir())
 
 
-def test_a_file_without_a_round_that_is_done_is_refused(tmp_path: Path) -> None:
-    folder = written(tmp_path / "run", four_rounds()[:2], end=False)
-    path = folder / "clients_over_rounds.csv"
-    path.write_text("".join(line for line in path.read_text().splitlines(True) if not line.startswith("1,")))
-    with pytest.raises(ValueError, match=r"clients_over_rounds\.csv does not hold rounds 1 to 2"):
-        recorder(folder, 2)
-
-
 def test_the_frame_has_a_row_for_each_round_and_client(tmp_path: Path) -> None:
     run = Run(written(tmp_path / "run", four_rounds()))
     found = run.clients_over_rounds
@@ -120,34 +111,6 @@ def test_the_frame_has_a_row_for_each_round_and_client(tmp_path: Path) -> None:
     assert run.assignments.loc[2].tolist() == [1, 1, 0, 0]
     assert run.assignments.loc[1].isna().tolist() == [False, True, True, True]
     assert run.clients["found_cluster"].tolist() == [1, 1, 0, 0]
-
-
-def test_a_client_that_joins_later_has_no_rows_before_and_one_may_be_called_na(tmp_path: Path) -> None:
-    newcomer = CLIENTS[0].__class__("NA", 7, 7, 10)
-    with recorder(tmp_path / "run") as run:
-        run.clients(CLIENTS)
-        run.round(report(1))
-        run.clients([*CLIENTS, newcomer])
-        run.round(report(2, assignment={**FOUND, "NA": 0}))
-        # A row without its line: the round is not over.
-        run._rows.add(report(3), {}, {})
-    found = frames.clients_over_rounds(tmp_path / "run")
-    assert found[found["client"] == "NA"]["round"].tolist() == [2]
-    assert found["round"].max() == 2
-    assert found[found["client"] == "NA"]["true_cluster"].isna().all()
-
-
-def test_nested_figures_of_a_round_are_columns(tmp_path: Path) -> None:
-    details: dict[str, Any] = {"k": 3.0, "ari": 9.0, "found": {"p_value": 0.25, "scores": [1.0]}}
-    record(tmp_path / "run", details=details, rejected={"00": "why"})
-    found = frames.rounds(tmp_path / "run")
-    assert found["round"].tolist() == [1, 2, 3]
-    last = found.iloc[-1]
-    assert (last["ari"], last["accuracy"], last["accuracy_worst_tenth"], last["rejected"]) == (1.0, 0.75, 0.5, 1)
-    assert (last["seconds_train"], last["replies_ok"], last["k"], last["found_p_value"]) == (0.5, 8, 3.0, 0.25)
-    assert [last["cluster_size_0"], last["cluster_size_1"]] == [2, 2]
-    assert not {"details", "metrics", "accuracy_mean", "found_scores", "seconds"} & set(found.columns)
-    assert found["model_error"].dtype == np.float64
 
 
 def test_vectors_are_read_by_round_with_groups_and_true_clusters(tmp_path: Path) -> None:

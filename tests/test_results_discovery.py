@@ -10,7 +10,7 @@ import pytest
 from results_examples import CLIENTS, FOUND, evaluations, report
 
 from florets.reports.run_figures import evidence_figure
-from florets.reports.summary import RunSummary, last_evidence, round_line
+from florets.reports.summary import RunSummary
 from florets.server_app.progress import describe
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import ADVICE, EVIDENCE
@@ -90,16 +90,6 @@ def test_summary_and_page_show_the_evidence(tmp_path: Path) -> None:
     assert page.count("data:image/png") == 2
     assert (tmp_path / "run" / "discovery.png").read_bytes().startswith(b"\x89PNG")
     assert "discovery" not in one_run.headline(summary)
-
-
-def test_a_run_that_looked_for_no_groups_has_none_of_it(tmp_path: Path) -> None:
-    line = round_line(report(1), {})
-    assert last_evidence([line]) is None
-    with Recorder(tmp_path / "run", "k: 2\n", "tiny", "clove", 0, 1, quiet=True) as recorder:
-        recorder.clients(CLIENTS)
-        recorder.round(report(1))
-        assert recorder.finish({}, evaluations(), FOUND).discovery == ""
-    assert "Are there groups?" not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.pictures

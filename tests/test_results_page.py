@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.papers.cells import Place, Progress
 from florets.papers.items import Line
 from florets.papers.page import remake, sweep_block
@@ -86,20 +85,6 @@ def test_cells_of_other_settings_do_not_count(tmp_path: Path) -> None:
     again.put(changed, 0, Progress("stopped", note="after round 2"))
     again.write([changed])
     assert Store(store.path).get(PLACE, 0) == Progress("not run")
-
-
-def test_a_stored_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "cells.csv").write_text("row,column,seed,settings,state,note\na,b,0,x,done,\n")
-    with pytest.raises(
-        ConfigError, match=r"cells\.csv: .* \(line 2: state done is none of finished, failed, stopped\)"
-    ):
-        Store(tmp_path / "cells.csv")
-    (tmp_path / "cells.csv").write_text("")
-    with pytest.raises(ConfigError, match=r"its first line must begin with row,column,seed,settings,state,note"):
-        Store(tmp_path / "cells.csv")
-    (tmp_path / "sweep-x.csv").write_text("strategy,seed,rounds\nclove,one,2\n")
-    with pytest.raises(ConfigError, match=r"sweep-x\.csv: cannot be read as a sweep's table"):
-        Jobs.read(tmp_path / "sweep-x.csv")
 
 
 def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ import io
 import json
 import logging
 import math
-import os
 
 import numpy as np
 import pytest
@@ -97,13 +96,6 @@ def test_a_repeated_run_replaces_its_folder_whole_and_says_so(tmp_path, capsys):
     assert "Replaced the results" in (folder / "run.log").read_text()
 
 
-def test_a_folder_of_somebody_elses_is_not_touched(tmp_path):
-    (tmp_path / "config.yaml").write_text("mine")
-    with pytest.raises(ValueError, match=r"holds files but no rounds\.jsonl.*results_dir"):
-        recorder(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
-
-
 def test_the_log_file_gets_what_is_logged_during_the_run_only(tmp_path):
     logger = logging.getLogger("florets")
     before = (logger.level, list(logger.handlers))
@@ -114,14 +106,6 @@ def test_the_log_file_gets_what_is_logged_during_the_run_only(tmp_path):
     assert "INFO during the run" in text
     assert "after the run" not in text
     assert (logger.level, list(logger.handlers)) == before
-
-
-def test_progress_off_a_terminal_is_one_plain_line_a_round():
-    stream = io.StringIO()
-    progress = Progress("tiny clove seed 0", 5, stream=stream)
-    progress.show(round_line(report(2), {"00": 0, "01": 0, "02": 1, "03": 1}), 1.25)
-    progress.close()
-    assert stream.getvalue() == ("tiny clove seed 0 | round 2/5 clustering  ARI 1.000  accuracy 75.00%  1.25 s\n")
 
 
 class Terminal(io.StringIO):
@@ -162,13 +146,3 @@ def test_a_folder_takes_one_process_at_a_time(tmp_path):
     with pytest.raises(ValueError, match="does not hold rounds 1 to 2"):
         recorder(tmp_path / "run", done_rounds=2)
     recorder(tmp_path / "run").close()
-
-
-def test_a_round_is_on_the_disk_when_its_line_is_returned(tmp_path, monkeypatch):
-    synced = []
-    real = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.fstat(file).st_ino), real(file)))
-    with recorder(tmp_path / "run") as run:
-        assert (tmp_path / "run" / "config.yaml").stat().st_ino in synced
-        run.round(report(1))
-        assert synced[-1] == (tmp_path / "run" / "rounds.jsonl").stat().st_ino

@@ -8,7 +8,6 @@ from results_examples import CLIENTS, FOUND, MIXED, TRUTH, evaluations, record, 
 
 from florets.reports.pages import CSS
 from florets.reports.protections import protections, spent_together
-from florets.reports.run_page import write_report
 from florets.reports.summary import round_line
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import Client
@@ -80,12 +79,6 @@ def test_the_page_needs_no_other_file(tmp_path):
     assert len(sources) == 2
     assert all(source.startswith("data:image/png;base64,iVBOR") for source in sources)
     assert CSS in (tmp_path / "run" / "report.html").read_text()
-
-
-def test_the_page_can_be_written_again_from_the_folder_alone(tmp_path):
-    record(tmp_path / "run")
-    before = (tmp_path / "run" / "report.html").read_bytes()
-    assert write_report(tmp_path / "run", "Four clients").read_bytes() == before
 
 
 def test_names_from_other_machines_are_text_never_markup(tmp_path):

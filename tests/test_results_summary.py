@@ -9,7 +9,7 @@ from results_examples import CLIENTS, FOUND, MIXED, NO_ROUNDS, TRUTH, evaluation
 
 from florets.conf.compose import compose
 from florets.engines.engine import run
-from florets.reports.scores import FIGURES, metrics_of
+from florets.reports.scores import metrics_of
 from florets.reports.summary import (
     RunSummary,
     reaches,
@@ -17,7 +17,6 @@ from florets.reports.summary import (
     stability_words,
     summarise,
 )
-from florets.server_app.progress import describe
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.evaluation import confusions_of
 from florets.strategies.base.report import STABLE_FROM, Evaluation
@@ -50,13 +49,6 @@ def test_a_line_holds_the_figures_of_its_round():
     assert line["replies"] == {"ok": 8, "error": 0, "missing": 0, "invalid": 0}
 
 
-def test_a_task_of_one_group_has_no_ari_whatever_was_found():
-    for found in (dict.fromkeys(TRUTH, 0), {key: n for n, key in enumerate(TRUTH)}):
-        line = round_line(report(1, assignment=found), dict.fromkeys(TRUTH, 0))
-        assert (line["ari"], line["ari_participants"]) == (None, None)
-        assert "ARI" not in describe(line)
-
-
 def test_the_ari_of_anchors_alone_is_told_but_ends_no_search():
     anchors = {"00": 0, "02": 1}
     few = round_line(report(1, phase="moment_descent", assignment=anchors), TRUTH)
@@ -67,13 +59,6 @@ def test_the_ari_of_anchors_alone_is_told_but_ends_no_search():
     lines = [{**few, "round": number} for number in range(1, 11)]
     summary = summary_of([*lines, round_line(report(11, phase="refine"), TRUTH)])
     assert (summary.first_round_ari_90, summary.ari_at_10, summary.final_ari) == (11, None, 1.0)
-
-
-def test_a_diverged_client_makes_the_mean_loss_null_and_is_counted():
-    results = {**evaluations(), "03": Evaluation(20, math.nan, 0.1)}
-    line = round_line(report(1, evaluations=results, train_loss=math.inf), TRUTH)
-    assert (line["loss"], line["loss_std"], line["diverged"], line["train_loss"]) == (None, None, 1, None)
-    json.dumps(line, allow_nan=False)
 
 
 def test_a_run_is_summed_up():
@@ -113,11 +98,6 @@ def test_a_clustering_that_the_last_round_froze_is_stable_from_the_next():
     assert (summary.round_of_stability, stability_words(summary)) == (3, "stable from round 3")
 
 
-def test_the_final_result_is_that_of_the_last_evaluated_round():
-    lines = [round_line(report(1), TRUTH), round_line(report(2, evaluations={}), TRUTH)]
-    assert summary_of(lines).final_accuracy == 0.75
-
-
 # Accuracies 0.0, 0.1, ... 1.0 of eleven clients, the first with 9 test samples and the others with 1.
 ELEVEN = [Evaluation(9 if i == 0 else 1, 1 - i / 10, i / 10, scores={"auc": i / 10} if i else {}) for i in range(11)]
 
@@ -136,14 +116,6 @@ def test_the_figures_of_a_score_over_the_clients():
     assert (found["loss"]["worst"], found["loss"]["worst_tenth"]) == (1.0, pytest.approx(0.95))
     # A client whose test set does not define a score does not count.
     assert (found["auc"]["clients"], found["auc"]["worst"]) == (10, 0.1)
-
-
-def test_a_client_that_diverged_makes_the_figures_unknown_and_json_takes_them():
-    found = metrics_of([*ELEVEN, Evaluation(1, math.inf, 0.5)])
-    assert found["loss"] == {"clients": 12, **dict.fromkeys(FIGURES)}
-    assert found["accuracy"]["mean"] == pytest.approx(0.5)
-    json.dumps(found, allow_nan=False)
-    assert metrics_of([]) == {}
 
 
 def test_counts_of_a_models_clients_are_added_up():

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 import florets
-from florets.conf.problems import ConfigError
 from florets.task.training.networks import network_of
 from florets.task.training.unsaved import Unsaved, keeps_something
 
@@ -154,18 +153,3 @@ def test_a_traced_or_compiled_model_keeps_nothing_by_itself(form: str) -> None:
     model(x)
     assert unsaved.changed() == []
     network_of(model, torch.ones(3, 3))
-
-
-class Shared(Model):
-    """Its passes are counted for all models of its class."""
-
-    passes = 0
-
-    def keep(self, x: torch.Tensor) -> None:
-        """Count."""
-        type(self).passes += 1
-
-
-def test_what_all_models_share_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"changes what all models share \(Shared.passes\)"):
-        florets.run(clients=clients(), model=Shared, num_rounds=1, results_dir=tmp_path, quiet=True)

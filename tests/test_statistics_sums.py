@@ -23,7 +23,6 @@ from florets.reports.pooled import (
     TestStatistics,
     constant,
     pooled,
-    pooled_figures,
     read_test_statistics,
     to_json,
 )
@@ -121,21 +120,6 @@ def test_pooled_figures_of_values_are_scikit_learns_of_the_joined_records() -> N
     alike = part_of(np.arange(5.0)[:, None], np.full(5, 2.0), 0)
     assert alike.sums is not None
     assert np.isnan(alike.sums.figures[0])
-
-
-def test_a_run_ends_with_means_over_the_records_of_clients_without_sums_as_well() -> None:
-    (large,) = value_sites([8])
-    sums = part_of(*large, 0)
-    own = value_oracle(*large)
-    few, many = PartStatistics(2, {"rmse": 6.0, "r2": -3.0}), replace(sums, scores={"rmse": own["rmse"]})
-    found = pooled_figures({"few": TestStatistics({"test": few}), "many": TestStatistics({"test": many})})
-    assert found["rmse"] == pytest.approx(((8 * own["rmse"] ** 2 + 2 * 36) / 10) ** 0.5)
-    assert (found["clients"], found["r2"]) == (2, pytest.approx(own["r2"], rel=1e-5))
-    # A client whose model diverged has no such score: the figures are then of those that sent sums.
-    lost = TestStatistics({"test": PartStatistics(2, {})})
-    found = pooled_figures({"lost": lost, "many": TestStatistics({"test": many})})
-    assert (found["clients"], found["rmse"]) == (1, pytest.approx(own["rmse"], rel=1e-5))
-    assert pooled_figures({"few": TestStatistics({"test": few})}) == {}
 
 
 def test_the_constant_answer_is_the_dummy_of_all_training_records() -> None:

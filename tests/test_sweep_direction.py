@@ -99,30 +99,3 @@ def test_a_grid_names_the_best_mean_over_the_seeds(ran, tmp_path: Path, capsys):
     assert "names code of its author's, strategy=someone:Else; add trust=true" in capsys.readouterr().err
     assert main(["@nowhere/best.yaml"]) == 2
     assert "@nowhere/best.yaml: cannot be used (No such file or directory)" in capsys.readouterr().err
-
-
-def test_a_setting_that_fails_with_one_seed_is_not_the_best_and_without_validation_none_is(
-    ran, tmp_path: Path, capsys
-):
-    assert main(["-m", "k=2,3,5", "seed=0,1", HELD_OUT]) == 1
-    # By the loss, which is to be low, k=2 is best; k=5 has no figure.
-    assert best_yaml(tmp_path)["overrides"] == ["k=2", "task.validation_fraction=0.2"]
-    assert main(["-m", "k=2,3"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("Results of the sweep: ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["k=4"], "nothing to choose among; give a key several values or an interval"),
-        (["k=interval(2,4)", "sampler=grid"], "k=interval(2,4): a grid needs values"),
-        (
-            ["k=2,4", "task.validation_fraction=0"],
-            "task.validation_fraction=0: settings are chosen by validation data",
-        ),
-    ],
-)
-def test_a_search_that_cannot_be_made_is_refused(ran, capsys, arguments, message):
-    assert main(["tune", *arguments]) == 2
-    assert message in capsys.readouterr().err
-    assert ran == []

@@ -90,15 +90,3 @@ def test_networks_give_outputs_of_the_right_shape_and_all_their_layers_learn(mak
     with torch.inference_mode():
         assert torch.equal(module(x), module(x))
     assert body_and_head(module)[0]
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: models.cifar_cnn((3, 8, 8), 10), r"too small for model cifar_cnn: 4 poolings"),
-        (lambda: models.conv_autoencoder((3, 28, 28), 10), "sides are multiples of 8"),
-    ],
-)
-def test_networks_that_do_not_fit_are_refused_with_the_remedy(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

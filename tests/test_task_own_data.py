@@ -79,11 +79,6 @@ def make_nothing(folder: Path) -> None:
     pass
 
 
-def make_two(folder: Path) -> None:
-    np.savez(folder / "data.npz", x=X, y=Y)
-    table(folder / "data.csv", "a,b", "1,2")
-
-
 def make_half(folder: Path) -> None:
     np.savez(folder / "train.npz", x=X, y=Y)
 
@@ -160,24 +155,6 @@ def too_wide(input_shape, num_outputs) -> torch.nn.Module:
     return torch.nn.Linear(99, num_outputs)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["engine=flwr"], "engine=flwr: simulated nodes have no data of their own"),
-        (["num_clients=7"], "num_clients=7: has no effect: all clients that have data take part"),
-        (
-            ["task=digits", "experiment=quickstart", "min_clients=30"],
-            "min_clients=30: must be at most num_clients=20",
-        ),
-    ],
-)
-def test_keys_that_do_not_fit_own_data_are_refused(overrides, message):
-    given = overrides if "task=digits" in overrides else ["experiment=own_data", *overrides]
-    with pytest.raises(ConfigError) as caught:
-        compose(given)
-    assert message in str(caught.value)
-
-
 def test_a_dry_run_names_the_folder_and_says_a_common_cause_once(tmp_path, capsys, caplog):
     for name in ("north", "south", "west"):
         (tmp_path / name).mkdir()
@@ -212,24 +189,6 @@ def test_a_dry_run_over_folders_in_four_forms_finds_the_stated_clusters(tmp_path
     ]
 
 
-def test_models_are_counted_against_the_folders_that_are_there(tmp_path, capsys):
-    x = np.concatenate([X + 1, -X - 1])
-    for number in range(4):
-        (tmp_path / "data" / f"site{number}").mkdir(parents=True)
-        labels = np.arange(len(x)) % 2 if number < 2 else (np.arange(len(x)) + 1) % 2
-        np.savez(tmp_path / "data" / f"site{number}" / "data.npz", x=x, y=labels)
-    given = ["experiment=own_data", "task.partition_options={input_shape: [3], num_outputs: 2}", "num_rounds=1", "-q"]
-    given += [f"data_dir={tmp_path / 'data'}", f"results_dir={tmp_path / 'results'}"]
-    assert main.main([*given, "k=5"]) == 2
-    assert "k=5: more models than clients (4 with data); use k of at most 4" in capsys.readouterr().err
-    assert main.main([*given, "min_clients=5"]) == 2
-    told = capsys.readouterr().err
-    assert f"min_clients=5: data_dir={tmp_path / 'data'} holds the data of 4 clients; use min_clients of at" in told
-    # With fewer to wait for than models, and with no more than k_max=10 of them, it runs.
-    for more in ("k=3", "k=auto"):
-        assert main.main([*given, more]) == 0, capsys.readouterr().err
-
-
 def test_a_dry_run_without_folders_or_with_a_damaged_node_file_is_refused(tmp_path):
     config = compose(["experiment=own_data", f"data_dir={tmp_path}"])
     with pytest.raises(ConfigError, match="holds neither folders nor tables"):
@@ -248,4 +207,3 @@ def test_a_dry_run_without_folders_or_with_a_damaged_node_file_is_refused(tmp_pa
 
 
 RNG = np.random.default_rng(0)
-PIXELS = RNG.integers(0, 256, (40, 1, 8, 8))

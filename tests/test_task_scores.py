@@ -111,16 +111,6 @@ def reply(accuracy=0.75, **scores):
     return content
 
 
-def test_scores_and_counts_of_a_reply_are_read():
-    found = read_evaluation(reply()).scores
-    assert found.values == {"balanced_accuracy": 0.7, "auc": 1.0}
-    assert found.confusion == (0, 0, 4, 1, 0, 2, 1, 1, 2)
-    assert read_evaluation(reply(confusion=None)).scores.confusion == ()
-    bare = reply()
-    del bare[kinds.SCORES]
-    assert dict(read_evaluation(bare).scores.values) == {}
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import shutil
-import sys
-import types
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from torch.nn import Module
 from florets.task.data import Dataset
 from florets.task.device import find_device
 from florets.task.partitions import Shard
-from florets.task.registry import check_options, resolve
+from florets.task.registry import check_options
 from florets.task.task import Task, TaskSpec
 from florets.task.training.modules import torch_random
 
@@ -118,27 +116,6 @@ def takes_options(
     data, num_clients, num_clusters, rng, share: float = 0.5, sizes: list[int] | None = None, n: int = 1
 ):
     """Stand in for a partition."""
-
-
-def test_an_import_path_gives_a_users_own_function(monkeypatch):
-    module = types.ModuleType("my_package_for_a_test")
-    module.build = takes_options
-    monkeypatch.setitem(sys.modules, "my_package_for_a_test", module)
-    assert resolve("partition", "my_package_for_a_test:build") is takes_options
-    with pytest.raises(ValueError, match="has no function 'buidl'"):
-        resolve("partition", "my_package_for_a_test:buidl")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"shares": 0.1}, r"partition_options.shares: partition 'mine' has no such option. Did you mean 'share'\?"),
-        ({"share": "a half"}, "share='a half' does not fit .* it takes float"),
-    ],
-)
-def test_a_wrong_option_is_named_before_work_starts(options, message):
-    with pytest.raises(ValueError, match=message):
-        check_options(takes_options, options, "partition", "mine")
 
 
 def test_where_an_option_takes_a_list_one_value_is_a_list_of_one():

@@ -103,17 +103,6 @@ def test_training_is_a_plain_loop_of_pytorchs(samples, training, theirs):
         torch.testing.assert_close(ours, other, rtol=1e-4, atol=1e-6)
 
 
-def test_the_same_generator_gives_the_same_bits_and_leaves_no_trace(samples):
-    x, y = samples
-    module = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
-    other = copy.deepcopy(module)
-    before = torch.random.get_rng_state()
-    losses = [train(m, x, y, "cross_entropy", Training(0.01, 2, 3), rng(5)) for m in (module, other)]
-    assert losses[0] == losses[1]
-    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
-    assert torch.equal(before, torch.random.get_rng_state())
-
-
 def test_a_step_of_the_proximal_term_by_hand():
     # One sample, x = 1, y = 0: the data gradient at theta is 2 theta; the proximal one is mu (theta - theta_start).
     module = linear((1,), 1)
@@ -239,15 +228,6 @@ def test_frozen_layers_stay_with_their_statistics_and_can_be_trained_again() -> 
     assert zeros["1.weight"].any()
 
 
-def test_closed_forms_know_the_proximal_term_alone() -> None:
-    assert PLAIN.proximal_mu == 0
-    assert Objective((Proximal(0.5),)).proximal_mu == 0.5
-    others = (Objective((Ridge(1.0),)), Objective(frozen=("1",)), Objective((Proximal(1.0), Proximal(1.0))))
-    assert [other.proximal_mu for other in others] == [None, None, None]
-    with pytest.raises(ValueError, match=r"proximal_mu=-1\.0 must be above 0"):
-        Proximal(-1.0)
-
-
 @pytest.mark.parametrize(
     ("epochs", "steps", "expected"),
     [(1, 0, 3), (2, 0, 6), (0.5, 0, 2), (0.01, 0, 1), (1.5, 0, 5), (1, 7, 7), (9, 1, 1)],
@@ -300,16 +280,6 @@ def test_accuracy_is_the_share_of_largest_outputs_and_there_is_none_without_clas
     assert accuracy == 0.75
     assert loss == pytest.approx(mean_loss(nn.Identity(), x, torch.tensor([0, 1, 1, 1]), "cross_entropy"))
     assert evaluate(nn.Identity(), x, torch.zeros(4), "reconstruction") == (0.0, None)
-
-
-def test_losses_are_taken_in_eval_mode():
-    module = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(2))
-    module.train()
-    x = random(10, 2)
-    first = mean_loss(module, x, x, "reconstruction")
-    assert not module.training
-    assert int(module[1].num_batches_tracked) == 0
-    assert mean_loss(module, x, x, "reconstruction") == first
 
 
 LINEAR_LOSSES = ["squared_error", "half_squared_error", "cross_entropy"]

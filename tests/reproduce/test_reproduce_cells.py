@@ -9,16 +9,13 @@ import pytest
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.saved import beyond_defaults
-from florets.conf.schema import Config, as_plain
-from florets.engines import engine
+from florets.conf.schema import as_plain
 from florets.papers.cells import Place, in_order, places
 from florets.papers.items import Line, read_item
 from florets.papers.run import BUSY
 from florets.reports.folder import FolderLock
-from florets.reports.summary import RunSummary
 from florets.server_app.build import build_task, make_data, one_task_kept
 from florets.task.task import Task
-from tests import fake_cells
 from tests.reproduce_item import ITEM, breaks, interrupt, results, rows_of
 
 
@@ -74,16 +71,6 @@ def test_an_interrupted_grid_goes_on_and_runs_no_finished_cell_again(
     assert len(ran) == 7
 
 
-def test_a_run_that_ended_before_it_was_noted_is_not_run_again(item: Path, ran: list[tuple[str, int, int]]) -> None:
-    assert main(["reproduce", "item.yaml"]) == 0
-    records = sorted((item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json"))
-    assert len(records) == 7
-    for record in records:
-        record.unlink()
-    assert main(["reproduce", "item.yaml"]) == 0
-    assert len(ran) == 7
-
-
 def test_a_run_of_other_settings_does_not_count(item: Path, ran: list[tuple[str, int, int]]) -> None:
     assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
     (record,) = (item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json")
@@ -125,27 +112,6 @@ def test_a_cell_that_fails_is_named_and_tried_again(
     assert "- 2 rotations | CLoVE & co | seed 0: failed: ValueError: no such luck" in text
     assert main(["reproduce", "item.yaml"]) == 0
     assert "7 cells: 7 finished." in (results(item) / "table.md").read_text()
-
-
-def test_a_stopped_run_with_checkpoints_goes_on_in_its_middle(
-    item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    resumed: list[Path] = []
-
-    def resume(config: Config, folder: Path) -> RunSummary:
-        resumed.append(folder)
-        return fake_cells.resume(config, folder)
-
-    monkeypatch.setattr(engine, "resume", resume)
-    item.write_text(ITEM.replace("checkpoint_every=0", "checkpoint_every=1"))
-    with monkeypatch.context() as patch:
-        breaks(patch, 2, interrupt)
-        assert main(["reproduce", "item.yaml"]) == 130
-    assert main(["reproduce", "item.yaml"]) == 0
-    assert [folder.name for folder in resumed] == ["seed-1"]
-    cells = rows_of(results(item) / "cells.csv")
-    # What it cost in all is not known.
-    assert [row["cpu_seconds"] == "" for row in cells] == [False, True, False, False, False, False, False]
 
 
 def test_a_cell_that_another_process_runs_is_left_to_it(

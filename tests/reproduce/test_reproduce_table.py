@@ -91,16 +91,6 @@ def test_the_table_is_remade_without_a_run_and_the_list_says_how_far_items_are(
     assert len(ran) == 3
 
 
-def test_the_small_scale_says_what_was_cut(item: Path, ran: list[tuple[str, int, int]]) -> None:
-    assert main(["reproduce", "item.yaml", "scale=small"]) == 0
-    assert ran == [("clove", 4, 0), ("fedavg", 4, 0)]
-    text = (results(item, "small") / "table.md").read_text()
-    assert "Small scale: one seed and one row." in text
-    # What it has in common with the whole table is not run again.
-    assert main(["reproduce", "item.yaml"]) == 0
-    assert len(ran) == 7
-
-
 def test_a_place_whose_settings_are_refused_is_marked_and_fails_the_command(
     item: Path, ran: list[tuple[str, int, int]]
 ) -> None:

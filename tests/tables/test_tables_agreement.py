@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from florets.server_app.data_agreement import lines
 from florets.server_app.data_findings import find
 from florets.task.data.tables.agreement import Agreed, agree
 from florets.task.data.tables.declaration import Declaration
@@ -171,6 +172,25 @@ def test_integers_are_categories_where_another_site_has_a_range_among_them(numbe
     assert note == "'m' has few different values, numbers and words ('3+'): they are categories"
 
 
+@pytest.mark.parametrize(
+    ("y", "why"),
+    [
+        (list(range(10)) * 4, "since it has 10 different integers; for an amount, task.table.regression=true"),
+        (range(40), "since it has more than 10 different integers; for classes, task.table.regression=false"),
+        ([n / 2 for n in range(40)], "since it has fractions; for classes, task.table.regression=false"),
+        ([n % 2 for n in range(40)], ""),
+        (["low", "mid", "high", "top"] * 10, ""),
+    ],
+)  # fmt: skip
+def test_what_the_target_was_taken_for_has_a_reason_and_the_key_for_the_other(y: list, why: str) -> None:
+    sites = {key: site(frame(40).assign(y=pd.Series(y))) for key in "ab"}
+    found = agree(TARGET, sites)
+    assert found.target_why == why
+    (line,) = (line for line in lines(sites, found) if line.startswith("target: y"))
+    assert line.endswith(why)
+    assert agree(replace(TARGET, regression=found.is_regression), sites).target_why == ""
+
+
 def test_a_site_with_another_last_column_is_named_with_it() -> None:
     other = frame(30)[["a", "b", "y", "c"]]
     found = agreed(Declaration(), a=frame(30), b=frame(30), c=other)
@@ -214,16 +234,6 @@ def test_classes_or_a_regression_follow_from_the_targets(targets: tuple, expecte
     found = agreed(**sites)
     assert (found.classes, found.is_regression) == (expected, not expected)
     assert found.num_outputs == max(len(expected), 1)
-
-
-def test_declared_classes_join_cells() -> None:
-    declared = Declaration.of({"target": "y", "classes": {"none": [0], "disease": [1, 2, 3, 4]}})
-    table = frame(30).assign(y=pd.Series(["0", "1.0", "4"] * 10))
-    found = agreed(declared, a=table).preprocessing
-    assert found is not None
-    assert found.targets(table).tolist() == [0, 1, 1] * 10
-    with pytest.raises(ValueError, match="of 30 records is none of the classes 'none', 'disease'"):
-        found.targets(table.assign(y="5"))
 
 
 @pytest.mark.parametrize(
@@ -280,16 +290,6 @@ def test_two_sites_without_a_common_class_are_not_joined_by_guessing() -> None:
     for one, other in ((["0", "1"], ["no", "yes"]), (["no", "yes"], ["No", "Yes"])):
         with pytest.raises(ValueError, match=r"the sites share no class of the target: .*task\.table\.classes"):
             agreed_of(a=one * 20, b=other * 20)
-
-
-def test_a_class_that_is_rare_at_one_site_is_used_where_another_names_it() -> None:
-    found = agreed_of(a=["no", "yes"] * 20, b=["no"] * 37 + ["yes"] * 3)
-    assert (found.classes, found.left_out) == (("no", "yes"), {})
-    third = agreed_of(a=["no", "yes"] * 20, b=["no", "yes"] * 18 + ["secret"] * 4)
-    assert third.left_out.keys() == {"b"}
-    assert "secret" not in third.left_out["b"]
-    with pytest.raises(ValueError, match=r"one class at all sites.*name its rare classes, task\.table\.classes"):
-        agreed_of(b=["no"] * 37 + ["yes"] * 3)
 
 
 def test_a_form_of_data_that_few_sites_have_costs_them_their_place() -> None:

@@ -54,15 +54,6 @@ def test_no_name_of_a_rare_category_and_no_value_of_a_small_column_is_sent() -> 
     assert "7.125" not in text
 
 
-def test_quantiles_are_of_enough_values_and_rounded() -> None:
-    values = np.arange(100.0)[np.random.default_rng(0).permutation(100)] + 0.123
-    few = described(a=[*values[:19], *[math.nan] * 81], y=["0", "1"] * 50)
-    assert column(few, "a").quantiles == ()
-    many = column(described(a=[0.1, *values[1:]], y=["0", "1"] * 50), "a")
-    # Deviation 29: to multiples of 5.
-    assert many.quantiles == (10, 50, 90)
-
-
 def test_values_of_a_regression_are_never_sent_as_classes() -> None:
     twelve = [float(number) for number in range(12)]
     for declared, values, expected in (
@@ -121,16 +112,6 @@ def test_a_target_that_names_records_is_refused(name: str, values: list[str], me
     with pytest.raises(ValueError, match=message) as caught:
         described(Declaration(target=name), **{"a": range(30), name: values})
     assert not any(value in str(caught.value) for value in values)
-
-
-def test_a_class_in_few_records_is_counted_and_not_named() -> None:
-    words = described(a=range(40), y=["no"] * 30 + ["yes"] * 7 + ["secret"] * 3).target
-    assert words is not None
-    assert (words.classes, words.rare) == ({"no": 30, "yes": 7}, 3)
-    # Three positives among codes of classes are named.
-    codes = described(a=range(40), y=[0.0] * 37 + [1.0] * 3).target
-    assert codes is not None
-    assert (codes.classes, codes.rare) == ({"0": 37, "1": 3}, 0)
 
 
 def test_where_a_subject_repeats_min_count_counts_subjects() -> None:

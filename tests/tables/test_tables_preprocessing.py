@@ -13,7 +13,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.describe import describe_table
-from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Preprocessing, Scale
+from florets.task.data.tables.preprocessing import Preprocessing, Scale
 from florets.task.data.tables.read import Table
 
 
@@ -53,25 +53,6 @@ def test_inputs_are_those_of_scikit_learns_pipeline_on_the_joined_records() -> N
     )
     np.testing.assert_array_equal(prepared.missing, new.isna().sum(axis=1))
     assert found.width == prepared.x.shape[1] == 7
-
-
-def test_unknown_words_are_counted_and_are_none_of_the_categories() -> None:
-    found, new = pooled(records(100, 0)), records(3, 3).assign(kind=["violet", None, "red"])
-    prepared = found.inputs(new)
-    assert prepared.unknown.tolist() == [1, 0, 0]
-    assert prepared.x[0, 3:6].tolist() == [0, 0, 0]
-    two = replace(found, categorical=(CategoricalInput("kind", ("green", "red"), False, "red", False),))
-    assert two.input_names[-1] == "kind=red"
-    other = replace(found, categorical=(CategoricalInput("kind", ("green", "red"), True, "red", False),))
-    assert other.inputs(new).x[:, 3:].tolist() == [[0, 0, 1], [0, 1, 0], [0, 1, 0]]
-
-
-def test_targets_of_a_regression_are_standardised_and_words_among_them_refused() -> None:
-    found = Preprocessing((NumericInput("a", 0.0, 1.0, False),), (), "y", {}, target_mean=5.0, target_std=2.0)
-    assert found.targets(pd.DataFrame({"y": ["9", 1.0]})).tolist() == [2.0, -2.0]
-    for wrong in ("x", "1_000", "inf", None):
-        with pytest.raises(ValueError, match="the target 'y' of 1 records is not a number"):
-            found.targets(pd.DataFrame({"y": ["9", wrong]}, dtype=object))
 
 
 def test_a_table_that_does_not_fit_is_refused() -> None:

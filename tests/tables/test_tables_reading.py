@@ -17,13 +17,11 @@ from hypothesis import strategies as st
 from florets.client_app.app import app
 from florets.engines.local_grid import LocalGrid, answered
 from florets.task.data.own import own
-from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import MISSING, Declaration, Site, is_table
 from florets.task.data.tables.read import Table, read_table
 from florets.task.data.tables.site_table import SiteTable
-from florets.task.spec import DECLARED, ROWS_OF, TaskSpec
+from florets.task.spec import DECLARED, TaskSpec
 from florets.task.wire import kinds
-from florets.task.wire.description import read_description
 
 ROWS = "age,dose,ill\n61,0.5,yes\n54,1.25,no\n47,2,yes\n"
 
@@ -80,6 +78,20 @@ def test_missing_cells(tmp_path: Path) -> None:
     assert found["a"] == [1, None, 3, None, 5]
     assert found["b"] == [None, 2, None, 4, None]
     assert found["kind"] == ["red", None, None, None, "blue"]
+
+
+def test_few_different_numbers_and_words_are_categories_and_one_mark_for_many_is_refused(tmp_path: Path) -> None:
+    rows = [f"{n},{cell},{n % 2}" for n, cell in enumerate(["0", "1", "2.0", "3+"] * 3)]
+    assert columns(read(tmp_path, "\n".join(["a,uses,y", *rows])))["uses"][:4] == ["0", "1", "2.0", "3+"]
+    rows = [f"{n},{'-' if n % 5 else n},{n % 2}" for n in range(60)]
+    with pytest.raises(ValueError, match="column 'b': 48 of its 60 cells are not numbers, the first in line 3"):
+        read(tmp_path, "\n".join(["a,b,y", *rows]))
+
+
+def test_one_column_may_hold_its_own_name(tmp_path: Path) -> None:
+    found = columns(read(tmp_path, "Years,Remote,y\n3,Remote,no\n5,Not,yes\n"))
+    assert found["Remote"] == ["Remote", "Not"]
+    assert "Remote" in columns(read(tmp_path, "Remote,Role,y\nRemote,dev,no\nNot,ops,yes\n"))
 
 
 @pytest.mark.parametrize(
@@ -151,6 +163,18 @@ def test_a_file_that_cannot_be_read_for_certain_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         read(tmp_path, content)
+
+
+def test_only_the_site_can_say_that_its_first_line_of_numbers_holds_names(tmp_path: Path) -> None:
+    content = "400,410,y\n0.1,0.2,0\n0.3,0.4,1\n"
+    with pytest.raises(ValueError, match=r"only the site can say so, since they leave it: header = true in its node"):
+        read(tmp_path, content, header=True)
+    assert columns(read(tmp_path, content, site=Site(header=True))) == {
+        "400": [0.1, 0.3],
+        "410": [0.2, 0.4],
+        # Without a declared target it is the last column, which is kept as it is written.
+        "y": ["0", "1"],
+    }
 
 
 def test_a_file_without_header_is_read_with_declared_names(tmp_path: Path) -> None:
@@ -283,30 +307,3 @@ def describe(folder: Path, declared: dict[str, Any], node: dict[str, Any] | None
     context = Context(run_id=1, node_id=2, node_config=settings, state=RecordDict(), run_config={})
     LocalGrid(app, 1)  # lets messages be built
     return answered(app, Message(RecordDict({kinds.CONFIG: config}), 2, kinds.DESCRIBE), context)
-
-
-def test_a_server_cannot_ask_for_the_records_of_one_value(tmp_path: Path) -> None:
-    """Whether there are any would be an answer; whose records are a node's own is in its config."""
-    write(tmp_path, GOOD)
-    for value in (WORD + "1", "nobody"):
-        spec = TaskSpec(
-            "own", "own", "mlp", "cross_entropy", 2, 0, 0, "", table={DECLARED: {"owner": "kind"}, ROWS_OF: value}
-        )
-        assert ROWS_OF not in spec.at_node(str(tmp_path), None).table
-    assert spec.at_node(str(tmp_path), "x").table[ROWS_OF] == "x"
-
-
-def test_disagreement_of_sites_quotes_no_cell(tmp_path: Path) -> None:
-    """Categories that are frequent are named, by design; here all are rare."""
-    rare = "\n".join(["a,b,kind,y", *(f"{n * 7 % 11},{NUMBER},{WORD}{n % 15},{n % 2}" for n in range(30))])
-    others = "\n".join(["a,b,sort,y", *(f"{WORD}{n % 15},{n % 4},{n % 3},{n % 2}" for n in range(30))])
-    sites = {}
-    for key, content in {"west": rare, "east": rare, "north": others}.items():
-        (tmp_path / key).mkdir()
-        sites[key] = SiteTable.read((write(tmp_path / key, content) / "data.csv",), {}, 0).describe()
-        reply = describe(tmp_path / key, {})
-        assert not reply.has_error()
-        assert WORD not in str(read_description(reply.content)[1])
-    found = agree(Declaration(), sites)
-    assert found.left_out.keys() == {"north"}
-    assert unmarked(" ".join([*found.notes, *found.left_out.values()]))
