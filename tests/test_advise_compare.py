@@ -9,59 +9,10 @@ from advise_examples import NONE, constant_of, given, outcome, part, values_part
 from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import advise
 from florets.studies.advise.causes import cross_losses, differences, rule_of
-from florets.studies.advise.compare import Criterion, choose, effective, is_below, low_sites, num_effective
-from florets.studies.advise.measures import amount, gain, is_better, plain, seconds_of, suitable, value
-from florets.studies.advise.outcomes import Moments, Outcome, Site
+from florets.studies.advise.compare import Criterion, choose, low_sites, num_effective
+from florets.studies.advise.outcomes import Moments, Site
 
 ACCURACY = Criterion("accuracy")
-
-
-def test_classes_are_compared_by_the_log_loss_with_what_a_reader_knows_in_addition() -> None:
-    assert (suitable(False), suitable(True)) == ("log_loss", "r2")
-    even, rare = np.array([40.0, 60.0]), np.array([90.0, 11.0])
-    assert seconds_of("log_loss", [even]) == ("accuracy", "auc")
-    # A constant is nearly always right.
-    assert seconds_of("log_loss", [even, rare]) == ("auc",)
-    assert seconds_of("log_loss", [np.array([50.0, 0.0]), even]) == ("accuracy", "auc")
-    assert seconds_of("log_loss", [np.array([90.0, 5.0, 5.0])]) == ("accuracy",)
-    assert seconds_of("auc", [rare]) == ("log_loss",)
-    assert (seconds_of("r2", []), seconds_of("rmse", [])) == (("rmse",), ("r2",))
-
-
-def test_no_figure_is_written_that_says_no_more_than_that_it_is_bad() -> None:
-    assert [value(figure, "r2") for figure in (-397488.0, -0.5, -0.0001)] == ["< -1", "-0.500", "0.000"]
-    assert value(88.0, "log_loss") == "> 5"
-    assert amount(254213050.4, 3.0, "r2", sign=True) == "+2 or more"
-    assert amount(-181308.5, 304332.7, "r2", sign=True) == "-2 or more"
-    assert amount(0.3, 304332.7, "r2") == "0.300 ± 2 or more"
-    # Nor with an exponent.
-    assert (value(22863.4, "rmse"), value(0.75411, "rmse"), plain(57534.2)) == ("22,860", "0.7541", "57,500")
-    assert amount(-30671.0, 4211.0, "rmse", sign=True) == "-30,700 ± 4,210"
-
-
-def test_figures_are_written_with_their_direction_and_unit() -> None:
-    assert [value(0.1234, name) for name in ("accuracy", "auc", "rmse")] == ["12.3 %", "0.123", "0.1234"]
-    assert value(math.nan, "auc") == "-"
-    assert amount(-0.04, 1.25, "accuracy") == "0.0 ± 1.2 points"
-    assert amount(0.05, math.inf, "r2", sign=True) == "+0.050"
-    assert gain(3.0, 5.0, "rmse") == 2.0
-    assert gain(0.9, 0.8, "accuracy") == pytest.approx(10.0)
-    assert is_better(0.3, 0.4, "log_loss")
-    assert is_better(-5.0, -math.inf, "r2")
-    assert not is_better(math.nan, 0.1, "auc")
-
-
-def test_few_sites_differ_by_paired_resamples_of_their_records() -> None:
-    better, worse = outcome("local", [0.9], 40), outcome("fedavg", [0.8], 40)
-    found = ACCURACY.difference(better.test, worse.test)
-    # Four of 40 records are right by the first alone: a binomial share, and one record on which they differ.
-    expected = math.sqrt(0.1 * 0.9 / 40 + 1 / 40**2)
-    assert found.mean == pytest.approx(10.0)
-    assert found.half == pytest.approx(100 * 1.96 * expected, rel=0.12)
-    same = ACCURACY.difference(better.test, better.test)
-    assert (same.mean, same.half) == (0.0, pytest.approx(100 * 1.96 / 40, rel=1e-3))
-    assert not same.is_gain
-    assert not same.is_loss
 
 
 def test_many_sites_differ_by_their_spread_weighted_by_records() -> None:
@@ -100,17 +51,6 @@ def test_clients_whose_records_are_too_few_for_sums_have_a_part_in_the_log_loss_
     assert criterion.figure(tests) == pytest.approx(large.scores["r2"])
     small = {"a": PartStatistics(4, {"loss": 0.5}), "b": PartStatistics(2, {"loss": 0.8})}
     assert criterion.figure(small) == pytest.approx(1 - 9 * (4 * 0.5 + 2 * 0.8) / (6 * targets.var()))
-
-
-def test_a_figure_that_compares_two_classes_rests_on_the_rarer_one() -> None:
-    assert effective(part(0.8, 40), "auc") == pytest.approx(40)
-    labels, records = np.r_[np.zeros(98, dtype=np.int64), np.ones(2, dtype=np.int64)], 100
-    from florets.task.training.figures import sums_of
-
-    outputs = np.stack([np.zeros(records), np.linspace(-1, 1, records)], axis=1)
-    rare = PartStatistics(records, {"auc": 1.0}, sums_of(outputs, labels, 2, np.random.default_rng(0)))
-    assert effective(rare, "auc") == pytest.approx(4 / (1 / 98 + 1 / 2))
-    assert effective(rare, "accuracy") == 100
 
 
 def test_over_all_records_the_interval_is_the_jackknifes_over_sites() -> None:
@@ -169,19 +109,6 @@ def test_the_simplest_method_is_chosen_that_none_beats_by_more_than_chance() -> 
     assert ACCURACY.figure(diverged) == -math.inf
 
 
-def test_a_trifle_on_every_record_is_no_reason_for_a_method_that_is_less_simple() -> None:
-    targets = np.arange(40.0) - 19.5
-
-    def of(name: str, slope: float) -> Outcome:
-        parts = {f"s{site}": values_part(targets, slope * targets, site) for site in range(12)}
-        return Outcome(name, parts, parts, dict.fromkeys(parts, 0), 0, 0.0, "")
-
-    # R2 is 1 - (1 - slope)^2: 0.75, higher by 0.0002 and by 0.004.
-    plain_model, criterion = of("fedavg", 0.5), Criterion("r2")
-    assert choose([plain_model, of("intercept", 0.5002)], criterion).name == "fedavg"
-    assert choose([plain_model, of("intercept", 0.504)], criterion).name == "intercept"
-
-
 def test_what_is_not_better_than_the_constant_answer_is_never_advised() -> None:
     assert constant_of(outcome("fedavg", [0.9] * 5)).figure(ACCURACY) == 0.5
     advice = given(NONE, fedavg=[0.5] * 5, local=[0.55] * 5)
@@ -216,12 +143,6 @@ def test_sites_below_the_others_are_named_and_one_does_not_hide_another() -> Non
     assert low_sites(outcome("local", [0.9] * 4 + [0.2]), Criterion("log_loss")) == []
 
 
-@pytest.mark.parametrize(("accuracy", "records", "expected"), [(0.0, 5, False), (0.0, 6, True), (0.25, 4, False)])
-def test_a_few_wrong_answers_are_no_sign_of_swapped_labels(accuracy: float, records: int, expected: bool) -> None:
-    # Of five coins all show one side in 3.1 % of cases, of six in 1.6 %.
-    assert is_below(accuracy, records, 0.5) is expected
-
-
 HALF = np.array([100.0, 100.0])
 
 
@@ -229,14 +150,6 @@ def site(counts: np.ndarray = HALF, **columns: tuple[float, float]) -> Site:
     """A site with columns of this mean and standard deviation, over all of its records."""
     records = int(counts.sum())
     return Site({name: Moments(records, mean, std**2) for name, (mean, std) in columns.items()}, counts)
-
-
-def test_sites_that_are_alike_or_have_few_records_or_one_class_are_no_reason() -> None:
-    # `w` is a property of the site, but for rounding.
-    means = (("a", 0.0), ("b", 0.1), ("c", -0.1))
-    alike = {name: site(x=(mean, 1.0), z=(5.0, 2.0), w=(9 + 5 * mean, 1e-15)) for name, mean in means}
-    tiny, single = site(np.array([10.0, 10.0]), x=(9.0, 1.0)), site(np.array([100.0, 0.0]), x=(9.0, 1.0))
-    assert differences({**alike, "tiny": tiny, "single": single}, ["single"]) == []
 
 
 @pytest.mark.parametrize(
@@ -256,13 +169,6 @@ def test_a_site_in_another_unit_or_of_another_distribution_is_named_with_its_col
     assert (reason.kind, reason.sites, reason.factor) == (kind, ("d",), factor and pytest.approx(factor))
     assert {one.column: one.shift for one in reason.columns} == pytest.approx(columns, abs=0.01)
     assert reason.columns[0].column == "z"
-
-
-def test_where_most_sites_depart_in_the_same_way_the_others_are_named() -> None:
-    most = {name: site(x=(1.0, 1.0), z=(shift, 1.0)) for name, shift in (("a", 1.0), ("b", 1.0), ("c", -1.0))}
-    (reason,) = differences({**most, "large": site(10 * HALF, x=(0.0, 1.0), z=(0.0, 1.0))})
-    assert (reason.kind, reason.sites) == ("inputs", ("large",))
-    assert [(one.column, round(one.shift, 2)) for one in reason.columns] == [("x", -1.0)]
 
 
 def test_shares_of_the_classes_explain_inputs_as_far_as_their_variance_allows() -> None:
@@ -289,12 +195,6 @@ def test_levels_of_a_target_are_label_shares_of_values() -> None:
     (reason,) = differences(sites)
     assert dict(reason.shares) == {"c": 2.0, "d": 3.0}
     assert reason.elsewhere == pytest.approx((20 * -0.5 + 5 * 1.0) / 225)
-
-
-def test_shares_elsewhere_are_those_of_all_others() -> None:
-    counts = {"a": (80, 20), "b": (80, 20), "c": (80, 20), "d": (40, 60), "tiny": (0, 20)}
-    (reason,) = differences({name: Site({}, np.array(own, float)) for name, own in counts.items()})
-    assert (reason.sites, reason.elsewhere) == (("d",), 80 / 320)
 
 
 def test_groups_follow_other_rules_where_their_models_fail_on_each_other() -> None:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from florets.reports.pooled import PartStatistics, TestStatistics
@@ -144,14 +143,13 @@ def check(text: str, advice: Advice) -> None:
         assert float(own) <= 2 * float(constant)
 
 
-@pytest.mark.parametrize("block", range(4))
-def test_of_many_odd_federations_no_text_has_absurd_figures_or_contradicts_itself(block: int, tmp_path: Path) -> None:
-    for seed in range(50 * block, 50 * block + 50):
+def test_of_many_odd_federations_no_text_has_absurd_figures_or_contradicts_itself(tmp_path: Path) -> None:
+    for seed in range(50):
         advice = Federation(seed).advice()
         said = Words(advice, _QUESTION, Setup(advice.criterion.measure, (1.0,), (), RIDGE))
         short = said.short
         check(short, advice)
-        if seed % 5 == 0:
+        if seed % 25 == 0:
             page = write_page(tmp_path, said).read_text(encoding="utf-8").partition("<main>")[2]
             check(re.sub(r"<[^>]*>", " ", page), advice)
         contradictions(short, said)

@@ -8,10 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import florets
 from florets.commands import main
-from florets.server_app.data_findings import find
-from florets.task.data.tables.description import Description
 
 Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
@@ -138,28 +135,6 @@ def test_codes_for_missing_values_are_named_with_their_sites_and_the_remedy_ends
     assert check(tmp_path) == (0, [])
 
 
-def test_nines_among_few_classes_may_mark_missing_values(tmp_path: Path) -> None:
-    marks = {"s0": 9, "s1": -99, "s2": 2}
-    for seed, (name, mark) in enumerate(marks.items()):
-
-        def change(table: dict[str, np.ndarray], mark: int = mark) -> dict[str, np.ndarray]:
-            return {**table, "sick": np.where(np.arange(200) % 20 == 0, mark, np.arange(200) % 2)}
-
-        write(tmp_path / "sites", name, seed, change=change)
-    texts = [one["text"] for one in check(tmp_path)[1]]
-    assert [text for text in texts if "far outside" in text] == [
-        "'sick' is \"9\" in 10 records of 's0', far outside its other values",
-        "'sick' is \"-99\" in 10 records of 's1', far outside its other values",
-    ]
-
-
-def test_equal_arrays_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    clients = [(np.random.default_rng(seed).normal(size=(40, 2)), np.arange(40) % 2) for seed in (0, 1, 0)]
-    (text,) = florets.check(clients).findings["text"]
-    assert text == "'0', '2' have equal data"
-
-
 @pytest.mark.parametrize("key", ["drop", "id", "categorical", "columns"])
 def test_a_declared_column_that_no_site_has_is_refused(key: str, tmp_path: Path) -> None:
     for seed in range(2):
@@ -167,12 +142,6 @@ def test_a_declared_column_that_no_site_has_is_refused(key: str, tmp_path: Path)
     code, findings = check(tmp_path, f"task.table.{key}=[ages]")
     text = f"task.table.{key} names 'ages', and no site has such a column; correct it"
     assert (code, findings[0]["text"]) == (1, text)
-
-
-def test_one_site_is_checked_alone_before_it_joins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path, "sites", 0)
-    assert check(tmp_path) == (0, [])
-    assert "1 site, 200 records: sites (200)" in capsys.readouterr().out
 
 
 def test_collinear_numbers_are_named_once_and_dummies_that_sum_to_one_are_not(tmp_path: Path) -> None:
@@ -195,55 +164,6 @@ def test_collinear_numbers_are_named_once_and_dummies_that_sum_to_one_are_not(tm
         "'total' is a linear function of 'age', 'chol': no model can tell their effects apart",
     )
     assert finding["remedy"].endswith("task.table.drop=[total].")
-
-
-def test_a_column_that_follows_from_later_ones_is_named(tmp_path: Path) -> None:
-    for seed in range(3):
-        rng = np.random.default_rng(seed + 70)
-
-        def rough(table: dict[str, np.ndarray], rng: np.random.Generator = rng) -> dict[str, np.ndarray]:
-            radius, dents = rng.normal(size=(2, 200))
-            # The radius leaves 0.3 % of the girth's variance, with the dents 0.04 %; girth leaves 14 % of these.
-            girth = radius + 0.05 * dents + 0.02 * rng.normal(size=200)
-            return {"radius": radius.round(5), "girth": girth.round(5), "dents": dents.round(5), "ill": table["ill"]}
-
-        write(tmp_path / "sites", f"s{seed}", seed, change=rough)
-    (finding,) = check(tmp_path)[1]
-    assert finding["text"].startswith("'girth' is nearly a linear function of 'radius', 'dents'")
-
-
-def test_what_is_collinear_at_one_site_alone_is_a_note_on_that_site(tmp_path: Path) -> None:
-    for seed in range(3):
-        rng = np.random.default_rng(seed + 50)
-        extra = lambda t, seed=seed, rng=rng: {  # noqa: E731
-            "dose": (t["age"] / 3).round(6) if seed == 1 else rng.normal(20, 3, 200).round(2), **t
-        }  # fmt: skip
-        write(tmp_path / "sites", f"s{seed}", seed, change=extra)
-    (finding,) = check(tmp_path)[1]
-    assert finding["level"] == "note"
-    assert finding["text"].startswith("'age' is a linear function of 'dose' at 's1': a model of this site alone")
-
-
-def test_where_half_of_the_sites_depart_neither_half_is_wrong(tmp_path: Path) -> None:
-    for seed in range(6):
-        inches = {"change": lambda t: {**t, "chol": (t["chol"] / 38.67).round(2)}} if seed % 2 else {}
-        write(tmp_path / "sites", f"s{seed}", seed, **inches)
-    (finding,) = check(tmp_path)[1]
-    assert finding["site"] == ""
-    assert finding["text"].endswith("'s1', 's3', 's5' against 's0', 's2', 's4'")
-    assert "Agree on one unit" in finding["remedy"]
-
-
-def test_arrays_far_from_a_standard_scale_are_a_warning_with_its_remedy() -> None:
-    plain = Description("archive", 90, 80, shape=(3,), classes=("0", "1"))
-    raw = Description("archive", 90, 80, shape=(3,), classes=("0", "1"), scale="raw")
-    assert find({"a": plain, "b": plain}, None, {}) == []
-    values = Description("archive", 90, 80, shape=(3,), target_scale="raw")
-    (of_targets,) = find({"a": values}, None, {})
-    assert of_targets.text.startswith("the arrays' targets are far from a standard scale")
-    (some,) = find({"a": plain, "b": raw}, None, {})
-    assert (some.level, some.text.endswith("('b')")) == ("warning", True)
-    assert some.remedy.startswith("Give them as floating numbers, which are standardised (task.table.standardise=")
 
 
 def test_a_site_that_keeps_its_statistics_is_described_without_figures(tmp_path: Path) -> None:

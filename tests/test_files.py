@@ -1,20 +1,16 @@
 """Files that runs leave: who can read them, links in their place, and temporary folders of killed processes."""
 
-import errno
 import fcntl
 import os
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from florets.commands.main import main
-from florets.engines import flower_processes
-from florets.engines.flower_run import SuperLink
 from florets.reports import folder as run_folder
 from florets.task import temporary
 from tests.results_examples import record
@@ -57,38 +53,6 @@ os._exit(0)"""
     with temporary.held_folder("run", tmp_path) as folder:
         assert folder.is_dir()
         assert not left.exists()
-
-
-def test_a_file_system_without_locks_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_locks(_handle: int, _how: int) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    with (
-        temporary.held_folder("run", tmp_path) as folder,
-        run_folder.FolderLock(folder),
-        run_folder.FolderLock(folder),
-    ):
-        assert not run_folder.is_held(folder)
-
-
-def test_a_question_whether_a_folder_is_held_stops_no_run(tmp_path: Path) -> None:
-    assert not run_folder.is_held(tmp_path / "none")
-    assert not (tmp_path / "none").exists()
-    asked = temporary.lock(tmp_path, shared=True)
-    assert not run_folder.is_held(tmp_path)
-    threading.Timer(0.05, temporary.unlock, [asked]).start()
-    with run_folder.FolderLock(tmp_path):
-        assert run_folder.is_held(tmp_path)
-
-
-def test_a_superlink_that_does_not_start_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    # No such program.
-    monkeypatch.setattr(flower_processes, "start", lambda program, *_: subprocess.run([str(tmp_path / program)]))
-    with pytest.raises(FileNotFoundError), SuperLink():
-        pass
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_link_in_the_place_of_a_file_is_never_followed(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Checks of a model before any training: what is wrong is refused with what its forward must return."""
 
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -48,19 +47,11 @@ MUST = r"for 3 classes its forward must return one tensor of shape \(n, 3\)"
     ("forward", "message"),
     [
         (lambda m, x: (m.out(x), x), MUST + ".* but returned a tuple of 2 values"),
-        (lambda m, x: {"logits": m.out(x)}, MUST + ".* but returned a dict with the keys logits"),
-        (lambda m, x: None, MUST + ".* but returned None"),
         (lambda m, x, z: m.out(x), MUST + r" for one tensor of inputs \(n, 4\), but raised TypeError: .*'z'"),
-        (lambda m, x: m.out(x)[:, 0], MUST + r".* but returned one of shape \(n,\)"),
         (lambda m, x: m.out(x)[:, :2], MUST + r".* but returned one of shape \(n, 2\)"),
-        (lambda m, x: m.out(x)[:1], MUST + r".* but returned one of shape \(1, 3\)"),
-        (lambda m, x: m.out(x).mean(), MUST + r".* but returned one of shape \(\)"),
         (lambda m, x: m.out(x).bfloat16(), MUST + r".* but returned one of shape \(n, 3\) bfloat16"),
-        (lambda m, x: m.out(x).to("meta"), MUST + r".* but returned one of shape \(n, 3\) on meta"),
-        (lambda m, x: (m.out(x), 1) if m.training else m.out(x), MUST + ".* but returned a tuple"),
         (lambda m, x: m.out(x).detach(), "does not depend on a trained parameter"),
         (lambda m, x: m.out(x) * np.random.rand(), "global generator of NumPy"),  # noqa: NPY002 - it is refused
-        (lambda m, x: m.out(x) * random.random(), "global generator of NumPy or of random"),
         (in_place, "changes in place what the gradient needs"),
     ],
 )
@@ -73,25 +64,13 @@ def test_what_forward_returns_is_refused_with_what_it_must_return(forward: Any, 
     ("change", "message"),
     [
         (lambda m: m.bfloat16(), r"its out.weight has the type bfloat16, .*build it with .float\(\)"),
-        (lambda m: m.half(), "its out.weight has the type float16"),
-        (lambda m: m.register_parameter("w", nn.Parameter(torch.zeros(2, dtype=torch.complex64))), "complex64"),
-        (lambda m: m.register_buffer("b", torch.zeros(2, dtype=torch.bfloat16)), "its b has the type bfloat16"),
         (lambda m: m.to("meta"), "its out.weight is on meta: build it on the CPU"),
         (lambda m: m.requires_grad_(False), "all of its parameters are frozen"),
-        (lambda m: setattr(m, "out", nn.Flatten()), "it has no parameters"),
     ],
 )
 def test_parameters_are_looked_at(change: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_model(lambda: Model(plain, change), X, Y, "cross_entropy", 3, 0)
-
-
-def test_values_may_come_in_either_shape() -> None:
-    y = torch.tensor([0.5, 1.0])
-    for forward in (lambda m, x: m.out(x)[:, :1], lambda m, x: m.out(x)[:, 0]):
-        assert check_model(lambda forward=forward: Model(forward), X, y, "squared_error", 1, 0) == []  # type: ignore[misc]
-    with pytest.raises(ValueError, match=r"for loss squared_error .*\(n, 1\), .* returned one of shape \(n, 3\)"):
-        check_model(lambda: Model(plain), X, y, "squared_error", 1, 0)
 
 
 def lazy(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from florets.papers.items import read_item
 from florets.server_app.app import read_run_config
 from florets.server_app.own_code import CODE, changed_files
 from florets.server_app.resume import read_resume
-from florets.task.edited_modules import note, reload_edited
+from florets.task.edited_modules import reload_edited
 from florets.task.fingerprint import file_hashes
 from tests.test_resume import SMALL, killed, resumed
 
@@ -229,21 +228,3 @@ def test_a_run_after_an_edit_uses_the_new_code(edited: Path, capsys: pytest.Capt
     # Whoever holds the old module sees what is in the new one.
     assert module.SHIFT == 2
     assert module.Shift is sys.modules["strategy_of_edits"].Shift
-
-
-def test_only_what_has_changed_and_its_importers_are_imported_anew(edited: Path) -> None:
-    note(["strategy_of_edits:Shift", "bystander_of_edits:net", "no path"])
-    modules = {name: __import__(name) for name in MODULES}
-    assert reload_edited() == []
-    os.utime(edited / "helper_of_edits.py", ns=(1, 1))
-    assert reload_edited() == []
-    (edited / "helper_of_edits.py").write_text("SHIFT = 30\n")
-    assert reload_edited() == ["helper_of_edits", "strategy_of_edits"]
-    assert [sys.modules[name] is module for name, module in modules.items()] == [False, False, True]
-    # A mistake is reported where the module is used, and mended by the next edit.
-    (edited / "helper_of_edits.py").write_text("SHIFT = = 30\n")
-    reload_edited()
-    assert "strategy_of_edits" not in sys.modules
-    (edited / "helper_of_edits.py").write_text("SHIFT = 4\n")
-    reload_edited()
-    assert __import__("strategy_of_edits").SHIFT == 4

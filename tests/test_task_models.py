@@ -29,9 +29,6 @@ def test_both_ways_of_pooling_give_the_same_bits(size):
     [
         (lambda: models.cnn((1, 8, 8), 10), r"too small for model cnn: .* kernel=3 padding=1"),
         (lambda: models.cnn((20,), 1), r"needs images .* shape \(20,\)"),
-        (lambda: models.cnn((1, 28, 28), 10, channels=[]), "at least one layer"),
-        (lambda: models.mlp((4,), 2, [0]), r"hidden=\[0\]"),
-        (lambda: models.autoencoder((3,), 1), "bottleneck=0 must be at least 1"),
     ],
 )
 def test_models_that_do_not_fit_are_refused_with_the_remedy(make, message):
@@ -69,13 +66,6 @@ def test_networks_have_the_published_number_of_parameters(make, expected):
     assert num_parameters(make()) == expected
 
 
-def test_the_autoencoder_of_channel_states_has_about_the_published_size():
-    module = models.csi_autoencoder((2, 32, 32), 2)
-    # The paper says 4.2 million; both linear layers alone have 4,197,376.
-    assert 4_197_376 < num_parameters(module) < 4_250_000
-    assert body_and_head(module)[1] == ("decoder",)
-
-
 SMALL = [
     (lambda: models.cnn((3, 31, 33), 5, channels=[4]), (3, 31, 33), 5),
     (lambda: models.autoencoder((1, 8, 8), 10), (1, 8, 8), 64),
@@ -100,27 +90,3 @@ def test_networks_give_outputs_of_the_right_shape_and_all_their_layers_learn(mak
     with torch.inference_mode():
         assert torch.equal(module(x), module(x))
     assert body_and_head(module)[0]
-
-
-def test_padding_is_not_learned_and_a_token_that_there_is_not_is_named():
-    module = models.text_cnn((9,), 3, tokens=7, embedding=4, filters=2)
-    module(torch.tensor([[1.0, 2, 3, 0, 0, 0, 0, 0, 0]])).sum().backward()
-    assert not module.embedding.weight[0].any()
-    assert not module.embedding.weight.grad[0].any()
-    with pytest.raises(ValueError, match=r"token 7, but task\.model_options\.tokens=7"):
-        module(torch.full((1, 9), 7.0))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: models.cifar_cnn((3, 8, 8), 10), r"too small for model cifar_cnn: 4 poolings"),
-        (lambda: models.cifar_cnn((3, 32, 32), 10, dropout=1.0), r"dropout=1\.0: .* in \[0, 1\)"),
-        (lambda: models.conv_autoencoder((3, 28, 28), 10), "sides are multiples of 8"),
-        (lambda: models.text_cnn((3, 32, 32), 4), r"needs texts of shape \(length,\)"),
-        (lambda: models.csi_autoencoder((3, 32, 32), 2), r"needs inputs \(2, height, width\)"),
-    ],
-)
-def test_networks_that_do_not_fit_are_refused_with_the_remedy(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

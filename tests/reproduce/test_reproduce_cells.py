@@ -9,17 +9,13 @@ import pytest
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.saved import beyond_defaults
-from florets.conf.schema import Config, as_plain
-from florets.engines import engine
+from florets.conf.schema import as_plain
 from florets.papers.cells import Place, in_order, places
 from florets.papers.items import Line, read_item
 from florets.papers.run import BUSY
 from florets.reports.folder import FolderLock
-from florets.reports.summary import RunSummary
 from florets.server_app.build import build_task, make_data, one_task_kept
-from florets.strategies import STRATEGIES
 from florets.task.task import Task
-from tests import fake_cells
 from tests.reproduce_item import ITEM, breaks, interrupt, results, rows_of
 
 
@@ -54,18 +50,6 @@ def test_methods_on_the_same_data_come_one_after_the_other_and_share_them(item: 
     assert build_task(cells[0].config) is not build_task(cells[0].config)
 
 
-@pytest.mark.slow
-def test_a_run_on_data_of_the_run_before_is_the_same_to_the_bit(item: Path) -> None:
-    found = []
-    for columns in ("clove,fedavg", "fedavg"):
-        folder = item.parent / str(len(columns))
-        given = ["seeds=1", "rows=four", f"columns={columns}", f"results_dir={folder}"]
-        assert main(["reproduce", "item.yaml", *given]) == 0
-        (models,) = folder.rglob("fedavg/**/models.safetensors")
-        found.append(models.read_bytes())
-    assert found[0] == found[1]
-
-
 def test_an_interrupted_grid_goes_on_and_runs_no_finished_cell_again(
     item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,16 +67,6 @@ def test_an_interrupted_grid_goes_on_and_runs_no_finished_cell_again(
     assert len(ran) == 7
     ended = [json.loads(text)["cell"] for text in (results(item) / "log.jsonl").read_text().splitlines()]
     assert len(ended) == len(set(ended)) == 7
-    assert main(["reproduce", "item.yaml"]) == 0
-    assert len(ran) == 7
-
-
-def test_a_run_that_ended_before_it_was_noted_is_not_run_again(item: Path, ran: list[tuple[str, int, int]]) -> None:
-    assert main(["reproduce", "item.yaml"]) == 0
-    records = sorted((item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json"))
-    assert len(records) == 7
-    for record in records:
-        record.unlink()
     assert main(["reproduce", "item.yaml"]) == 0
     assert len(ran) == 7
 
@@ -124,17 +98,6 @@ def test_a_run_of_other_settings_does_not_count(item: Path, ran: list[tuple[str,
     assert len(ran) == 2
 
 
-def test_more_seeds_than_the_item_has_are_refused(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "item.yaml", "seeds=99"]) == 2
-    assert "seeds=99" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["clove/tabel_1"], ["rows=one"]])
-def test_the_list_takes_no_item_and_no_choice(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "--list", *words]) == 2
-    assert words[0] in capsys.readouterr().err
-
-
 def test_a_cell_that_fails_is_named_and_tried_again(
     item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,27 +112,6 @@ def test_a_cell_that_fails_is_named_and_tried_again(
     assert "- 2 rotations | CLoVE & co | seed 0: failed: ValueError: no such luck" in text
     assert main(["reproduce", "item.yaml"]) == 0
     assert "7 cells: 7 finished." in (results(item) / "table.md").read_text()
-
-
-def test_a_stopped_run_with_checkpoints_goes_on_in_its_middle(
-    item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    resumed: list[Path] = []
-
-    def resume(config: Config, folder: Path) -> RunSummary:
-        resumed.append(folder)
-        return fake_cells.resume(config, folder)
-
-    monkeypatch.setattr(engine, "resume", resume)
-    item.write_text(ITEM.replace("checkpoint_every=0", "checkpoint_every=1"))
-    with monkeypatch.context() as patch:
-        breaks(patch, 2, interrupt)
-        assert main(["reproduce", "item.yaml"]) == 130
-    assert main(["reproduce", "item.yaml"]) == 0
-    assert [folder.name for folder in resumed] == ["seed-1"]
-    cells = rows_of(results(item) / "cells.csv")
-    # What it cost in all is not known.
-    assert [row["cpu_seconds"] == "" for row in cells] == [False, True, False, False, False, False, False]
 
 
 def test_a_cell_that_another_process_runs_is_left_to_it(
@@ -206,15 +148,6 @@ def test_places_share_a_run_only_where_their_settings_are_equal() -> None:
     assert settings("strategy=clove", "seed=3", "results_dir=there", "strategy.memory=false") == different[0]
     orders = ("{angles: [0, 180], seed: 1}", "{seed: 1, angles: [0, 180]}")
     assert len({settings(f"task.partition_options={text}", "k=2", "task.num_clusters=2") for text in orders}) == 1
-
-
-def test_a_new_key_leaves_a_places_settings_as_they_are() -> None:
-    for strategy in STRATEGIES:
-        config = compose([f"strategy={strategy}"])
-        place = Place(Line("r", "r", {}), Line("c", "c", {}), (), 1, config)
-        # Keys that the strategy resolves by itself are at their defaults too.
-        assert not {"first_round", "loss_data", "personal"} & set(beyond_defaults(place.plain))
-        assert beyond_defaults(place.plain)["strategy.name"] == strategy
 
 
 def test_of_a_strategy_that_is_gone_all_settings_count() -> None:

@@ -10,24 +10,6 @@ from tests.public_files import write_idx
 from tests.reproduce_item import ITEM
 
 
-def test_another_data_folder_is_another_run(item: Path, ran: list[tuple[str, int, int]]) -> None:
-    for folder in ("here", "there", "here"):
-        (item.parent / folder).mkdir(exist_ok=True)
-        given = ["columns=clove", "rows=two", f"data_dir={folder}"]
-        assert main(["reproduce", "item.yaml", *given, "task.data=own"]) == 0
-    assert len(ran) == 2
-
-
-def test_a_data_folder_has_one_table_however_it_is_spelled(item: Path, ran: list[tuple[str, int, int]]) -> None:
-    (item.parent / "here").mkdir()
-    for spelled in ("here", "./here/", str(item.parent / "here")):
-        assert (
-            main(["reproduce", "item.yaml", "columns=clove", "rows=two", "task.data=own", f"data_dir={spelled}"]) == 0
-        )
-    assert len(ran) == 1
-    assert len(list((item.parent / "results" / "reproduce").rglob("table.md"))) == 1
-
-
 def test_a_folder_that_is_not_there_is_refused_once_before_any_cell(
     item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -36,21 +18,12 @@ def test_a_folder_that_is_not_there_is_refused_once_before_any_cell(
     assert not ran
 
 
-def test_folders_may_hold_what_hydra_reads_as_its_own(
-    item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    odd = item.parent / "a (copy), [1]"
-    odd.mkdir()
-    monkeypatch.chdir(odd)
-    given = [str(item), "columns=clove", "rows=two", "task.data=own", "results_dir='r (x)'"]
-    assert main(["reproduce", *given, f"data_dir='{odd}'"]) == 0
-    assert len(ran) == 1
-    assert (odd / "r (x)" / "reproduce").is_dir()
-    assert main(["reproduce", *given, f"data_dir='{odd}'"]) == 0
-    assert len(ran) == 1
-
-
-@pytest.mark.parametrize(("name", "told"), [("mnist", "no folder MNIST/raw/"), ("digit", "Did you mean 'digits'?")])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("mnist", "no folder MNIST/raw/"),
+    ],
+)
 def test_data_that_no_cell_can_have_are_refused_once_before_any_cell(
     item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str], name: str, told: str
 ) -> None:
@@ -68,7 +41,12 @@ def test_cells_without_data_are_left_out_and_the_others_run(
     assert ran == [("clove", 4, 0), ("clove", 4, 1), ("clove", 4, 2)]
 
 
-@pytest.mark.parametrize("options", ["{}", "{pooled: true}"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "{}",
+    ],
+)
 def test_a_public_set_that_was_cut_short_is_told(
     item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str], options: str
 ) -> None:
@@ -79,12 +57,3 @@ def test_a_public_set_that_was_cut_short_is_told(
     assert main(["reproduce", "item.yaml", *given]) == 0
     assert "has 60 samples, the public set 70,000" in capsys.readouterr().err
     assert len(ran) == 1
-
-
-def test_folders_that_cannot_be_made_are_refused_with_the_remedy(
-    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    (item.parent / "file").write_text("")
-    assert main(["reproduce", "item.yaml", "results_dir=file"]) == 2
-    assert "cannot be made (Not a directory); name another folder: results_dir=DIR." in capsys.readouterr().err
-    assert not ran
