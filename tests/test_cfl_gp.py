@@ -25,7 +25,6 @@ from florets.strategies.cfl_gp.profile import (
     GradientProfile,
     estimate_k,
     mixing,
-    relative_distances,
     singular_values,
     spectral_features,
 )
@@ -247,17 +246,6 @@ def test_a_block_is_the_mean_of_all_that_came_and_counts_are_each_clients_own():
     np.testing.assert_array_equal(profile.blocks[0], np.zeros((3, 2)))
     np.testing.assert_allclose(profile.gram(np.arange(3)), [[13, 35, 15], [35, 98, 35], [15, 35, 25]])
     np.testing.assert_allclose(profile.gram(np.array([2, 0])), [[25, 15], [15, 13]])
-
-
-def test_clients_are_compared_in_the_blocks_that_both_have():
-    has = np.array([[True, True], [True, True], [True, False], [False, True]])
-    grams = [np.outer(vector, vector) for vector in ([1.0, 3.0, 2.0, 0.0], [4.0, 2.0, 0.0, 0.0])]
-    expected = [[np.inf, 8 / 30, 1 / 5, 16 / 16], [0, np.inf, 1 / 13, 4 / 4], [0, 0, np.inf, np.inf], [np.inf] * 4]
-    found = relative_distances(grams, has)
-    np.testing.assert_allclose(np.triu(found, 1), np.triu(expected, 1))
-    np.testing.assert_array_equal(found, found.T)
-    np.testing.assert_array_equal(np.diag(found), np.inf)
-    assert (relative_distances([np.zeros((2, 2))], np.ones((2, 1), dtype=bool)) == [[np.inf, 0], [0, np.inf]]).all()
 
 
 def test_a_block_that_a_client_lacks_is_the_mean_of_the_three_clients_most_like_it():

@@ -87,12 +87,6 @@ def test_gradients_are_averaged_under_each_weighting(weighting: str, expected: l
     assert members.tolist() == [True, True, False]
 
 
-def test_one_gradient_step_is_theta_minus_gamma_times_the_gradient() -> None:
-    gradient, members = average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, "examples", (3, UPDATES.shape[1]))
-    stepped = apply_step(BANK, gradient, members, 2.0, "sgd")
-    assert stepped.tolist() == [[5.0, -14.0], [10.0, -4.0], [30.0, 7.0]]
-
-
 def test_an_adam_step_is_the_first_step_of_adam() -> None:
     start, slope = np.array([1.0, -2.0, 3.0, 0.5]), np.array([0.3, -1e-9, 0.0, 50.0])
     # Corrected for their start at zero, both moments are the gradient's: it is divided by its own absolute value.

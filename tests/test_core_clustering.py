@@ -39,7 +39,6 @@ from florets.strategies.core.cluster import (
 from florets.strategies.core.kmeans import kmeans
 from florets.strategies.core.metrics import adjusted_rand_index, model_error
 from florets.strategies.shared.first_rounds import random_assignment
-from florets.strategies.shared.linked_groups import extended
 
 any_vectors = st.integers(0, 8).flatmap(
     lambda rows: arrays(np.float64, (rows, 2), elements=st.floats(-1e6, 1e6, allow_subnormal=False))
@@ -222,14 +221,6 @@ def test_the_largest_gap_that_counts_agrees_with_all_cuts_tried_out(seed: int) -
 # Later clients
 
 
-def test_a_later_client_joins_the_model_that_most_of_its_cluster_have() -> None:
-    clusters = np.array([0, 0, 0, 0, 1, 2, 2, 3])
-    previous = np.array([1, 1, 0, -1, 2, -1, -1, -1])
-    assert extended(clusters, previous).tolist() == [1, 1, 0, 1, 2, 3, 3, 4]
-    # Among equals the lowest number.
-    assert extended(np.zeros(3, dtype=np.int64), np.array([2, 0, -1])).tolist() == [2, 0, 0]
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 4), st.integers(0, 2), st.integers(0, 2**31))
 def test_no_permutation_of_models_is_cheaper(num_clusters: int, spare: int, seed: int) -> None:
@@ -315,11 +306,3 @@ def test_it_is_the_minimum_over_all_permutations(count, more, seed):
     )
     assert model_error(bank, true_models) == pytest.approx(expected)
     assert model_error(bank[rng.permutation(count + more)], true_models) == pytest.approx(expected)
-
-
-def test_a_model_that_diverged_is_nobodys():
-    true_models = np.zeros((2, 1))
-    bank = np.array([[1.0], [np.nan], [2.0]])
-    assert model_error(bank, true_models) == 2
-    assert model_error(bank[:2], true_models) == np.inf
-    assert model_error(bank[1:2], true_models) == np.inf

@@ -274,21 +274,6 @@ def test_a_start_from_updates_sends_one_model_and_gives_each_group_its_mean(algo
     assert [list(c.array_records[kinds.ARRAYS]) for c in sent] == [["w"]] * 6
 
 
-@pytest.mark.slow
-def test_folds_find_k_for_another_algorithm() -> None:
-    first = ArrayRecord({f"{k}/w": Array(np.zeros(SIZE, dtype=np.float32)) for k in range(4)})
-    strategy = CLoVE(k="auto", choose_k="folds")
-    reports: list[RoundReport] = []
-    result = strategy.start(
-        FoldClients(TWO).grid(), first, num_rounds=1, on_round=lambda report, _: bool(reports.append(report))
-    )
-    assert strategy.first_round == "update"
-    assert len(models(result.arrays)) == 2
-    assert evidence(reports[0])["k"] == 2
-    with pytest.raises(ValueError, match="first_round=random: choose_k=folds finds K with first_round=update"):
-        CLoVE(k="auto", choose_k="folds", first_round="random")
-
-
 def verdicts(reports: list[RoundReport]) -> list[str]:
     found = [report.details.get(EVIDENCE) for report in reports]
     return [str(one["verdict"]) for one in found if isinstance(one, dict)]

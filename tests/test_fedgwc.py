@@ -13,7 +13,6 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.strategies.fedgwc.strategy import (
     FedGWC,
-    Interactions,
     affinities,
     best_split,
     gaussian_rewards,
@@ -134,22 +133,6 @@ def test_a_client_that_diverged_counts_as_a_hundred_times_the_median(claim: floa
 
 
 # Interactions
-
-
-def test_entries_of_the_participants_move_towards_their_rewards() -> None:
-    cluster = Interactions()
-    assert cluster.admit(["a", "b", "c", "d"]).tolist() == [0, 1, 2, 3]
-    cluster.observe(np.array([0, 2]), np.array([0.3, 0.9]), 0.5, "recent")
-    # From 1/16, half of the way to 0.3 / 1.2 and 0.9 / 1.2.
-    first, second = 0.5 / 16 + 0.5 * 0.25, 0.5 / 16 + 0.5 * 0.75
-    expected = np.full((4, 4), 1 / 16)
-    expected[np.ix_([0, 2], [0, 2])] = [[first, first], [second, second]]
-    np.testing.assert_allclose(cluster.filled(), expected)
-    moved = [first - 1 / 16, second - 1 / 16]
-    assert cluster.change == pytest.approx(0.5 + 0.5 * np.mean(np.square(moved)))
-    cluster.observe(np.array([2, 1]), np.array([1.0, 1.0]), 0.5, "recent")
-    assert cluster.filled()[2].tolist() == pytest.approx([second, 0.5 / 16 + 0.25, 0.5 * second + 0.25, 1 / 16])
-    assert cluster.meetings.tolist() == [[1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 2, 0], [0, 0, 0, 0]]
 
 
 # Splits

@@ -11,12 +11,6 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_task
 from florets.strategies import STRATEGIES
-from florets.strategies.base.models import Models
-from florets.strategies.core import FloatArray
-from florets.strategies.core.robust import RobustRule
-from florets.strategies.feddrift.strategy import merged_models
-from florets.strategies.fedpac.strategy import combined_heads
-from florets.strategies.shared.prototypes import global_prototypes
 from florets.task.wire import kinds
 from tests.grid_runs import run_on
 from tests.method_runs import SMALL
@@ -98,24 +92,6 @@ def test_a_hostile_client_alone_in_a_drawn_group_takes_no_model_far() -> None:
 
 def test_without_a_rule_a_hostile_member_takes_the_model_along() -> None:
     assert largest("fedavg", "none") > 2 * HONEST
-
-
-def five(good: float, bad: float) -> FloatArray:
-    """Return what four honest clients sent, and a fifth."""
-    return np.array([[good], [good], [good], [good], [bad]])
-
-
-def test_prototypes_merges_and_heads_are_averaged_by_the_rule() -> None:
-    rule = RobustRule("median")
-    counts = [np.array([3, 0])] * 4 + [np.array([3, 1])]
-    found, classes = global_prototypes([np.array([[row], [7.0]]) for row in five(1, -1e6).ravel()], counts, rule)
-    assert (found.tolist(), classes.tolist()) == ([[1.0], [7.0]], [0, 1])
-    one = np.zeros(5, dtype=np.int64)
-    merged = merged_models(five(1, -1e6), one, one, Models(ArrayRecord({"a": Array(np.zeros(1, np.float32))})), rule)
-    assert merged.tolist() == [[1.0]]
-    # The last client claims to know its head exactly.
-    heads = combined_heads(np.ones((5, 2)), np.array([1.0, 1.0, 1.0, 1.0, 0.0]), five(1, -1e6), 0.001, rule)
-    assert heads.tolist() == [[1.0]] * 5
 
 
 @pytest.mark.parametrize(

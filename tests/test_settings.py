@@ -9,11 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from florets.conf.compose import compose
-from florets.server_app.build import build_strategy, build_task
 from florets.strategies.base.models import Models
 from florets.strategies.clove.strategy import CLoVE, CLoVESettings
-from florets.strategies.registry import settings_type, strategy_class
 from florets.strategies.shared.personal_models import PersonalModels
 from tests.fakes import models, thetas
 
@@ -46,18 +43,6 @@ def test_checking_keys_and_the_help_load_none_of_the_heavy_packages() -> None:
 
 
 # One place for defaults
-
-
-@pytest.mark.parametrize("name", ["clove", "cfl_gp", "ditto", "two_phase"])
-def test_a_constructors_defaults_are_those_of_the_configuration(name: str) -> None:
-    # The quickstart has a word on averaging.
-    config = compose([f"strategy={name}", "k=4", "averaging=null"])
-    alone, built = strategy_class(name)(), build_strategy(config, build_task(config))
-    assert alone.settings == built.settings == settings_type(name)()
-    for own in ("averaging", "first_round", "choose_k", "loss_data", "loss_batch", "evaluation", "round_timeout"):
-        assert getattr(alone, own) == getattr(built, own), own
-    for key in ("eval_every", "eval_clients", "quorum", "grace", "round_tries", "start_timeout"):
-        assert getattr(alone.run, key) == getattr(built.run, key), key
 
 
 # Whole or by keyword

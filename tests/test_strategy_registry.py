@@ -147,24 +147,3 @@ def test_a_saved_run_imports_no_strategy_of_its_authors_without_trust(
     assert (tmp_path / "imported").exists()
     # Not by the monkeypatch, which would put it back.
     del sys.modules["not_asked_for"]
-
-
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [("class Settings(ManyModels):\n    period: int = 5", "with @dataclass(frozen=True) above it")],
-)
-def test_faulty_settings_of_an_own_strategy_are_named(
-    body: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (
-        "from dataclasses import dataclass\nfrom florets.strategies.settings import ManyModels\n"
-        "from florets.task.keys import setting\n"
-        "from tests.own_strategy import EvenOdd\n"
-        f"{body}\nclass Mine(EvenOdd):\n    pass\nMine.Settings = Settings\n"
-    )
-    (tmp_path / "faulty_settings.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError) as caught:
-        compose(["strategy=faulty_settings:Mine", "k=2"])
-    del sys.modules["faulty_settings"]
-    assert problem in str(caught.value)
