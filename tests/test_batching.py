@@ -64,7 +64,6 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport]]:
     [
         ("strategy=clove", "loss_data=held_out", "task.validation_fraction=0.2", "num_rounds=2", "train=sgd"),
         ("strategy=ifca", "task.model=linear", "task.model_options={bias: true}", "num_rounds=2", "train=sgd"),
-        ("strategy=clove", "loss_batch=9", "num_rounds=3"),
         ("strategy=ifca", "task.model=tests.own_functions:smooth", "num_rounds=2", "train.batch_size=20"),
         (
             "strategy=ifca",

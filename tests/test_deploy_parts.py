@@ -173,6 +173,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_flower_task_ends_with_its_parent() -> None:
     started = subprocess.run([sys.executable, "-c", PARENT, TASK], capture_output=True, check=True, cwd=ROOT)
     deadline = time.monotonic() + 10

@@ -166,9 +166,7 @@ def test_a_server_that_is_not_ours_gets_nothing_with_too_little_noise(tmp_path: 
     for kind, given, name, value in (
         (kinds.LOSSES, losses, kinds.DECLARED + "loss_noise", 0.1),
         (kinds.LOSSES, losses, kinds.DECLARED + "losses", 0),
-        (kinds.LOSSES, losses, kinds.DECLARED + "losses", 100),
         (kinds.TRAIN, models, kinds.PRIVACY_CLIP, 1e-30),
-        (kinds.TRAIN, models, kinds.DECLARED + "delta", 0.1),
     ):
         with pytest.raises(ValueError, match="this node cannot answer"):
             answer(node, kind, {**honest, name: value}, **given)

@@ -106,7 +106,9 @@ def test_losses_and_tests_are_computed_there_with_one_transfer_each(make: Callab
     "keys",
     [
         ("strategy=clove", "loss_data=held_out", "loss_batch=7", "task.model=linear", "train=sgd"),
-        ("strategy=ifca", "task.model=cnn", "task.model_options={kernel: 3, padding: 1}"),
+        pytest.param(
+            ("strategy=ifca", "task.model=cnn", "task.model_options={kernel: 3, padding: 1}"), marks=pytest.mark.slow
+        ),
     ],
     ids=["linear", "convolutions"],
 )

@@ -39,6 +39,7 @@ def nodes(data: Path) -> list[str]:
     return [node["client-id"] for node in own_nodes(compose([*SETTINGS, f"data_dir={data}"]))]
 
 
+@pytest.mark.slow
 @pytest.mark.pictures
 def test_a_run_takes_every_printable_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = tmp_path / "data"

@@ -178,7 +178,7 @@ TWICE: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """Strategies that are killed twice with few participants, each with settings that make it keep more than usual."""
 
-BRIEFLY = ("clove", "cfl_gp", "two_phase", "discovery", "local", "flexcfl", "flux")
+BRIEFLY = ("clove", "cfl_gp", "two_phase", "discovery")
 """Strategies whose killed run goes on in the default suite; those of the others are slow tests, if not `TWICE`."""
 
 
