@@ -47,8 +47,4 @@ class EvenOdd(Strategy[EvenOddSettings, EvenOddState]):
         )
 
 
-class Plain:
-    """A class that is no strategy."""
-
-
 NUMBER = 1
