@@ -11,12 +11,7 @@ from results_examples import FOUND, report
 
 import florets
 from florets.commands.main import main
-from florets.reports.diagnostics import (
-    chance_level,
-    divergence,
-    lost_by_averaging,
-    worse_than_constant,
-)
+from florets.reports.diagnostics import chance_level, divergence, lost_by_averaging, worse_than_constant
 from florets.reports.summary import round_line
 from florets.strategies.base.report import STABLE_FROM, ClientRound, Evaluation
 from florets.task.training.settings import Training

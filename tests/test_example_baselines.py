@@ -111,13 +111,7 @@ def test_fedreps_heads_are_each_clients_and_the_body_is_the_mean() -> None:
     assert all(not np.array_equal(a[head], b[head]) for i, a in enumerate(rows) for b in rows[:i])
 
 
-@pytest.mark.parametrize(
-    "alpha",
-    [
-        0,
-        1,
-    ],
-)
+@pytest.mark.parametrize("alpha", [0, 1])
 def test_apfls_common_model_is_fedavgs_whatever_the_weight(alpha: float) -> None:
     found = sgd("apfl:APFL", f"strategy.alpha={alpha}")
     np.testing.assert_allclose(bank(found), bank(fedavg()), atol=1e-6)

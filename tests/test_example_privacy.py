@@ -56,13 +56,7 @@ def delta_of(releases: sampled.Releases, epsilon: float) -> float:
 
 
 @needs_opacus
-@pytest.mark.parametrize(
-    "releases",
-    [
-        ((1.0, 0.1, 100),),
-        ((2.0, 0.5, 20), (5.0, 1.0, 4)),
-    ],
-)
+@pytest.mark.parametrize("releases", [((1.0, 0.1, 100),), ((2.0, 0.5, 20), (5.0, 1.0, 4))])
 def test_the_accountant_agrees_with_a_convolution_within_a_hundredth(releases: sampled.Releases) -> None:
     found = sampled.epsilon_of(releases, 1e-5, 0.01)
     assert delta_of(releases, found) <= 1e-5 <= delta_of(releases, 0.99 * found)
@@ -201,13 +195,7 @@ def test_models_that_mix_records_are_refused(layer: nn.Module) -> None:
 
 
 @needs_opacus
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        "clove",
-        "ifca",
-    ],
-)
+@pytest.mark.parametrize("strategy", ["clove", "ifca"])
 def test_a_run_spends_its_budget_and_sends_what_has_noise(
     strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,13 +37,7 @@ def titles(figure: Any) -> list[str]:
         # What was measured once has no panel next to curves.
         ([line(r, evaluations=evaluations() if r == 3 else {}) for r in (1, 2, 3)], 1),
     ],
-    ids=[
-        "one round",
-        "no truth",
-        "now and then",
-        "phases",
-        "tested once",
-    ],
+    ids=["one round", "no truth", "now and then", "phases", "tested once"],
 )
 def test_every_run_has_a_figure_without_a_warning(tmp_path: Path, lines: list[RoundLine], panels: int) -> None:
     with warnings.catch_warnings():

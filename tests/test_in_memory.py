@@ -331,13 +331,7 @@ def test_data_are_said_once(first: str | None, keys: dict[str, Any], text: str) 
 INPUTS = [RNG.normal(size=(60, 4)).astype(np.float32) for _ in range(4)]
 CLIENTS = [(x, (x[:, 0] > 0).astype(int)) for x in INPUTS]
 NAMED = dict(zip("abcd", CLIENTS, strict=True))
-SHORT: dict[str, Any] = {
-    "k": 2,
-    "num_rounds": 2,
-    "quiet": True,
-    "pictures": False,
-    "loss_matrix": False,
-}
+SHORT: dict[str, Any] = {"k": 2, "num_rounds": 2, "quiet": True, "pictures": False, "loss_matrix": False}
 
 
 def clusters_of(clients: Any, clusters: Any, folder: Path) -> list[str]:
@@ -386,13 +380,7 @@ def test_what_is_given_in_a_wrong_place_is_refused_in_a_short_text(call: Any, te
     assert "".join(traceback.format_exception(caught.value)).count("Traceback") == 1
 
 
-@pytest.mark.parametrize(
-    ("pair", "is_table"),
-    [
-        ((True, False), True),
-        (("1", "0"), True),
-    ],
-)
+@pytest.mark.parametrize(("pair", "is_table"), [((True, False), True), (("1", "0"), True)])
 def test_classes_come_back_as_they_were_given(pair: Any, is_table: bool, tmp_path: Path) -> None:
     targets = [np.where(x[:, 0] > 0, *pair) for x in INPUTS]
     clients: list[Any] = list(zip(INPUTS, targets, strict=True))

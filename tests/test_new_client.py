@@ -248,15 +248,7 @@ def test_the_folder_of_a_node_is_refused_with_the_parts_that_it_holds(tmp_path: 
         read_labelled(tmp_path / "images" / "train", Form(regression=True))
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "text",
-        "no x",
-        "nan",
-        "damaged",
-    ],
-)
+@pytest.mark.parametrize("content", ["text", "no x", "nan", "damaged"])
 def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "new.npz"
     if content == "text":

@@ -60,16 +60,7 @@ def test_nothing_that_is_read_can_run_code(folder: str) -> None:
                     assert called not in LOADS or is_safe(node), f"{path}:{node.lineno}"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../../elsewhere",
-        "/etc",
-        "",
-        ".",
-        "..",
-    ],
-)
+@pytest.mark.parametrize("name", ["../../elsewhere", "/etc", "", ".", ".."])
 def test_an_experiments_name_leads_nowhere_else(name: str) -> None:
     values = json.loads(config_to_json(Config()))
     values["experiment"] = name

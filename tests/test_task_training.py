@@ -11,14 +11,7 @@ from torch.nn import functional as F
 
 from florets.task.layers import body_and_head, with_head
 from florets.task.models import cnn, linear, mlp
-from florets.task.training.linear import (
-    LinearModels,
-    flat,
-    linear_losses,
-    linear_names,
-    linear_test,
-    linear_update,
-)
+from florets.task.training.linear import LinearModels, flat, linear_losses, linear_names, linear_test, linear_update
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import (
     PLAIN,
