@@ -125,6 +125,7 @@ def test_apfls_common_model_is_fedavgs_whatever_the_weight(alpha: float) -> None
             np.testing.assert_allclose(used[key], models[number], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_equal_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = [*SMALL[:5], "strategy=scaffold:ScaffoldInGroups", "train=sgd", "num_rounds=3", "quiet=true"]
     whole = results(straight(tmp_path / "whole", given))

@@ -144,7 +144,7 @@ def test_what_changes_outside_the_state_dict_is_seen(kind: str | None) -> None:
     assert not keeps_something(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.LSTM(3, 3)))
 
 
-@pytest.mark.parametrize("form", ["traced", "compiled"])
+@pytest.mark.parametrize("form", ["traced", pytest.param("compiled", marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_traced_or_compiled_model_keeps_nothing_by_itself(form: str) -> None:
     plain, x = nn.Sequential(Model((3,), 3), nn.Linear(3, 2)), torch.ones(2, 3)

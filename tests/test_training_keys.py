@@ -118,7 +118,7 @@ EXTRA = {
     "two_phase": ("strategy.moment_rounds=1", "strategy.anchors=2", "strategy.subspace_clients=2", "train=sgd"),
     "fedgwc": ("strategy.fraction_train=0.5",),
 }
-QUICK = {"clove", "cfl_gp", "per_fedavg", "fedpac", "fedala", "discovery", "centralised", "fedem"}
+QUICK = {"clove", "cfl_gp", "per_fedavg", "discovery"}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_an_augmentation_by_import_path_needs_trust_in_files_and_is_recorded(
     assert Training().augment is None
 
 
-@pytest.mark.parametrize("kind", [kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, QUERY_FOLDS])
+@pytest.mark.parametrize("kind", [kinds.HELLO, kinds.TRAIN, QUERY_FOLDS])
 def test_a_node_runs_no_augmentation_that_its_owner_has_not_allowed(kind: str, node: dict[str, Any]) -> None:  # noqa: F811
     asked = {"augment": FLIP, kinds.NUM_FOLDS: 2, kinds.FOLD_SIZE: 2, kinds.FOLD_STEPS: 1}
     more = {kinds.FOLD_UPLOAD: "full", kinds.FOLD_WIDTH: 26, kinds.FOLD_SEED: 1}
