@@ -75,7 +75,7 @@ TWO_PHASE = [
 ]
 
 
-# The bounds are far from the means: they catch a broken strategy, not an unlucky seed. Golden runs hold the slow ones.
+# Bounds far from the means catch a broken strategy, not an unlucky seed; golden runs hold the slow ones.
 @pytest.mark.parametrize(
     ("strategy", "least_accuracy"),
     [
