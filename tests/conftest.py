@@ -61,14 +61,6 @@ def no_module_counts_as_edited() -> Iterator[None]:
 
 
 @pytest.fixture
-def mnist_dir() -> Path:
-    """Folder with MNIST; the test skips where it is missing."""
-    if not (DATA_DIR / "MNIST" / "raw").is_dir():
-        pytest.skip(f"no MNIST in {DATA_DIR}; set FLORETS_DATA to a torchvision data folder")
-    return DATA_DIR
-
-
-@pytest.fixture
 def conf_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a copy of conf/ that presets are read from."""
     from florets.conf import presets  # OmegaConf takes a moment that most tests need not spend

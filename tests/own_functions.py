@@ -109,10 +109,6 @@ def noisy(x: Tensor, rng: np.random.Generator) -> Tensor:
     return x.add_(torch.rand(x.shape))
 
 
-def shorter(x: Tensor, rng: np.random.Generator) -> Tensor:
-    return x[1:]
-
-
 def failing(x: Tensor, rng: np.random.Generator) -> Tensor:
     raise KeyError("boom")
 

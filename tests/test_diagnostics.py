@@ -11,8 +11,16 @@ from results_examples import FOUND, report
 
 import florets
 from florets.commands.main import main
-from florets.reports.diagnostics import chance_level, divergence, lost_by_averaging, worse_than_constant
+from florets.conf.compose import compose
+from florets.reports.diagnostics import (
+    chance_level,
+    divergence,
+    lost_by_averaging,
+    too_few_models,
+    worse_than_constant,
+)
 from florets.reports.summary import round_line
+from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import STABLE_FROM, ClientRound, Evaluation
 from florets.task.training.settings import Training
 
@@ -38,14 +46,18 @@ def test_a_clustering_frozen_at_chance_level_is_told() -> None:
     assert chance_level("cross_entropy", 10, [line(1, stable=False, details={STABLE_FROM: 2})]) != ""
 
 
-@pytest.mark.parametrize(("last", "told"), [(2.29, True), (1.9, False)])
-def test_without_classes_it_is_the_training_loss_that_has_not_fallen(last: float, told: bool) -> None:
-    lines = [line(number, accuracy=None, train_loss=2.3 if number < 10 else last) for number in range(1, 11)]
-    assert bool(chance_level("squared_error", 1, lines)) is told
-    # The first round trained others.
-    lines[0] |= {"train_loss": 0.1, "cluster_sizes": [1]}
-    assert bool(chance_level("squared_error", 1, lines)) is told
-    assert chance_level("squared_error", 1, lines[:3]) == ""
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        (["k=4", "task.num_clusters=7"], True),
+        (["k=7", "task.num_clusters=4"], False),
+        (["k=auto", "task.num_clusters=7"], False),
+    ],
+)
+def test_fewer_models_than_true_clusters_are_told(settings: list[str], warned: bool) -> None:
+    text = too_few_models(compose(settings))
+    assert text.startswith("k=4 models for task.num_clusters=7 true clusters") is warned
+    assert bool(text) is warned
 
 
 def last_line(loss: float | None, diverged: int = 0, evaluated: int = 4) -> dict[str, object]:
@@ -56,8 +68,6 @@ def last_line(loss: float | None, diverged: int = 0, evaluated: int = 4) -> dict
     ("loss", "lines", "words"),
     [
         ("cross_entropy", [last_line(2.3), last_line(1e14)], "loss at the end is 1e+14, far worse than guessing"),
-        ("cross_entropy", [last_line(1e9), last_line(1e9), last_line(None, evaluated=0)], "loss at the end is 1e+09"),
-        # Targets may be large numbers: only growth says anything.
         ("squared_error", [last_line(1e10), last_line(1e9)], ""),
         ("squared_error", [last_line(2.0), last_line(3000.0)], "3e+03, is over 1000 times the first one"),
         ("squared_error", [last_line(1e-12), last_line(None, 4)], "no client's test loss is finite"),
@@ -130,6 +140,13 @@ def test_training_that_diverges_ends_with_the_learning_rate_as_the_cause(
     assert main([*given, f"results_dir={tmp_path}", "quiet=true"]) == 1
     shown = " ".join(capsys.readouterr().err.split())
     assert "the learning rate (90) is too high: start again with train.learning_rate=30" in shown
+
+
+@pytest.mark.parametrize(("valid", "diverged"), [(9, False), (3, True)])
+def test_one_client_of_many_that_sends_nan_is_no_divergence(valid: int, diverged: bool) -> None:
+    ok = tuple((str(client), 0) for client in range(valid))
+    nan = {f"nan-{client}": "NaN" for client in range(1 if valid > 3 else 2)}
+    assert Replies(ok, {}, (), nan, not_finite=frozenset(nan)).has_diverged is diverged
 
 
 def test_a_client_whose_training_diverges_halves_its_rate_and_says_so(tmp_path: Path) -> None:

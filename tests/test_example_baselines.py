@@ -51,13 +51,6 @@ def test_scaffold_is_fedavg_while_all_variates_are_zero_and_not_after() -> None:
     assert not np.allclose(bank(second), bank(fedavg()), atol=1e-5)
 
 
-def test_scaffolds_server_variate_is_the_mean_of_the_clients() -> None:
-    found = sgd("scaffold:Scaffold", "strategy.fraction_train=0.5")
-    own, asked = kept(found).own, len(found.strategy.assignment)
-    assert 3 <= len(own) <= asked <= 6
-    np.testing.assert_allclose(kept(found).server[0], sum(own.values()) / asked, rtol=1e-6, atol=1e-9)
-
-
 def test_scaffolds_first_variate_is_the_mean_gradient_of_the_clients_steps() -> None:
     """One full step of plain gradient descent changes the model by the rate times the gradient."""
     found = sgd("scaffold:Scaffold", "train.batch_size=10000", "num_rounds=1")
@@ -100,15 +93,6 @@ def test_fedbn_keeps_each_clients_normalisation_and_shares_the_rest() -> None:
     assert (rows[:, ~norm] == bank(found)[0, ~norm]).all()
     # Running means differ between any two clients.
     assert all(not np.array_equal(a[norm], b[norm]) for i, a in enumerate(rows) for b in rows[:i])
-
-
-def test_fedreps_heads_are_each_clients_and_the_body_is_the_mean() -> None:
-    found = sgd("fedrep:FedRep", "strategy.head_epochs=2")
-    own = found.strategy.own_models(found.strategy.context.models)
-    head = found.strategy.context.models.layout.mask(["3"])
-    rows = np.stack([own[key] for key in sorted(own)])
-    assert (rows[:, ~head] == bank(found)[0, ~head]).all()
-    assert all(not np.array_equal(a[head], b[head]) for i, a in enumerate(rows) for b in rows[:i])
 
 
 @pytest.mark.parametrize("alpha", [0, 1])

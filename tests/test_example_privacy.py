@@ -166,9 +166,7 @@ def test_a_server_that_is_not_ours_gets_nothing_with_too_little_noise(tmp_path: 
     for kind, given, name, value in (
         (kinds.LOSSES, losses, kinds.DECLARED + "loss_noise", 0.1),
         (kinds.LOSSES, losses, kinds.DECLARED + "losses", 0),
-        (kinds.LOSSES, losses, kinds.DECLARED + "losses", 100),
         (kinds.TRAIN, models, kinds.PRIVACY_CLIP, 1e-30),
-        (kinds.TRAIN, models, kinds.DECLARED + "delta", 0.1),
     ):
         with pytest.raises(ValueError, match="this node cannot answer"):
             answer(node, kind, {**honest, name: value}, **given)
@@ -187,7 +185,7 @@ class Mixing(nn.Module):
 
 
 @needs_opacus
-@pytest.mark.parametrize("layer", [nn.BatchNorm1d(6), Mixing()])
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(6), nn.LSTM(6, 6), Mixing()])
 def test_models_that_mix_records_are_refused(layer: nn.Module) -> None:
     said = "depends on the other records" if isinstance(layer, Mixing) else f"{type(layer).__name__} 0 is not trained"
     with pytest.raises(ValueError, match=rf"privacy\.kind=example: .*{said}"):
@@ -195,7 +193,7 @@ def test_models_that_mix_records_are_refused(layer: nn.Module) -> None:
 
 
 @needs_opacus
-@pytest.mark.parametrize("strategy", ["clove", "ifca"])
+@pytest.mark.parametrize("strategy", ["clove", pytest.param("fedprox", marks=pytest.mark.slow)])
 def test_a_run_spends_its_budget_and_sends_what_has_noise(
     strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 import csv
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,12 +12,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.server_app.build import build_task
-from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.ditto.strategy import DittoClients, DittoSettings
-from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.fedproto.strategy import FedProtoClients, FedProtoKept
 from florets.strategies.shared.messages import TRAIN_BILEVEL
-from florets.task.wire import kinds
 from tests.method_runs import SMALL, Played, play
 
 
@@ -112,24 +106,6 @@ def test_fedproto_begins_once_the_groups_stand_and_leaves_their_models(host: str
     assert kept.groups == found.strategy.assignment
 
 
-def test_prototypes_are_those_of_a_groups_own_clients() -> None:
-    method = FedProtoClients()
-    means = {"a": [[1.0], [5.0]], "b": [[3.0], [0.0]], "c": [[9.0], [9.0]]}
-    counts = {"a": [1, 2], "b": [3, 0], "c": [4, 4]}
-    kept = FedProtoKept(
-        prototypes={key: np.array(rows) for key, rows in means.items()},
-        counts={key: np.array(row) for key, row in counts.items()},
-        groups={"a": 0, "b": 0, "c": 1},
-    )
-    state = SimpleNamespace(kept=kept)
-    method.within(lambda: state, 2)  # type: ignore[arg-type, return-value]  # all that it needs of a state
-    record = method._prototypes(0)[kinds.PROTOTYPES]
-    # (1 + 3 x 3) / 4, and that of the only one who has the class.
-    assert record[kinds.PROTOTYPES].numpy().tolist() == [[2.5], [5.0]]
-    assert method._prototypes(1)[kinds.PROTOTYPES][kinds.PROTOTYPES].numpy().tolist() == [[9.0], [9.0]]
-    assert method._prototypes(2) == {}
-
-
 # Settings
 
 
@@ -137,35 +113,13 @@ def test_prototypes_are_those_of_a_groups_own_clients() -> None:
     ("given", "message"),
     [
         ("strategy=fedavg personal=ditto", r"personal=ditto: strategy fedavg takes only none or intercept or slopes"),
-        (
-            "strategy=ifca personal=fedproto",
-            r"personal=fedproto: strategy ifca takes only none or ditto or fedala or intercept or slopes",
-        ),
-        ("personal=ditt", r"personal=ditt: .*Did you mean ditto\?"),
-        ("personal_options.proximal_lambda=1", r"personal_options=.*has an effect only with personal=ditto"),
-        ("personal=ditto personal_options.proximal_lambda=-1", r"personal_options.proximal_lambda=-1.0: must be at"),
         ("personal=ditto personal_options.fraction_train=0.5", r"the strategy says who takes part"),
-        ("personal=ditto averaging=gradients", r"averaging=gradients: clients of personal=ditto send models"),
-        ("personal=fedproto strategy.watch=8", r"strategy.watch: personal=fedproto begins once clusters are frozen"),
-        ("personal=fedproto personal_options.head_layers=[1,3]", r"personal_options.head_layers=\[1,3\]: features"),
         ("experiment=digits_autoencoder personal=intercept", r"neither; use personal=none"),
-        ("strategy=cfl_gp personal=ditto strategy.quantise=round", r"strategy.quantise=round: clients of personal="),
-        ("strategy=cfl_gp personal=fedproto strategy.stop_unchanged=0", r"begins once clustering has stopped"),
-        ("strategy=oracle strategy.mode=true_start personal=ditto", r"personal=ditto: needs known groups"),
     ],
 )
 def test_combinations_that_make_no_sense_are_refused(given: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         compose(given.split())
-
-
-def test_a_strategy_built_by_hand_refuses_them_as_well() -> None:
-    method = DittoClients(DittoSettings(proximal_lambda=0.5))
-    assert CLoVE(k=2, personal=method).personal is method
-    with pytest.raises(ValueError, match="personal=ditto: FedAvg cannot follow it"):
-        FedAvg(personal=DittoClients())
-    with pytest.raises(ValueError, match="use averaging=models"):
-        CLoVE(k=2, averaging="gradients", personal=DittoClients())
 
 
 # Whole runs

@@ -1,6 +1,5 @@
 """Starts of CLoVE and IFCA: several of them, of which the best goes on, and models of clients that are far apart."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,13 +8,11 @@ from flwr.app import ArrayRecord
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.strategies.base.models import Models, orthonormal_rows
 from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.ifca.strategy import IFCA
-from florets.strategies.shared.first_rounds import far_models, farthest
-from florets.strategies.shared.restarts import least_loss, least_share, shuffled
-from florets.task.randomness import Purpose
+from florets.strategies.shared.first_rounds import farthest
+from florets.strategies.shared.restarts import least_loss, least_share
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, lost, models, play, thetas
 
@@ -23,21 +20,6 @@ TARGETS = [0.0, 0.4, 10.0, 10.4, 30.0, 30.4]
 
 
 # Functions on arrays
-
-
-def test_other_random_models_hold_the_same_entries_layer_by_layer() -> None:
-    rng = np.random.default_rng(0)
-    bank, layers = rng.normal(size=(3, 12)), np.repeat([0, 1, 2], [6, 4, 2])
-    bank[:, 10:] = 1.0
-    found = shuffled(bank, layers, np.random.default_rng(1))
-    for layer in range(3):
-        assert np.sort(found[:, layers == layer]).tolist() == np.sort(bank[:, layers == layer]).tolist()
-    assert not np.array_equal(found[:, :10], bank[:, :10])
-    # What holds between the models stays.
-    rows = orthonormal_rows(bank)
-    moved = shuffled(rows, layers, rng)
-    assert moved.tolist() != rows.tolist()
-    assert moved @ moved.T == pytest.approx(rows @ rows.T)
 
 
 def test_the_farthest_client_by_hand_and_with_rows_permuted() -> None:
@@ -118,13 +100,7 @@ def test_one_client_that_lies_about_its_losses_does_not_choose_the_start() -> No
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [
-        (("strategy.restarts=2", "num_rounds=5"), r"restarts=2: each start has strategy.restart_rounds=5"),
-        (("strategy.restarts=2", "k=auto"), "k=auto: starts with different numbers of models"),
-        (("strategy.restarts=2", "first_round=update"), "first_round=update starts from one model"),
-        (("strategy.restarts=2", "strategy.probes=1"), "strategy.probes=1: cannot be used with strategy.restarts"),
-        (("strategy.keep_start=share",), "keep_start=share: has an effect only with strategy.restarts of 2 or more"),
-    ],
+    [(("strategy.restarts=2", "num_rounds=5"), r"restarts=2: each start has strategy.restart_rounds=5")],
 )
 def test_starts_that_cannot_work_are_refused(settings: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -132,21 +108,6 @@ def test_starts_that_cannot_work_are_refused(settings: tuple[str, ...], message:
 
 
 # Models of clients that are far apart
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_models_are_chosen_by_the_definition(seed: int) -> None:
-    strategy = IFCA(seed=seed)
-    play(strategy, FakeClients(TARGETS), 1, 5.0, 5.0, 5.0)
-    context = replace(strategy.context, models=Models(models(5.0, 5.0, 5.0)))
-    # From 5 each client comes half-way to its target.
-    trained = [(5 + target) / 2 for target in TARGETS]
-    chosen = [int(context.random(Purpose.FIRST_ROUND).integers(6))]
-    while len(chosen) < 3:
-        left = [client for client in range(6) if client not in chosen]
-        least = [min((trained[other] - TARGETS[client]) ** 2 for other in chosen) for client in left]
-        chosen.append(left[int(np.argmax(least))])
-    assert thetas(far_models(context).record) == pytest.approx([trained[client] for client in chosen])
 
 
 @pytest.mark.parametrize("make", [IFCA, CLoVE])

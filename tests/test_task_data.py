@@ -159,4 +159,3 @@ def test_each_cluster_has_a_covariance_of_its_own_with_the_condition_number_that
 
 
 VALUES = np.random.default_rng(0).integers(0, 256, (7, 2, 3, 4), dtype=np.uint8)
-SCALED = VALUES.astype(np.float32) / np.float32(255)

@@ -10,9 +10,8 @@ from florets.client_app.handlers.estimate import least_squares
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.k_fed.client import feature_rows, local_centres
-from florets.strategies.k_fed.messages import KMEANS, LocalCentres
-from florets.task.wire import Layout, bank, codec, kinds
+from florets.strategies.k_fed.client import local_centres
+from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.replies import read_update
 from tests.fakes import asker
 
@@ -111,23 +110,6 @@ def test_a_least_squares_estimate_is_all_but_the_true_model() -> None:
     assert estimate.train_loss < 1e-6
 
 
-@pytest.mark.parametrize("features", ["inputs", "inputs_and_targets"])
-def test_a_client_sends_the_mean_of_its_data(features: str) -> None:
-    ask, _, _ = asking("num_rounds=1")
-    task = build_task(compose(["num_clients=5", "seed=1"]))
-    settings = {kinds.LOCAL_CLUSTERS: 1, kinds.FEATURES: features}
-    read = codec.read(
-        LocalCentres,
-        ask(KMEANS, send=False, **settings),
-        D=np.prod(task.input_shape) + (task.num_outputs if features == "inputs_and_targets" else 0),
-        n=range(1, 2),
-    )
-    data = task.client(0)
-    rows = feature_rows(data.x_train, data.y_train, 10, features)
-    np.testing.assert_allclose(read.centres[0], rows.mean(axis=0), rtol=1e-6)
-    assert read.sizes.tolist() == [len(rows)]
-
-
 # From the configuration
 
 
@@ -141,7 +123,6 @@ def build(*overrides: str) -> object:
     [
         (("strategy=oracle", "k=3"), r"k=3: the oracle.*use k=4"),
         (("strategy=one_shot", "strategy.estimate=least_squares"), r"task.model=mlp.*use strategy.estimate=train"),
-        (("strategy=k_fed", "strategy.local_clusters=5"), r"more groups than k=4"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(overrides: tuple[str, ...], message: str) -> None:
