@@ -129,18 +129,6 @@ def test_what_is_not_better_than_the_constant_answer_is_never_advised() -> None:
     assert advise(NONE, lucky, ACCURACY, constant_of(lucky["fedavg"])).chosen is None
 
 
-def test_a_method_that_ranks_records_is_of_use_before_the_log_loss_shows_it() -> None:
-    one = outcome("fedavg", [0.75] * 5)
-    blind, seeing = (Criterion("log_loss", seconds) for seconds in ((), ("auc",)))
-    constant = constant_of(one, "log_loss")
-    gain = constant.beaten_by(one.validation, blind, "validation")
-    assert 0 < gain.mean < gain.half
-    assert not constant.is_beaten(one.validation, blind, "validation")
-    assert constant.is_beaten(one.validation, seeing, "validation")
-    # Too sure of itself: its probabilities are worse than the constant's.
-    assert not constant.is_beaten(outcome("fedavg", [0.7] * 5).validation, seeing, "validation")
-
-
 def test_sites_below_the_others_are_named_and_one_does_not_hide_another() -> None:
     def low(*values: float, records: int = 40) -> list[str]:
         return low_sites(outcome("local", list(values), records), ACCURACY)

@@ -182,38 +182,6 @@ def test_a_name_that_is_no_folder_stands_in_the_nodes_file(tmp_path: Path) -> No
     assert (folder / "client-0" / "node.toml").read_text() == 'client-id = "St. Mary/2"\n'
 
 
-def test_hugging_face_data_sets_are_tables_or_arrays(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    from PIL import Image
-
-    names = datasets.ClassLabel(names=["no", "yes"])
-    table = datasets.Dataset.from_pandas(FRAME)
-    assert Federation(table, owner="school", target="ill").write(tmp_path) == Federation(
-        FRAME, owner="school", target="ill"
-    ).write(tmp_path)
-    pixels = RNG.integers(0, 256, (4, 6, 5, 3), dtype=np.uint8)
-    images = datasets.Dataset.from_dict(
-        {"image": [Image.fromarray(one) for one in pixels], "label": [0, 1, 1, 0]},
-        features=datasets.Features({"image": datasets.Image(), "label": names}),
-    )
-    vectors = datasets.Dataset.from_dict(
-        {"v": X[:4].tolist(), "label": [0, 1, 1, 0]},
-        features=datasets.Features({"v": datasets.List(datasets.Value("float32"), length=4), "label": names}),
-    )
-    both = datasets.DatasetDict({"train": images, "test": images})
-    federation = Federation([both, images])
-    assert federation.settings == {"task.data_options.classes": ["no", "yes"]}
-    same = (pixels, ["no", "yes", "yes", "no"])
-    assert federation.write(tmp_path) == Federation([{"train": same, "test": same}, same]).write(tmp_path)
-    with np.load(Federation([vectors, vectors]).write(tmp_path) / "0" / "data.npz") as archive:
-        assert archive["x"].tolist() == X[:4].tolist()
-    texts = datasets.Dataset.from_dict({"text": ["a film that I liked"] * 4, "label": [0, 1, 1, 0]})
-    with pytest.raises(ConfigError, match="column 'text' holds texts; turn them into numbers first"):
-        Federation([texts, texts], target="label")
-    with pytest.raises(ConfigError, match="it is not clear which one holds the targets; name it, target=<column>"):
-        Federation([texts, texts])
-
-
 def clients(count: int = 6, size: int = 80) -> list[tuple[Any, Any]]:
     """Clients of two groups, whose labels follow from the first input or from its negative."""
     rng = np.random.default_rng(0)
