@@ -72,20 +72,14 @@ def test_alone_it_runs_the_quickstart_and_says_how_it_went_and_where(calls, caps
 
 
 @pytest.mark.parametrize(
-    "named",
-    [
-        "experiment=quickstart",
-    ],
-)
-@pytest.mark.parametrize(
     "command",
     [
         *([], ["-m", "seed=0,1"], ["plan"], ["show-partition"], ["check"], ["discover"], ["advise"]),
         ["tune", "task.validation_fraction=0.1,0.2"],
     ],
 )
-def test_no_command_answers_about_other_data_than_those_in_the_folder(command, named, calls, capsys):
-    assert main([*command, "data_dir=sites", named]) == 2
+def test_no_command_answers_about_other_data_than_those_in_the_folder(command, calls, capsys):
+    assert main([*command, "data_dir=sites", "experiment=quickstart"]) == 2
     assert "data_dir=sites: has no effect on experiment=" in capsys.readouterr().err
     assert calls == []
 
@@ -97,14 +91,7 @@ def test_real_nodes_read_the_folders_of_their_own(calls, capsys):
         read_run_config({"data-dir": "sites"})
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        [],
-        ["k=2"],
-        ["task.table.target=ill"],
-    ],
-)
+@pytest.mark.parametrize("words", [[], ["k=2"], ["task.table.target=ill"]])
 def test_a_folder_that_no_data_are_named_for_holds_data_of_ones_own(words, calls):
     assert main(["data_dir=sites", *words]) == 0
     assert main(["data_dir=sites", "task.data=mnist"]) == 0

@@ -95,7 +95,7 @@ def test_fedbn_keeps_each_clients_normalisation_and_shares_the_rest() -> None:
     assert all(not np.array_equal(a[norm], b[norm]) for i, a in enumerate(rows) for b in rows[:i])
 
 
-@pytest.mark.parametrize("alpha", [0, 1, 0.5])
+@pytest.mark.parametrize("alpha", [0, 1])
 def test_apfls_common_model_is_fedavgs_whatever_the_weight(alpha: float) -> None:
     found = sgd("apfl:APFL", f"strategy.alpha={alpha}")
     np.testing.assert_allclose(bank(found), bank(fedavg()), atol=1e-6)
@@ -109,6 +109,7 @@ def test_apfls_common_model_is_fedavgs_whatever_the_weight(alpha: float) -> None
             np.testing.assert_allclose(used[key], models[number], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_equal_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = [*SMALL[:5], "strategy=scaffold:ScaffoldInGroups", "train=sgd", "num_rounds=3", "quiet=true"]
     whole = results(straight(tmp_path / "whole", given))

@@ -193,7 +193,7 @@ def test_models_that_mix_records_are_refused(layer: nn.Module) -> None:
 
 
 @needs_opacus
-@pytest.mark.parametrize("strategy", ["clove", "fedprox"])
+@pytest.mark.parametrize("strategy", ["clove", pytest.param("fedprox", marks=pytest.mark.slow)])
 def test_a_run_spends_its_budget_and_sends_what_has_noise(
     strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

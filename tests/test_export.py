@@ -186,13 +186,7 @@ def own_reader(folder: Path, prepared: Preprocessing) -> Callable[[str, str], tu
     source = Path(florets.task.exported.__file__).with_name("preprocess_tables.py")
     (folder / "preprocess.py").write_text(source.read_text())
     (folder / "preprocessing.json").write_text(json.dumps(prepared.to_plain()))
-    marks = {
-        "missing": list(MISSING),
-        "cells_of_classes": [],
-        "header": True,
-        "columns": [],
-        "min_count": 5,
-    }
+    marks = {"missing": list(MISSING), "cells_of_classes": [], "header": True, "columns": [], "min_count": 5}
     (folder / "export.json").write_text(json.dumps({"table": marks}))
     found: Callable[[str, str], tuple[torch.Tensor, dict[str, Any]]]
     found = runpy.run_path(str(folder / "preprocess.py"))["read_inputs"]

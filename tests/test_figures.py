@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ import numpy as np
 import pytest
 from results_examples import TRUTH, evaluations, report
 
-from florets.reports import figures, run_figures
-from florets.reports.figures import new_picture
+from florets.reports import run_figures
 from florets.reports.summary import RoundLine, round_line
 from florets.strategies.base.report import FIRST_PHASE
 
@@ -37,13 +35,7 @@ def titles(figure: Any) -> list[str]:
         # What was measured once has no panel next to curves.
         ([line(r, evaluations=evaluations() if r == 3 else {}) for r in (1, 2, 3)], 1),
     ],
-    ids=[
-        "one round",
-        "no truth",
-        "now and then",
-        "phases",
-        "tested once",
-    ],
+    ids=["one round", "no truth", "now and then", "phases", "tested once"],
 )
 def test_every_run_has_a_figure_without_a_warning(tmp_path: Path, lines: list[RoundLine], panels: int) -> None:
     with warnings.catch_warnings():
@@ -108,16 +100,3 @@ def test_features_are_drawn_where_their_principal_components_are_seen_obliquely(
 
 
 # What CFL-GP clusters
-
-
-def test_letters_that_no_font_has_are_said_once_and_warn_nobody(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(figures, "_say_boxes", cache(figures._say_boxes.__wrapped__))
-    with warnings.catch_warnings(), caplog.at_level("WARNING", "florets"):
-        warnings.simplefilter("error")
-        picture = new_picture(2, 1)
-        # A letter of no script, for private use.
-        picture.text(0, 0, "\ue123")
-        picture.save(tmp_path / "boxes")
-    assert [record.message.partition(":")[0] for record in caplog.records] == ["pictures"]

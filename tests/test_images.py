@@ -37,13 +37,7 @@ def tiff(file: Path, pixels: bytes, bits: int, sample_format: int = 1, photometr
     return file
 
 
-@pytest.mark.parametrize(
-    "suffix",
-    [
-        ".png",
-        ".tif",
-    ],
-)
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
 @pytest.mark.parametrize("size", [None, 5])
 def test_16_bits_equal_their_twin_of_8(tmp_path, suffix, size):
     wide = save(tmp_path, f"wide{suffix}", Image.fromarray(RAMP.astype(np.uint16) * 257))

@@ -182,38 +182,6 @@ def test_a_name_that_is_no_folder_stands_in_the_nodes_file(tmp_path: Path) -> No
     assert (folder / "client-0" / "node.toml").read_text() == 'client-id = "St. Mary/2"\n'
 
 
-def test_hugging_face_data_sets_are_tables_or_arrays(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    from PIL import Image
-
-    names = datasets.ClassLabel(names=["no", "yes"])
-    table = datasets.Dataset.from_pandas(FRAME)
-    assert Federation(table, owner="school", target="ill").write(tmp_path) == Federation(
-        FRAME, owner="school", target="ill"
-    ).write(tmp_path)
-    pixels = RNG.integers(0, 256, (4, 6, 5, 3), dtype=np.uint8)
-    images = datasets.Dataset.from_dict(
-        {"image": [Image.fromarray(one) for one in pixels], "label": [0, 1, 1, 0]},
-        features=datasets.Features({"image": datasets.Image(), "label": names}),
-    )
-    vectors = datasets.Dataset.from_dict(
-        {"v": X[:4].tolist(), "label": [0, 1, 1, 0]},
-        features=datasets.Features({"v": datasets.List(datasets.Value("float32"), length=4), "label": names}),
-    )
-    both = datasets.DatasetDict({"train": images, "test": images})
-    federation = Federation([both, images])
-    assert federation.settings == {"task.data_options.classes": ["no", "yes"]}
-    same = (pixels, ["no", "yes", "yes", "no"])
-    assert federation.write(tmp_path) == Federation([{"train": same, "test": same}, same]).write(tmp_path)
-    with np.load(Federation([vectors, vectors]).write(tmp_path) / "0" / "data.npz") as archive:
-        assert archive["x"].tolist() == X[:4].tolist()
-    texts = datasets.Dataset.from_dict({"text": ["a film that I liked"] * 4, "label": [0, 1, 1, 0]})
-    with pytest.raises(ConfigError, match="column 'text' holds texts; turn them into numbers first"):
-        Federation([texts, texts], target="label")
-    with pytest.raises(ConfigError, match="it is not clear which one holds the targets; name it, target=<column>"):
-        Federation([texts, texts])
-
-
 def clients(count: int = 6, size: int = 80) -> list[tuple[Any, Any]]:
     """Clients of two groups, whose labels follow from the first input or from its negative."""
     rng = np.random.default_rng(0)
@@ -331,13 +299,7 @@ def test_data_are_said_once(first: str | None, keys: dict[str, Any], text: str) 
 INPUTS = [RNG.normal(size=(60, 4)).astype(np.float32) for _ in range(4)]
 CLIENTS = [(x, (x[:, 0] > 0).astype(int)) for x in INPUTS]
 NAMED = dict(zip("abcd", CLIENTS, strict=True))
-SHORT: dict[str, Any] = {
-    "k": 2,
-    "num_rounds": 2,
-    "quiet": True,
-    "pictures": False,
-    "loss_matrix": False,
-}
+SHORT: dict[str, Any] = {"k": 2, "num_rounds": 2, "quiet": True, "pictures": False, "loss_matrix": False}
 
 
 def clusters_of(clients: Any, clusters: Any, folder: Path) -> list[str]:
@@ -386,13 +348,7 @@ def test_what_is_given_in_a_wrong_place_is_refused_in_a_short_text(call: Any, te
     assert "".join(traceback.format_exception(caught.value)).count("Traceback") == 1
 
 
-@pytest.mark.parametrize(
-    ("pair", "is_table"),
-    [
-        ((True, False), True),
-        (("1", "0"), True),
-    ],
-)
+@pytest.mark.parametrize(("pair", "is_table"), [((True, False), True), (("1", "0"), True)])
 def test_classes_come_back_as_they_were_given(pair: Any, is_table: bool, tmp_path: Path) -> None:
     targets = [np.where(x[:, 0] > 0, *pair) for x in INPUTS]
     clients: list[Any] = list(zip(INPUTS, targets, strict=True))

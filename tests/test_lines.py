@@ -9,14 +9,7 @@ from florets.reports.clients import ClientRow, read_clients, write_clients
 from florets.reports.quantities import QUANTITIES, known_quantities
 from florets.reports.run_figures import sweep_figure
 from florets.reports.scores import test_cells
-from florets.reports.summary import (
-    UNMEASURED,
-    Distances,
-    RoundLine,
-    read_line,
-    read_lines,
-    round_line,
-)
+from florets.reports.summary import UNMEASURED, Distances, RoundLine, read_line, read_lines, round_line
 from florets.reports.watch.page import main_part
 from florets.reports.watch.state import Watched
 from florets.server_app.progress import describe

@@ -248,38 +248,22 @@ def test_the_folder_of_a_node_is_refused_with_the_parts_that_it_holds(tmp_path: 
         read_labelled(tmp_path / "images" / "train", Form(regression=True))
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "text",
-        "no x",
-        "nan",
-        "damaged",
-    ],
-)
-def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path, content: str) -> None:
+def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "new.npz"
-    if content == "text":
-        path.write_text("no archive")
-    elif content == "npy":
-        with path.open("wb") as file:
-            np.save(file, np.ones((2, 2)))
-    elif content in ("damaged", "cut off"):
-        np.savez_compressed(path, x=np.random.default_rng(0).standard_normal((20, 20)))
-        data = path.read_bytes()
-        path.write_bytes(data[:500] if content == "cut off" else data[:100] + bytes(500) + data[600:])
-    else:
-        arrays = {"pickle": np.array([[print]], dtype=object), "no x": np.ones(3), "nan": np.array([[np.nan]])}
-        np.savez(path, **{"a" if content == "no x" else "x": arrays[content]})
-    expected = {
-        "pickle": "Python objects",
-        "text": "it is not an archive",
-        "no x": "no 'x'",
-        "nan": "not finite numbers",
-    }
-    expected |= {"npy": "single array", "damaged": "cannot be read", "cut off": "cannot be read"}
-    with pytest.raises(ValueError, match=expected[content]):
-        read_inputs(path, Form())
+    np.savez_compressed(path, x=np.random.default_rng(0).standard_normal((20, 20)))
+    whole = path.read_bytes()
+    for content, message in ((b"no archive", "it is not an archive"), (whole[:500], "cannot be read")):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            read_inputs(path, Form())
+    for arrays, message in (
+        ({"x": np.array([[print]], dtype=object)}, "Python objects"),
+        ({"a": np.ones(3)}, "no 'x'"),
+        ({"x": np.array([[np.nan]])}, "not finite numbers"),
+    ):
+        np.savez(path, **arrays)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=message):
+            read_inputs(path, Form())
 
 
 @pytest.mark.parametrize(
@@ -322,13 +306,9 @@ def changed(name: str) -> Callable[[Path], None]:
 
     return {
         "no clusters": lambda folder: (folder / CLUSTERS).unlink(),
-        "no archive": lambda folder: (folder / "models.safetensors").write_bytes(b"damaged"),
         "yaml": lambda folder: (folder / "config.yaml").write_text("!!python/object/apply:os.system [ls]"),
         "function": config,
         "centroids": arrays(CLUSTERS, centroids=np.ones((3, 2))),
-        "nan": arrays(CLUSTERS, centroids=np.full((2, 2), np.nan)),
-        "model": arrays(CLUSTERS, model_of_cluster=np.array([0, 7])),
-        "many": arrays("models.safetensors", **{"999999999/x": np.ones(1)}),
         "shape": arrays("models.safetensors", **{"0/1.weight": np.ones((3, 3), dtype=np.float32)}),
     }[name]  # type: ignore[return-value]
 

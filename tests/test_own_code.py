@@ -15,7 +15,7 @@ from florets.conf.problems import ConfigError
 from florets.papers.cells import places
 from florets.papers.items import read_item
 from florets.server_app.app import read_run_config
-from florets.server_app.own_code import CODE, changed_files
+from florets.server_app.own_code import changed_files
 from florets.server_app.resume import read_resume
 from florets.task.edited_modules import reload_edited
 from florets.task.fingerprint import file_hashes
@@ -73,25 +73,6 @@ def test_the_files_behind_an_import_path_are_those_that_it_imports_and_nobody_in
     assert changed_files(found, again) == ["helper_of_a_test.py", "lone_of_a_test.py"]
     # Of what is installed the package counts that is named, and not all that it imports.
     assert {name.partition("/")[0] for name in file_hashes(["flwr.app:Context"])} == {"flwr"}
-
-
-@pytest.mark.slow
-def test_a_sweep_that_goes_on_runs_what_was_edited_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep = ["-m", "--continue", *SMALL, f"strategy=fedavg,{NAME}:Mine", "num_rounds=1"]
-
-    def outcomes() -> list[str]:
-        assert main(sweep) == 0
-        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("      ")]
-        return [line.partition(" s; ")[2] for line in lines]
-
-    assert outcomes() == ["", ""]
-    assert outcomes() == ["finished before"] * 2
-    edit(folder / f"{HELPER}.py")
-    assert outcomes() == ["finished before", f"run again, as its code has changed: {HELPER}.py"]
-    # A record of earlier releases has no hashes, and stays valid.
-    (record,) = folder.rglob(CODE)
-    record.unlink()
-    assert outcomes() == ["finished before"] * 2
 
 
 def test_a_run_of_other_code_goes_on_only_where_that_is_accepted(

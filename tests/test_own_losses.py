@@ -157,6 +157,7 @@ def survival(number: int, records: int = 60) -> Any:
 EVENT = {"table": {"event": "seen", "standardise": "none"}}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # lifelines' own, of pandas 4
 def test_stratified_cox_has_the_coefficients_of_lifelines(tmp_path: Path) -> None:
     lifelines = pytest.importorskip("lifelines", reason="extra survival: lifelines is not installed")

@@ -127,14 +127,7 @@ def test_dry_commands_of_florets_work_cut_small(
         assert main(words) == 0, f"florets {' '.join(words)}\n{capsys.readouterr().err}"
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "florets no_such_key=1",
-        "pip install florets[none]",
-        "curl https://flower.ai",
-    ],
-)
+@pytest.mark.parametrize("wrong", ["florets no_such_key=1", "pip install florets[none]", "curl https://flower.ai"])
 def test_a_command_that_would_be_refused_is_seen(wrong: str, tmp_path: Path) -> None:
     with pytest.raises(Exception):  # noqa: B017, PT011 - each in the words of the program that refuses
         check_all(wrong, tmp_path)

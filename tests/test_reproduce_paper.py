@@ -191,6 +191,7 @@ def test_all_methods_of_an_item_of_cfl_gp_average_alike_and_those_of_mixed_regre
         assert len(rounds) == 1
 
 
+@pytest.mark.slow
 def test_published_values_are_those_of_the_table_named() -> None:
     references = {
         (entry.source, entry.row, entry.column, entry.measure, entry.data): (entry.value, entry.spread)

@@ -22,13 +22,7 @@ small: {cut: much, seeds: 1, overrides: [num_rounds=2], for_rows: {two: [train.b
 """
 
 
-@pytest.mark.parametrize(
-    ("given", "values"),
-    [
-        ({}, [90.0, 91.0]),
-        ({"task.data": "mnist"}, [80.0]),
-    ],
-)
+@pytest.mark.parametrize(("given", "values"), [({}, [90.0, 91.0]), ({"task.data": "mnist"}, [80.0])])
 def test_only_values_of_the_data_that_are_run_stand_beside_ours(tmp_path, given, values):
     (tmp_path / "item.yaml").write_text(ITEM)
     item = read_item(tmp_path / "item.yaml", "item")

@@ -16,9 +16,7 @@ from florets.server_app.client_rows import PARTS
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.context import OUTLIER
 from florets.strategies.base.report import ClientRound, Compared, Evaluation, RoundReport, sketched
-from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.ifca.strategy import IFCA
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, model, models
 from tests.results_examples import CLIENTS, FOUND, TRUTH, evaluations, report
@@ -195,16 +193,3 @@ def test_costs_of_a_round_are_those_of_its_clients() -> None:
     assert reasons == {"3": OUTLIER, "5": f"{kinds.NUM_EXAMPLES} is -1, not an integer from 1 to 1000000000"}
     assert first.clients["4"].bytes_up == 0
     assert {part.reply for part in second.clients.values()} == {"ok"}
-
-
-def test_rounds_keep_the_losses_by_which_clients_were_compared() -> None:
-    targets = [0.0, 0.0, 9.0, 9.0]
-    clove = run(CLoVE(k=2, first_round="random"), FakeClients(targets), 1.0, 8.0)
-    # Round 1 draws models; round 2 compares loss vectors.
-    assert clove[0].compared is None
-    assert clove[1].compared is not None
-    assert clove[1].compared.kind == "losses"
-    (first,) = run(IFCA(k=2, first_round="evaluate"), FakeClients(targets), 1.0, 8.0, num_rounds=1)
-    assert first.compared is not None
-    assert first.compared.clients == tuple("0123")
-    assert first.compared.vectors.tolist() == [[1, 64], [1, 64], [64, 1], [64, 1]]

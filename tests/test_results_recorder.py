@@ -1,7 +1,6 @@
 import csv
 import io
 import json
-import logging
 import math
 
 import numpy as np
@@ -94,18 +93,6 @@ def test_a_repeated_run_replaces_its_folder_whole_and_says_so(tmp_path, capsys):
         assert (folder / "rounds.jsonl").read_text() == ""
     assert f"replaced the results of an earlier run in {folder}" in capsys.readouterr().err
     assert "Replaced the results" in (folder / "run.log").read_text()
-
-
-def test_the_log_file_gets_what_is_logged_during_the_run_only(tmp_path):
-    logger = logging.getLogger("florets")
-    before = (logger.level, list(logger.handlers))
-    with recorder(tmp_path / "run"):
-        logging.getLogger("florets.strategy").info("during the run")
-    logging.getLogger("florets").warning("after the run")
-    text = (tmp_path / "run" / "run.log").read_text()
-    assert "INFO during the run" in text
-    assert "after the run" not in text
-    assert (logger.level, list(logger.handlers)) == before
 
 
 class Terminal(io.StringIO):

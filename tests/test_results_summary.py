@@ -10,13 +10,7 @@ from results_examples import CLIENTS, FOUND, MIXED, NO_ROUNDS, TRUTH, evaluation
 from florets.conf.compose import compose
 from florets.engines.engine import run
 from florets.reports.scores import metrics_of
-from florets.reports.summary import (
-    RunSummary,
-    reaches,
-    round_line,
-    stability_words,
-    summarise,
-)
+from florets.reports.summary import RunSummary, reaches, round_line, stability_words, summarise
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.evaluation import confusions_of
 from florets.strategies.base.report import STABLE_FROM, Evaluation

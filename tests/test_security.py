@@ -30,6 +30,8 @@ RUNS_CODE = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
 CALLS = {"eval", "exec", "compile"}
 LOADS = {("np", "load"), ("numpy", "load"), ("torch", "load"), ("yaml", "load"), ("yaml", "unsafe_load")}
 LOADS |= {("os", "system"), ("os", "popen"), ("yaml", "full_load")}
+# Most files have no such word, and need not be parsed.
+SUSPECT = re.compile(rf"\b({'|'.join({*RUNS_CODE, *CALLS, *(name for _, name in LOADS), 'shell'})})\b")
 
 
 def is_safe(call: ast.Call) -> bool:
@@ -46,8 +48,10 @@ def is_safe(call: ast.Call) -> bool:
 def test_nothing_that_is_read_can_run_code(folder: str) -> None:
     for path in sorted((ROOT / folder).rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
+        if not SUSPECT.search(text := path.read_text(encoding="utf-8")):
+            continue
         allowed = {"pickle"} if name in OWN_PROCESSES else RUNS_CODE if name == GIVEN else set()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
                 assert not (RUNS_CODE - allowed) & {name.split(".")[0] for name in names}, path

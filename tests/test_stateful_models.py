@@ -9,8 +9,6 @@ import torch
 from torch import nn
 
 import florets
-from florets.conf.problems import ConfigError
-from florets.task.training.networks import network_of
 from florets.task.training.unsaved import Unsaved, keeps_something
 
 
@@ -142,29 +140,3 @@ def test_what_changes_outside_the_state_dict_is_seen(kind: str | None) -> None:
     assert bool(unsaved.changed()) == bool(kind)
     assert keeps_something(model)
     assert not keeps_something(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.LSTM(3, 3)))
-
-
-def test_a_hook_that_remembers_is_seen_and_a_model_that_counts_is_not_computed_side_by_side() -> None:
-    layer, seen = nn.Linear(3, 2), list[int]()
-    layer.register_forward_hook(lambda *_: seen.append(1))
-    unsaved = Unsaved(layer)
-    assert not unsaved.changed()
-    layer(torch.ones(1, 3))
-    assert unsaved.changed()
-    assert network_of(Model((3,), 2), torch.ones(3, 3)) is not None
-    assert network_of(Counting((3,), 2), torch.ones(3, 3)) is None
-
-
-class Shared(Model):
-    """Its passes are counted for all models of its class."""
-
-    passes = 0
-
-    def keep(self, x: torch.Tensor) -> None:
-        """Count."""
-        type(self).passes += 1
-
-
-def test_what_all_models_share_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"changes what all models share \(Shared.passes\)"):
-        florets.run(clients=clients(), model=Shared, num_rounds=1, results_dir=tmp_path, quiet=True)

@@ -18,14 +18,7 @@ from florets.client_app.handlers.evaluate import evaluate
 from florets.conf.compose import compose
 from florets.engines.engine import run
 from florets.engines.local_grid import LocalGrid
-from florets.reports.pooled import (
-    PartStatistics,
-    TestStatistics,
-    constant,
-    pooled,
-    read_test_statistics,
-    to_json,
-)
+from florets.reports.pooled import PartStatistics, TestStatistics, constant, pooled, read_test_statistics, to_json
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.task.client_data import ClientData
 from florets.task.training.figures import resampling, sums_of, target_sums

@@ -55,7 +55,7 @@ def labels(shards, part="train", data=DATA):
     own_fraction=st.sampled_from([1.0, 0.6]),
     reuse=st.sampled_from(["none", "clusters", "clients"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_clients_have_the_sizes_asked_for_and_no_sample_twice(
     seed, num_clients, angles, alpha, labels_per_client, asked, own_fraction, reuse
 ):
@@ -187,7 +187,7 @@ def test_a_task_gives_each_piece_of_a_client_its_own_change():
 
 
 @given(st.integers(0, 500), st.lists(st.floats(0.001, 1), min_size=1, max_size=8))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_apportioned_parts_add_up_and_are_within_one_of_their_share(total, weights):
     given_weights = np.array(weights)
     parts = apportion(total, given_weights)

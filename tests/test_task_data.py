@@ -156,7 +156,3 @@ def test_each_cluster_has_a_covariance_of_its_own_with_the_condition_number_that
     for covariance in covariances:
         np.testing.assert_allclose(np.linalg.eigvalsh(covariance), np.geomspace(1 / 3, 3, 4), rtol=0.05)
     assert np.abs(covariances[0] - covariances[1]).max() > 0.3
-
-
-VALUES = np.random.default_rng(0).integers(0, 256, (7, 2, 3, 4), dtype=np.uint8)
-SCALED = VALUES.astype(np.float32) / np.float32(255)

@@ -8,10 +8,7 @@ import torch
 from torch import nn
 
 import florets.strategies.two_phase.client
-from florets.strategies.two_phase.client import (
-    LocalMoments,
-    sample_moments,
-)
+from florets.strategies.two_phase.client import LocalMoments, sample_moments
 from florets.task.models.mlp import linear, mlp
 from florets.task.training.linear import exact_proximal
 from florets.task.training.loop import train

@@ -9,9 +9,6 @@ import torch
 from PIL import Image
 
 from florets.commands import main
-from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
-from florets.engines.own_nodes import own_nodes
 from florets.task.data.demo_data import write_folders
 from florets.task.data.own import own
 from florets.task.task import Task, TaskSpec
@@ -187,23 +184,6 @@ def test_a_dry_run_over_folders_in_four_forms_finds_the_stated_clusters(tmp_path
         "pictures-3",
         "table-2",
     ]
-
-
-def test_a_dry_run_without_folders_or_with_a_damaged_node_file_is_refused(tmp_path):
-    config = compose(["experiment=own_data", f"data_dir={tmp_path}"])
-    with pytest.raises(ConfigError, match="holds neither folders nor tables"):
-        own_nodes(config)
-    with pytest.raises(ConfigError, match="missing: there is no such folder"):
-        own_nodes(dataclasses.replace(config, data_dir=str(tmp_path / "missing")))
-    (tmp_path / "a").mkdir()
-    unreadable = tmp_path / "caf\udce9"
-    unreadable.mkdir()
-    with pytest.raises(ConfigError, match="must hold printable characters"):
-        own_nodes(config)
-    unreadable.rmdir()
-    (tmp_path / "a" / "node.toml").write_text("true-cluster")
-    with pytest.raises(ConfigError, match="is not TOML"):
-        own_nodes(config)
 
 
 RNG = np.random.default_rng(0)

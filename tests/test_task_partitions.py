@@ -183,7 +183,7 @@ def test_a_shared_split_is_the_same_in_every_cluster_and_uses_all_samples():
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_label_sets_are_found_for_every_seed(seed):
     sets = overlapping_label_sets(10, 5, 4, 2, rng(seed))
     assert {len(set(a) & set(b)) for a, b in combinations(sets, 2)} == {2}
@@ -221,7 +221,7 @@ def labels(shards, part="train"):
     return np.array([np.bincount(y[getattr(shard, part)], minlength=10) for shard in shards])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     table=st.lists(st.lists(st.integers(0, 6), min_size=10, max_size=10).filter(any), min_size=1, max_size=3),
@@ -253,7 +253,7 @@ def test_counts_that_do_not_fit_are_refused(options, message):
         label_counts(DATA, 2, 2, rng(), **options)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     ways=st.integers(1, 10),
@@ -327,7 +327,7 @@ def test_clients_that_do_not_fit_are_refused(regression, options, message):
         random_clusters(regression, 6, 3, rng(), **options)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(1, 5), st.integers(0, 12))
 def test_anchors_come_first_and_no_image_is_dealt_twice(num_clusters, others):
     data, num_clients = images(200, 15), num_clusters + others

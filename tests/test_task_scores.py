@@ -29,7 +29,7 @@ from florets.task.wire.evaluation import read_evaluation
 
 
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 5, 150]), st.integers(1, 40))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 # scikit-learn warns of classes that only one of both has.
 @pytest.mark.filterwarnings("ignore:.*label:UserWarning")
 @pytest.mark.filterwarnings("ignore:y_pred contains:UserWarning")
@@ -46,7 +46,7 @@ def test_scores_of_classes_are_those_of_scikit_learn(seed, num_classes, n):
 
 
 @given(st.integers(0, 10_000), st.integers(2, 30))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_the_area_under_the_curve_counts_ties_half(seed, n):
     rng = np.random.default_rng(seed)
     labels, margins = rng.integers(2, size=n), rng.integers(-3, 3, size=n) / 2

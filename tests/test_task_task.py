@@ -146,12 +146,7 @@ def test_an_own_model_may_import_torchvision_beside_a_torch_of_another_build(pat
 
 @pytest.mark.parametrize(
     ("name", "gpus", "apple", "found"),
-    [
-        ("cpu", 1, True, "cpu"),
-        ("auto", 2, False, "cuda"),
-        ("auto", 0, True, "mps"),
-        ("cuda:1", 2, False, "cuda:1"),
-    ],
+    [("cpu", 1, True, "cpu"), ("auto", 2, False, "cuda"), ("auto", 0, True, "mps"), ("cuda:1", 2, False, "cuda:1")],
 )
 def test_a_name_finds_its_device(
     name: str, gpus: int, apple: bool, found: str, monkeypatch: pytest.MonkeyPatch
@@ -162,11 +157,7 @@ def test_a_name_finds_its_device(
 
 @pytest.mark.parametrize(
     ("name", "gpus", "said"),
-    [
-        ("cuda", 0, "sees no CUDA device"),
-        ("cuda:2", 2, "numbered from 0 to 1"),
-        ("mps", 0, "sees no Apple GPU"),
-    ],
+    [("cuda", 0, "sees no CUDA device"), ("cuda:2", 2, "numbered from 0 to 1"), ("mps", 0, "sees no Apple GPU")],
 )
 def test_a_device_that_is_not_there_is_refused(
     name: str, gpus: int, said: str, monkeypatch: pytest.MonkeyPatch

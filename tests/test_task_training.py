@@ -11,14 +11,7 @@ from torch.nn import functional as F
 
 from florets.task.layers import body_and_head, with_head
 from florets.task.models import cnn, linear, mlp
-from florets.task.training.linear import (
-    LinearModels,
-    flat,
-    linear_losses,
-    linear_names,
-    linear_test,
-    linear_update,
-)
+from florets.task.training.linear import LinearModels, flat, linear_losses, linear_names, linear_test, linear_update
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import (
     PLAIN,
@@ -33,8 +26,7 @@ from florets.task.training.losses import (
     mean_loss,
     per_sample_losses,
 )
-from florets.task.training.modules import load, named_parameters, normalises, state_of, torch_random
-from florets.task.training.modules import parameters as all_parameters
+from florets.task.training.modules import torch_random
 from florets.task.training.settings import Training
 from tests.own_functions import net
 
@@ -185,16 +177,6 @@ def test_a_term_with_a_graph_does_as_the_optimisers_own_penalty() -> None:
         torch.testing.assert_close(ridge[name], value)
 
 
-def test_a_gradient_has_the_terms_once_whatever_the_chunk() -> None:
-    module = mlp((1, 8, 8), 3)
-    plain, _ = gradient(module, X, Y, "cross_entropy", None, rng())
-    for chunk in (3, 100):
-        objective = Objective((Ridge(0.5),))
-        found, _ = gradient(module, X, Y, "cross_entropy", None, rng(), chunk=chunk, objective=objective)
-        for name, value in module.state_dict().items():
-            np.testing.assert_allclose(found[name], plain[name] + 0.5 * value.numpy(), atol=1e-6)
-
-
 def test_weights_of_one_change_nothing_and_a_weight_of_zero_leaves_a_sample_out() -> None:
     assert equal(trained(objective=Objective(weights=torch.ones(10))), trained())
     module, weights = mlp((1, 8, 8), 3), torch.ones(10)
@@ -341,60 +323,3 @@ def test_other_models_than_plain_linear_ones_take_the_torch_path(module):
 
 def state(module):
     return module.state_dict()
-
-
-class Restless(nn.Module):
-    """A module that keeps its running mean in a new buffer each time, and stays in eval mode."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 2)
-        self.register_buffer("mean", torch.zeros(2))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self.linear(x)
-        self.mean = outputs.detach().mean(dim=0)
-        return outputs
-
-    def train(self, mode: bool = True) -> "Restless":
-        return super().train(False)
-
-
-def tied() -> nn.Module:
-    module = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
-    module[2].weight = module[0].weight
-    return module
-
-
-MODULES = {
-    "mlp": lambda: mlp((2, 3), 4, [5]),
-    "cnn": lambda: cnn((1, 8, 8), 3, [2, 3], kernel=3, padding=1),
-    "batch norm": lambda: mlp((6,), 4, [5], batch_norm=True),
-    "dropout": lambda: nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.2)),
-    "own": Restless,
-    "tied": tied,
-}
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_a_model_is_loaded_as_pytorch_loads_it(name: str) -> None:
-    module, other = MODULES[name](), MODULES[name]()
-    for state in (other.state_dict(), {key: value + 1 for key, value in other.state_dict().items()}):
-        load(module, state)
-        other.load_state_dict(state)
-        for key, value in other.state_dict().items():
-            assert torch.equal(module.state_dict()[key], value)
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_state_and_parameters_are_read_as_pytorch_reads_them(name: str) -> None:
-    module = MODULES[name]()
-    state, parameters = module.state_dict(), dict(module.named_parameters(remove_duplicate=False))
-    found = state_of(module)
-    assert list(found) == list(state)
-    assert all(found[key].data_ptr() == value.data_ptr() for key, value in state.items())
-    assert [(key, id(value)) for key, value in named_parameters(module).items()] == [
-        (key, id(value)) for key, value in parameters.items()
-    ]
-    assert [id(value) for value in all_parameters(module)] == [id(value) for value in module.parameters()]
-    assert normalises(module) == (name == "batch norm")

@@ -110,8 +110,8 @@ def test_cloves_theorem_holds_in_the_first_round(tmp_path: Path, monkeypatch: py
         "task": {"data_options": {"samples_per_cluster": 5000}, "partition_options": {"samples_per_client": 500}}
     }
     assert table("clove/theorem", **keys).here.isna().sum() == 3
-    runs = [florets.run("clove/theorem", seed=seed, **keys) for seed in range(3)]
-    assert [run.ari for run in runs] == [1.0, 1.0, 1.0]
+    runs = [florets.run("clove/theorem", seed=seed, **keys) for seed in range(2)]
+    assert [run.ari for run in runs] == [1.0, 1.0]
     assert all(run.rounds.model_error.iloc[-1] <= 1 / 4 for run in runs)
     for found in (table("clove/theorem", **keys), table(None, run=runs[0].folder)):
         assert found.here["first round with ARI 1"] == found.theory["first round with ARI 1"] == 1

@@ -130,7 +130,7 @@ EXTRA = {
     "two_phase": ("strategy.moment_rounds=1", "strategy.anchors=2", "strategy.subspace_clients=2", "train=sgd"),
     "fedgwc": ("strategy.fraction_train=0.5",),
 }
-QUICK = {"clove", "cfl_gp", "per_fedavg", "fedpac", "fedala", "discovery", "centralised", "fedem"}
+QUICK = {"clove", "cfl_gp", "per_fedavg", "discovery"}
 
 
 @pytest.mark.parametrize(

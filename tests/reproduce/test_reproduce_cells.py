@@ -1,9 +1,15 @@
-"""Cells of `florets reproduce`: in which order they run, and that none is run twice."""
+"""Cells of `florets reproduce`: their order, their data, none is run twice, and commands that are killed."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from florets.commands.main import main
@@ -16,6 +22,7 @@ from florets.papers.run import BUSY
 from florets.reports.folder import FolderLock
 from florets.server_app.build import build_task, make_data, one_task_kept
 from florets.task.task import Task
+from tests.public_files import write_idx
 from tests.reproduce_item import ITEM, breaks, interrupt, results, rows_of
 
 
@@ -156,3 +163,69 @@ def test_of_a_strategy_that_is_gone_all_settings_count() -> None:
         "strategy.name": "gone",
         "strategy.radius": 3.0,
     }
+
+
+def test_a_folder_that_is_not_there_is_refused_once_before_any_cell(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "item.yaml", "data_dir=nowhere"]) == 2
+    assert capsys.readouterr().err.count("nowhere: there is no such folder") == 1
+    assert not ran
+
+
+def test_data_that_no_cell_can_have_are_refused_once_before_any_cell(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "item.yaml", "task.data=mnist", "data_dir=."]) == 2
+    assert capsys.readouterr().err.count("no folder MNIST/raw/") == 1
+    assert not ran
+
+
+def test_cells_without_data_are_left_out_and_the_others_run(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    item.write_text(ITEM.replace("overrides: [k=2, task", "overrides: [task.data=mnist, k=2, task"))
+    assert main(["reproduce", "item.yaml", "columns=clove", "data_dir=."]) == 0
+    assert capsys.readouterr().err.count("no folder MNIST/raw/") == 1
+    assert ran == [("clove", 4, 0), ("clove", 4, 1), ("clove", 4, 2)]
+
+
+def test_a_public_set_that_was_cut_short_is_told(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for prefix, count in (("train", 40), ("t10k", 20)):
+        write_idx(item.parent / "MNIST" / "raw", prefix, count, np.arange(count) % 10)
+    item.write_text(ITEM.replace("overrides: [k=2, task", "overrides: [task.data=mnist, k=2, task"))
+    given = ["columns=clove", "rows=two", "data_dir=."]
+    assert main(["reproduce", "item.yaml", *given]) == 0
+    assert "has 60 samples, the public set 70,000" in capsys.readouterr().err
+    assert len(ran) == 1
+
+
+@pytest.mark.slow
+def test_killed_twice_every_cell_is_run_once(tmp_path: Path) -> None:
+    small = "num_clients=4, num_rounds=3, 'task.model_options.hidden=[8]', eval_every=10"
+    (tmp_path / "item.yaml").write_text(ITEM.replace("num_rounds=2", small).replace("seeds: 3", "seeds: 4"))
+    line = [sys.executable, "-m", "florets", "reproduce", "item.yaml", "n_jobs=2"]
+    log = results(tmp_path / "item.yaml") / "log.jsonl"
+
+    def ended() -> list[str]:
+        return [json.loads(text)["cell"] for text in log.read_text().splitlines()] if log.is_file() else []
+
+    for wanted in (2, 5):
+        process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.DEVNULL, env=os.environ)
+        give_up = time.monotonic() + 300
+        while len(ended()) < wanted and process.poll() is None and time.monotonic() < give_up:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    runs = tmp_path / "results" / "reproduce" / "runs"
+    finished = {record.with_suffix("") / "summary.json" for record in runs.rglob("seed-*.json")}
+    before = {path: path.stat().st_mtime_ns for path in finished}
+    assert len(before) >= 5
+    # The workers end with the process that started them.
+    time.sleep(2)
+    subprocess.run(line, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    assert "9 cells: 9 finished." in (log.parent / "table.md").read_text()
+    assert len(ended()) == len(set(ended()))
+    assert {path: path.stat().st_mtime_ns for path in finished} == before

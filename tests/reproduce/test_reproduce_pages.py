@@ -1,7 +1,6 @@
 """Pages of tables: of finished cells alone, whatever machine made them."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -77,40 +76,6 @@ def test_cells_that_are_stored_beside_a_page_are_not_run_again(
     (item.parent / "page.md").write_text("<!-- reproduce item.yaml stored=page -->\n<!-- end of reproduce -->\n")
     assert main(["reproduce", "--results-page", "page.md"]) == 2
     assert "a page has stored cells of its own" in capsys.readouterr().err
-
-
-@pytest.mark.pictures
-def test_a_pages_plot_is_drawn_where_its_runs_are_and_kept_where_not(
-    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    page, picture = item.parent / "page.md", item.parent / "page" / "item_paper.png"
-    page.write_text("<!-- reproduce item.yaml rows=four columns=clove plot=yes -->\n<!-- end of reproduce -->\n")
-    assert main(["reproduce", "item.yaml", "columns=clove", "seeds=2"]) == 0
-    assert main(["reproduce", "--results-page", "page.md"]) == 0
-    text = page.read_text()
-    assert "|\n\n![Two methods on turned digits](page/item_paper.png)\n\n<!-- end of reproduce -->" in text
-    first = picture.read_bytes()
-    assert first.startswith(b"\x89PNG")
-    assert main(["reproduce", "item.yaml", "columns=clove", "rows=four"]) == 0
-    assert main(["reproduce", "--results-page", "page.md"]) == 0
-    assert picture.read_bytes() != first
-    # Pictures of other rows are gone, and a page that is refused keeps its pictures.
-    (picture.parent / "item_paper-two.png").write_bytes(b"old")
-    assert main(["reproduce", "--results-page", "page.md"]) == 0
-    assert [path.name for path in picture.parent.glob("*.png")] == ["item_paper.png"]
-    text, last = page.read_text(), picture.read_bytes()
-    page.write_text(text.replace("plot=yes", "measures=loss_x plot=yes"))
-    picture.write_bytes(b"kept")
-    assert main(["reproduce", "--results-page", "page.md"]) == 2
-    assert picture.read_bytes() == b"kept"
-    page.write_text(text)
-    picture.write_bytes(last)
-    # Without the runs, or with some alone, the page and its picture are those of before.
-    shutil.rmtree(next((item.parent / "results").glob("**/seed-1")))
-    for results_dir in ("results", "none"):
-        assert main(["reproduce", "--results-page", "page.md", f"results_dir={results_dir}"]) == 0
-        assert (page.read_text(), picture.read_bytes()) == (text, last)
-    assert "its plot is the previous one, because the folder of no run is here" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -126,13 +126,7 @@ def test_a_target_of_numbers_with_a_word_for_unknown_is_refused(tmp_path: Path, 
     assert check(target="y", missing=[cells[-1]]).untargeted == 21 // len(cells)
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        "1.200 95 3.125",
-        "1.200 1250 950",
-    ],
-)
+@pytest.mark.parametrize("column", ["1.200 95 3.125", "1.200 1250 950"])
 def test_three_decimals_are_no_thousands_unless_the_column_can_be_read_in_no_other_way(
     column: str, tmp_path: Path
 ) -> None:
