@@ -1,7 +1,7 @@
 """A ratchet on size: lines of code, files and keys of each folder, against the table in tests/ratchet.json.
 
-``python -m tests.ratchet`` fails where a number has grown; ``--write`` stores the present ones. A number goes up only in
-a commit that says why.
+``python -m tests.ratchet`` fails where a number has grown; ``--write`` stores the present ones. A number goes up only
+in a commit that says why.
 """
 
 import json
@@ -18,10 +18,12 @@ TABLE = Path(__file__).with_name("ratchet.json")
 
 
 def counted() -> dict[str, dict[str, int]]:
-    """Return lines, lines of code (neither blank nor comment) and files of each folder, and the keys of each group."""
-    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    """Return lines, lines of code (not blank, no comment) and files of each folder, and keys of each group."""
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
     lines, code, number = Counter[str](), Counter[str](), Counter[str]()
-    for name in filter(None, files):
+    for name in filter(None, listed.stdout.split("\n")):
         folder, path = name.split("/")[0] if "/" in name else ".", ROOT / name
         number[folder] += 1
         if name.endswith(".py") and path.is_file():
@@ -54,7 +56,9 @@ def main() -> int:
     for kind, numbers in found.items():
         print(f"{kind}: {sum(numbers.values())} (table: {sum(stored[kind].values())})")
     if grown:
-        print("\n".join(["The house has grown:", *grown]), "Make it smaller, or write the table and say why.", sep="\n")
+        print(
+            "\n".join(["The house has grown:", *grown]), "Make it smaller, or write the table and say why.", sep="\n"
+        )
     return bool(grown)
 
 
