@@ -19,9 +19,7 @@ TABLE = Path(__file__).with_name("ratchet.json")
 
 def counted() -> dict[str, dict[str, int]]:
     """Return lines, lines of code (not blank, no comment) and files of each folder, and keys of each group."""
-    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
-        "\n"
-    )
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
     lines, code, number = Counter[str](), Counter[str](), Counter[str]()
     for name in filter(None, listed.stdout.split("\n")):
         folder, path = name.split("/")[0] if "/" in name else ".", ROOT / name
