@@ -141,15 +141,13 @@ OPTION_KEYS = (
     "task.table.units",
     "task.table.preprocessing",
     "task.table.classes",
-    "personal_options",
 )
 """Keys whose value is a free mapping: the function that takes the options checks them."""
 
 
 WITHOUT_EFFECT = (
     *("results_dir", "quiet", "start_timeout", "checkpoint_every", "loss_matrix"),
-    *("pictures", "tracker", "log", "workers", "ray_address", "superlink"),
-    *("clients_per_node", "eval"),
+    *("pictures", "tracker", "log", "workers", "ray_address", "superlink", "clients_per_node"),
 )
 """Keys that change no figure of a run: its folder is not named by them, and they may change when it is resumed."""
 

@@ -6,13 +6,9 @@ import pytest
 from flwr.app import ConfigRecord
 
 from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.server_app.build import build_task, message_settings
-from florets.strategies.base.models import GradientAveraging
-from florets.strategies.ifca.strategy import IFCA
 from florets.task.training.settings import KEYS, Training
 from florets.task.wire import kinds
-from tests.fakes import FakeClients, models, thetas
 from tests.test_caps import node, sent  # noqa: F401 - a fixture
 
 
@@ -71,39 +67,3 @@ def test_clients_train_at_the_rate_of_the_round() -> None:
     ]
     rates = [trained_with(*overrides, server_round=r).learning_rate for r in (1, 2, 3)]
     assert rates == [0.2, 0.1, 0.05]
-
-
-def test_the_servers_step_follows_the_schedule() -> None:
-    # Both clients pull towards 1 with gradient 2 (theta - 1): steps of 0.5, then of 0.25.
-    settings = ConfigRecord(Training(schedule="exponential", schedule_factor=0.5).record())
-    strategy = IFCA(averaging=GradientAveraging(0.25))
-    found = strategy.start(FakeClients([1.0, 1.0]).grid(), models(0.0), num_rounds=2, train_config=settings)
-    assert thetas(found.arrays) == pytest.approx([0.5 + 0.125 * 2 * 0.5])
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            ["train.local_steps=5", "train.local_epochs=2"],
-            "train.local_steps=5: says with train.local_epochs=2 twice",
-        ),
-        (
-            ["experiment=clove/linear", "train.class_weights=balanced"],
-            "train.class_weights=balanced: has an effect only with task.loss=cross_entropy",
-        ),
-        (
-            ["train.schedule_factor=0.5"],
-            "schedule_factor=0.5: has an effect only with train.schedule=exponential",
-        ),
-    ],
-)
-def test_what_does_not_fit_together_is_refused(overrides: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        compose(overrides)
-
-
-def test_what_replaces_a_value_is_read_as_the_key_is() -> None:
-    assert Training().changed(optimizer="SGD").optimizer == "sgd"
-    with pytest.raises(ValueError, match="learning_rate"):
-        Training().changed(learning_rate=-1)

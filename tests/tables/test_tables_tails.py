@@ -50,8 +50,6 @@ def parts(values: Values, sites: int = 10) -> list[Values]:
     "values",
     [
         RNG.normal(50, 10, 2000),
-        RNG.exponential(3, 2000),
-        RNG.uniform(-1, 1, 2000),
         (RNG.random(2000) < 0.01).astype(float),
         RNG.binomial(20, 0.005, 2000).astype(float),
         # Mostly one value: what is rare is no tail.
@@ -59,7 +57,7 @@ def parts(values: Values, sites: int = 10) -> list[Values]:
         # Sites that differ.
         np.repeat(RNG.normal(0, 5, 10), 200) + RNG.normal(0, 1, 2000),
     ],
-    ids=["normal", "exponential", "uniform", "rare", "counts", "mostly zero", "levels"],
+    ids=["normal", "rare", "counts", "mostly zero", "levels"],
 )
 def test_honest_columns_are_not_clipped(values: Values) -> None:
     found = agreed(parts(values))
@@ -96,15 +94,6 @@ def test_heavy_tails_are_clipped_at_about_their_pooled_quantiles() -> None:
     assert any(line.endswith(": v (task.table.numbers=clipped tames them)") for line in lines({}, left))
 
 
-def test_one_record_far_out_at_a_small_site_is_clipped_and_does_not_squeeze_the_others() -> None:
-    values = RNG.normal(0, 1, 6000)
-    values[77] = 1e6
-    found = column(parts(values, 40))
-    assert found.high is not None
-    assert found.high < 100
-    assert 0.8 < found.std < 1.2
-
-
 def test_few_values_and_outer_records_are_not_sent() -> None:
     ordered = np.arange(1, 101) ** 3.0
     sent = described(RNG.permutation(ordered), min_count=5)
@@ -134,14 +123,3 @@ def test_bounds_are_read_back_and_prepare_each_record_alone() -> None:
     assert prepared.inputs(frame).x.tolist() == [[1.0, 5.5, 0.0], [0.0, -3.0, 1.0], [-0.5, 0.0, 0.0]]
     with pytest.raises(ValueError, match="'a': low must be below high"):
         Preprocessing.of({"target": "y", "numeric": [{"name": "a", "mean": 0, "std": 1, "low": 3, "high": 1}]})
-
-
-def test_each_sites_own_scale_knows_no_pooled_bounds() -> None:
-    with pytest.raises(ValueError, match=r"task\.table\.numbers=clipped: goes by the pooled records"):
-        Declaration(numbers="clipped", standardise="site")
-    values = np.exp(RNG.normal(0, 1.5, 2000))
-    frame = pd.DataFrame({"v": values, "y": (np.arange(2000) % 2).astype(str).astype(object)})
-    declared = Declaration(target="y", standardise="site")
-    found = agree(declared, {"a": describe_table(Table(frame), declared, np.arange(2000))}).preprocessing
-    assert found is not None
-    assert found.numeric[0].low is None
