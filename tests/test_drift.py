@@ -219,8 +219,3 @@ def test_a_run_tells_them_and_participants_alone_can_test(tmp_path):
     assert [line["cluster_loss"] is not None for line in lines] == [False, True, False, True]
     assert all(line["model_error"] > 0 for line in lines)
     assert summary.final_model_error == lines[-1]["model_error"]
-
-
-def test_tests_on_true_clusters_need_some():
-    with pytest.raises(ConfigError, match="cluster_test=true: tests on each true cluster"):
-        compose(["cluster_test=true", "task.num_clusters=0", "task.partition=tests.own_functions:halves"])
