@@ -68,7 +68,7 @@ class Asking(florets.strategies.FedAvg):
     client_handlers = (statistics,)
     answers: Any = None
 
-    def plan(self, context: florets.Round) -> Any:
+    def round(self, context: florets.Round) -> Any:
         if context.server_round == 1:
             found = context.query(
                 statistics,
@@ -78,7 +78,7 @@ class Asking(florets.strategies.FedAvg):
                 settings={"factor": 2},
             )
             type(self).answers = found
-        return super().plan(context)
+        return (yield from super().round(context))
 
 
 class WithoutItsReturns(florets.strategies.FedAvg):

@@ -62,8 +62,9 @@ def test_halves_go_on_from_their_clusters_model_and_the_first_client_keeps_its_n
         ({}, 1),
         ({"first_split": 3}, 3),
         ({"thresholds": "absolute", "mean_threshold": 1.0, "client_threshold": 4.8}, 1),
+        ({"thresholds": "absolute", "mean_threshold": 1.0, "client_threshold": 5.0}, None),
         ({"thresholds": "absolute", "mean_threshold": 0.3}, 2),
-        ({"least_gap": 2.1}, None),
+        ({"k": 1}, None),
     ],
 )
 def test_when_a_cluster_is_split(settings: dict[str, Any], rounds: int | None) -> None:

@@ -70,14 +70,6 @@ def test_losses_are_the_mean_loss_of_each_model_on_all_training_data(ask: Ask) -
     assert not read.kept
 
 
-def test_a_client_declares_stability_from_the_history_that_it_is_sent(ask: Ask) -> None:
-    one, rounds = bank.model(BANK, 0), {kinds.STABILITY_ROUNDS: 3}
-    assert read_update(ask(kinds.TRAIN, one, **{kinds.HISTORY: [2, 1, 1, 1], **rounds}), LAYOUT, 0).stable
-    assert not read_update(ask(kinds.TRAIN, one, **{kinds.HISTORY: [1, 2, 1], **rounds}), LAYOUT, 0).stable
-    # Nobody asked: a strategy of Flower's own finds the metrics that it expects.
-    assert "stable" not in ask(kinds.TRAIN, one).metric_records[kinds.METRICS]
-
-
 def test_a_kept_model_is_trained_as_if_it_had_come_with_the_message(ask: Ask) -> None:
     assert codec.read(Losses, ask(kinds.LOSSES, BANK, **{kinds.BANK: "round 7"}), K=3).kept
     kept = ask(kinds.TRAIN, None, **{kinds.BANK: "round 7", kinds.MODEL_INDEX: 2})

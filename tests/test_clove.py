@@ -17,8 +17,8 @@ from florets.strategies.cfl_s.strategy import CFLS
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
+from florets.strategies.layers.outliers import EQUAL, FAR, Seen
 from florets.strategies.local.strategy import Local
-from florets.strategies.shared.loss_vectors import EQUAL, FAR, Outliers
 from florets.task.data.dataset import Dataset
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, lost, models, play, steps, thetas
@@ -150,15 +150,6 @@ def test_outlier_losses_of_one_client_are_refused_and_the_others_go_on(settings:
     (report,) = play(strategy, clients, 1, 4.0, 6.0)
     assert report.replies["invalid"] == 1
     assert report.assignment["1"] != report.assignment["2"] == report.assignment["3"]
-
-
-def test_unstable_clients_can_be_placed_again_once_after_stability() -> None:
-    faults = {(kinds.LOSSES, r, 3): lost for r in (2, 3, 4)}
-    clients = FakeClients(TWO_GROUPS, faults=faults)
-    strategy = CLoVE(k=2, first_round="evaluate", stability_fraction=0.75, reassign_unstable=True)
-    play(strategy, clients, 7, 4.0, 6.0)
-    assert clients.asked(kinds.LOSSES, 5) == [3]
-    assert clients.asked(kinds.LOSSES, 6) == []
 
 
 def test_fewer_models_than_clusters_are_refused_at_once() -> None:
@@ -324,7 +315,7 @@ def test_a_subclass_clusters_and_matches_in_its_own_way() -> None:
     assert run(Halves(k=2, first_round="evaluate")) == {"0": 1, "1": 1, "2": 0, "3": 0}
 
 
-def found(outliers: Outliers, losses: dict[str, list[float]], factor: float | None = 100.0) -> dict[str, set[str]]:
+def found(outliers: Seen, losses: dict[str, list[float]], factor: float | None = 100.0) -> dict[str, set[str]]:
     reports = [(key, np.array(vector)) for key, vector in losses.items()]
     outliers.measure([vector for _, vector in reports])
     return outliers.reject(reports, factor)
@@ -334,7 +325,7 @@ ORDINARY = {"a": [1.0, 2.0], "b": [1.5, 1.0], "c": [2.0, 0.5]}
 
 
 def test_an_outlier_is_refused_two_rounds_running_and_then_clustered() -> None:
-    outliers = Outliers()
+    outliers = Seen()
     for _ in range(2):
         assert found(outliers, {**ORDINARY, "z": [400.0, 420.0]}) == {FAR: {"z"}}
     assert found(outliers, {**ORDINARY, "z": [400.0, 420.0]}) == {}
@@ -348,9 +339,9 @@ def test_an_outlier_is_refused_two_rounds_running_and_then_clustered() -> None:
     assert outliers.admitted == set()
 
 
-@pytest.mark.parametrize("vector", [[1e4, 1e4], [math.inf, math.inf]])
+@pytest.mark.parametrize("vector", [[1e4, 1e4], [math.inf, math.inf], [math.inf, 1e30]])
 def test_losses_that_are_equal_for_all_models_stay_refused(vector: list[float]) -> None:
-    outliers = Outliers()
+    outliers = Seen()
     for _ in range(9):
         assert found(outliers, {**ORDINARY, "z": vector}) == {EQUAL: {"z"}}
 
@@ -439,7 +430,7 @@ def test_a_client_that_no_model_fits_stays_where_it_is_and_is_asked_again() -> N
     assert [report.assignment["0"] for report in reports[7:]] == [0] * 5
     assert reports[9].details["watch"] == {"asked": ["0"], "moved": [], "opened": False}
     assert [clients.asked(kinds.LOSSES, number) for number in (10, 11, 12)] == [[0], [0], []]
-    assert strategy.state.watch.departed["0"].unfit == 2
+    assert strategy.state.layers["watch"].departed["0"].unfit == 2
 
 
 @pytest.mark.slow

@@ -189,7 +189,7 @@ def test_help_names_every_preset_strategy_task_and_key():
     keys = {key for strategy in STRATEGIES for key in known_keys(strategy)} - {"strategy.name"}
     for name in [*names, *keys]:
         assert f"\n  {name} " in text, name
-    rules = "null | silhouette | silhouette_lone | elbow | spectral | folds"
+    rules = "null | silhouette | spectral | folds"
     assert f"[{rules}]" in " ".join(text.split())
     assert "[kmeans | agglomerative | finch] (clove)" in text
     assert "[4 | auto]" in text

@@ -88,17 +88,32 @@ def test_one_value_is_a_list_of_one(key, value, wanted, conf_copy):
 WRONG = {
     ("k=5", "k=6"): "k: given twice with two values, k=5 and k=6; keep one.",
     ("sed=1",): "sed=1: there is no such key. Did you mean seed?",
+    ("rounds=1",): "rounds=1: there is no such key. Did you mean num_rounds?",
     ("learning_rate=0.1",): "learning_rate=0.1: there is no such key. Did you mean train.learning_rate?",
     ("+no_such_key=1",): "+no_such_key=1: keys are neither added, removed nor moved",
     ("strategy=cloves",): "strategy=cloves: no such strategy; there are clove, ifca, cfl_gp, two_phase, ",
+    ("strategy=MADMO",): "or package.module:Class. Did you mean cfl_s?",
+    ("strategy=Per-FedAvg",): "or package.module:Class. Did you mean per_fedavg?",
+    ("strategy.T1=4", "strategy=two_phase"): "there is no such key. Did you mean strategy.inner_steps?",
     ("T1=4",): "T1=4: there is no such key. Did you mean strategy.inner_steps, a key of strategy=two_phase?",
-    ("first_round=updat",): "takes only random or evaluate or update or farthest; leave it out. Did you mean update?",
+    ("moment_rounds=4",): "there is no such key. Did you mean strategy.moment_rounds, a key of strategy=two_phase?",
+    ("T=4",): "T=4: there is no such key. Did you mean num_rounds?",
+    ("first_round=updat",): "takes only random or evaluate or update; leave it out. Did you mean update?",
+    ("strategy.clustering=kmean",): "for example strategy.clustering=kmeans. Did you mean kmeans?",
     ("strategy.name=ifca",): "strategy.name=ifca: choose a strategy with strategy=<name>.",
     ("strategy=fedavg", "strategy.memory=true"): (
         "strategy.memory=true: strategy fedavg has no such key; leave it out, or use strategy=clove or fedgwc."
     ),
+    (
+        "strategy=local",
+        "strategy.init=same",
+    ): "use strategy=clove, ifca, cfl_gp, two_phase, oracle, one_shot or k_fed.",
+    ("k=fast",): "k=fast: must be an integer or auto, for example k=4.",
+    ("seed=1.5",): "seed=1.5: must be an integer, for example seed=0.",
+    ("stop_at_ari=high",): "stop_at_ari=high: must be a number or null, for example stop_at_ari=0.5.",
     ("eval_clients=x",): "eval_clients=x: must be one of all, participants, for example eval_clients=all.",
     ("strategy.shared_layers=",): "must be a list of strings, for example strategy.shared_layers=[first,second].",
+    ("task.drift.rounds=fast",): "must be a list of integers, for example task.drift.rounds=[10,20].",
     ("seed=1,2",): "seed=1,2: several values make a sweep: add -m. For one list, write seed=[1,2].",
     ("k={1",): "k={1: cannot be read",
 }

@@ -41,11 +41,9 @@ def test_null_is_the_strategys_own_default(strategy: str, defaults: tuple[str | 
     ("given", "message"),
     [
         ("strategy=fedprox averaging=gradients", "strategy fedprox takes only models; leave it out."),
-        (
-            "strategy=fedavg personal=ditto",
-            "strategy fedavg takes only none or intercept or slopes; leave it out, or use strategy=ditto.",
-        ),
-        ("strategy=ditto personal=ditto", "strategy ditto has no such choice; leave it out."),
+        ("strategy=fedavg first_round=evaluate", "strategy fedavg has no such choice; leave it out."),
+        ("strategy=ditto personal=slopes", "strategy ditto has no such choice; leave it out."),
+        ("strategy=discovery choose_k=folds", "strategy discovery has no such choice; leave it out."),
     ],
 )
 def test_a_choice_that_a_strategy_cannot_follow_is_refused(given: str, message: str) -> None:

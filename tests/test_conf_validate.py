@@ -20,14 +20,18 @@ WRONG = {
     "stop_at_ari=0.9 task.num_clusters=0 task.partition=my.own:split": (
         "stop_at_ari=0.9: the ARI compares with several true clusters, and this task has none"
     ),
+    "stop_at_ari=0.9 task.num_clusters=1": "and this task has 1 (task.num_clusters=1); leave stop_at_ari out",
     "batch_clients=0": "batch_clients=0: must be at least 1; off computes each client's work alone, auto chooses",
     "task.num_clusters=0": "partition rotation makes known clusters, at least 1 of them.",
+    "task.num_clusters=30": "num_clients=20: the task has task.num_clusters=30 clusters and each needs a client",
     "k=21": "k=21: more models than clients (num_clients=20); use k of at most 20, or more clients.",
+    "k=auto k_max=21": "k_max=21: more models than clients",
     "k=auto strategy=one_shot": "k=auto: strategy one_shot cannot find K; give an integer, or use strategy=clove or",
+    "strategy.fraction_train=1.1": "strategy.fraction_train=1.1: must be greater than 0 and at most 1; 1.0 means",
     "strategy.fraction_train=0.04": "no client would take part in a round; use at least 0.05, or more clients.",
     "gradient_batch=5": "gradient_batch=5: only has an effect with averaging=gradients",
-    "strategy.k_min_improvement=0.2": "strategy.k_min_improvement=0.2: has an effect only with k=auto; add that",
-    "strategy=cfl_gp choose_k=elbow": "takes only spectral or folds, with k=auto; leave it out.",
+    "strategy=cfl_gp choose_k=silhouette": "takes only spectral or folds, with k=auto; leave it out.",
+    "strategy=cfl_gp strategy.quantise_digits=3": "has an effect only with strategy.quantise=round or truncate",
     "strategy=cfl_gp k=auto": (
         "K is determined by the clusterings after round strategy.k_warmup=20, but the last one is in round 10 (the "
         "first is in round 2, with one every strategy.period=2 rounds); add strategy.k_warmup=5 or num_rounds=22."
@@ -38,11 +42,17 @@ WRONG = {
     "strategy=ifca privacy.kind=central privacy.epsilon=8 privacy.delta=0.05": "give less than 0.05, or leave it",
     "strategy=two_phase strategy.inner_steps=3": "must be even and at least 2, because it",
     "strategy=two_phase strategy.grouping=threshold": "add strategy.delta=<distance>",
+    "strategy=two_phase strategy.anchors=3": "at least k=4",
+    "strategy=two_phase strategy.subspace_clients=21": "from 1 to num_clients=20",
+    "strategy=two_phase strategy.fresh=true": "needs a number",
+    "strategy=two_phase strategy.labels=soft": "add train.optimizer=sgd",
     "strategy=two_phase experiment=mixed_regression/a strategy.local_solver=fedprox train.momentum=0.5": (
         "train.momentum=0.5: strategy.local_solver=fedprox solves linear regressions exactly, without steps"
     ),
     "train.momentum=0.9": "train.momentum=0.9: adam takes no momentum; add train.optimizer=sgd, or leave it out.",
     "task.loss=reconstruction": "task.loss=reconstruction: does not fit task.model=mlp",
+    "task.model=autoencoder": "Use task.loss=reconstruction.",
+    "task=linear task.loss=cross_entropy": "use task.loss=squared_error.",
 }
 
 

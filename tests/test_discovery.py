@@ -91,7 +91,7 @@ def test_clients_that_all_differ_share_a_model_and_are_told_what_to_try() -> Non
 
 @pytest.mark.parametrize("upload", ["projection", "signs", "full"])
 def test_every_form_of_upload_tells_the_groups_apart(upload: str) -> None:
-    strategy = Discovery(k="auto", level=0.05, fold_upload=upload, fold_width=40, seed=3)
+    strategy = Discovery(k="auto", level=0.05, fold_upload=upload, seed=3)
     run(strategy, FoldClients([A, B, C] * 4), 1)
     assert [strategy.assignment[str(client)] for client in range(12)] == [0, 1, 2] * 4
 

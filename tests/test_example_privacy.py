@@ -17,10 +17,12 @@ from florets.client_app.client import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines import engine
-from florets.strategies.base.example_privacy import ExampleGuard
-from florets.strategies.base.privacy import LEDGER, BudgetSpent, read_budget
+from florets.strategies.base.federation import BudgetSpent
 from florets.strategies.base.report import Client
-from florets.strategies.settings import Privacy, Releases
+from florets.strategies.layers.coverage import Releases
+from florets.strategies.layers.example_noise import ExampleGuard
+from florets.strategies.layers.noise import LEDGER, read_budget
+from florets.strategies.settings import Privacy
 from florets.task.training import dp_sgd, loop
 from florets.task.training.losses import Objective, Proximal, loss_vector
 from florets.task.training.settings import Training

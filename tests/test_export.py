@@ -71,7 +71,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / "data" / name).mkdir(parents=True)
         (root / "data" / name / "data.csv").write_text(records(seed))
     given = [
-        "experiment=own_data", "strategy=ifca", "k=2", "personal=ditto", "min_clients=2", "num_rounds=2",
+        "experiment=own_data", "strategy=ifca", "k=2", "personal=intercept", "min_clients=2", "num_rounds=2",
         "quiet=true", "pictures=false", "task.model=mlp", "target=sick", "task.table.id=[patient]",
         "task.table.units={age: years}", f"data_dir={root / 'data'}", f"results_dir={root / 'results'}",
     ]  # fmt: skip

@@ -79,10 +79,13 @@ def test_heads_are_combined_within_a_group_alone_and_the_body_is_shared() -> Non
 
 
 @pytest.mark.slow
-def test_a_clients_head_is_its_own_where_no_other_is_like_it_and_a_lost_reply_keeps_it() -> None:
-    given = (PAC, "strategy.least_weight=1", "num_rounds=2")
+def test_a_clients_head_is_its_own_where_no_other_is_like_it_and_a_lost_reply_keeps_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("florets.strategies.fedpac.strategy.LEAST_WEIGHT", 1.0)
+    given = (PAC, "num_rounds=2")
     found = play(*given, lost={(TRAIN_SPLIT, 2, 3)})
-    before = play(PAC, "strategy.least_weight=1", "num_rounds=1").strategy.state.heads.vectors
+    before = play(PAC, "num_rounds=1").strategy.state.heads.vectors
     after = found.strategy.state.heads.vectors
     assert [key for key in after if np.array_equal(after[key], before[key])] == ["3"]
     assert set(found.strategy.state.classes) == {0, 1, 2, 3}

@@ -95,6 +95,3 @@ def test_a_centre_that_draws_more_clients_than_take_part_is_refused() -> None:
     assert compose([*SMALL, SOFT, half, "strategy.clients_per_centre=3"]).strategy.settings.clients_per_centre == 3
     with pytest.raises(ConfigError, match=r"strategy.clients_per_centre=4: a round has 3 of 6 clients; draw no more"):
         compose([*SMALL, SOFT, half, "strategy.clients_per_centre=4"])
-
-
-# Clients that come later

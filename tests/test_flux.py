@@ -26,15 +26,6 @@ from tests.method_runs import SMALL, play
 SHORT = ("strategy=flux", "strategy.cluster_round=1", "num_rounds=2")
 
 
-@pytest.mark.parametrize(
-    ("own", "rounds"), [(("slope=1",), 4), (("slope=1", "least_rounds=2"), 3), (("latest=0.4",), 3)]
-)
-def test_groups_are_formed_once_the_loss_levels_off_or_in_time(own: tuple[str, ...], rounds: int) -> None:
-    found = play("strategy=flux", "num_rounds=5", *(f"strategy.{setting}" for setting in own))
-    phases = [report.phase for report in found.reports]
-    assert phases == ["training"] * (rounds - 1) + ["clustering"] + ["stable"] * (5 - rounds)
-
-
 def test_groups_are_found_after_rounds_of_fedavg() -> None:
     found = play("strategy=flux", "strategy.cluster_round=2", "num_rounds=3", "strategy.fraction_train=0.5")
     assert found.ari == 1.0
@@ -177,3 +168,12 @@ def test_clusters_are_dbscans_with_each_outlier_alone(seed: int, scale: float) -
     outliers = expected == -1
     expected[outliers] = 100 + np.arange(outliers.sum())
     np.testing.assert_array_equal(labels, canonical(expected.astype(np.int64)))
+
+
+@pytest.mark.parametrize(
+    ("own", "rounds"), [(("slope=1",), 4), (("slope=1", "least_rounds=2"), 3), (("latest=0.4",), 3)]
+)
+def test_groups_are_formed_once_the_loss_levels_off_or_in_time(own: tuple[str, ...], rounds: int) -> None:
+    found = play("strategy=flux", "num_rounds=5", *(f"strategy.{setting}" for setting in own))
+    phases = [report.phase for report in found.reports]
+    assert phases == ["training"] * (rounds - 1) + ["clustering"] + ["stable"] * (5 - rounds)

@@ -81,9 +81,10 @@ def test_a_run_keeps_what_it_was_given_for_whoever_trusts_it(tmp_path: Path, mon
         Settings = TurnsSettings
         State = TurnsState
 
-        def plan(self, context: florets.Round) -> florets.Plan[florets.Update]:
+        def round(self, r: florets.Round) -> florets.Steps:
             self.state.rounds += 1
-            return context.train_assigned({one.key: one.number % 2 for one in context.participants})
+            updates = yield r.train({one.key: one.number % 2 for one in r.participants})
+            return r.average(updates)
 
     keys = {**SMALL, "model": Net, "task": {"num_clusters": 2, "model_options": {"hidden": 6}}}
     run = florets.run("quickstart", strategy=Turns, results_dir=tmp_path, **keys)

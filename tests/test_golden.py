@@ -23,7 +23,7 @@ QUICK = {
     "digits-fedavg-batch-norm", "digits-fedprox", "digits-local", "digits-oracle-gradients", "digits-one_shot",
     "digits-k_fed-partial", "digits-discovery", "digits-cfl_s", "digits-fesem", "digits-flexcfl", "digits-pacfl",
     "digits-stocfl", "digits-fedclust", "digits-sr_fca", "digits-flux", "digits-fedgwc", "digits-fedem",
-    "digits-feddrift", "digits-clove-ditto",
+    "digits-feddrift",
     "digits-fedrc", "digits-fedsoft",
     "digits-ditto", "digits-per_fedavg", "digits-fedproto", "digits-fedala", "digits-fedpac", "cfl_gp-linear-clove",
     "mixed_regression-a-two_phase", "mixed_regression-a-direct", "mixed_regression-a-proximal",

@@ -10,10 +10,10 @@ import pytest
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines import engine
-from florets.strategies.base.privacy import LEDGER, read_budget
 from florets.strategies.core.accountant import level_of
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.core.noised_groups import PARTS, NoisedGroups, Release, centres_of, differ, noised_groups
+from florets.strategies.layers.noise import LEDGER, read_budget
 from florets.task.wire import noise
 
 

@@ -42,8 +42,6 @@ def stopped(monkeypatch: pytest.MonkeyPatch, folder: Path, keys: list[str], duri
     [
         ["checkpoint_every=4"],
         pytest.param(["workers=2", "batch_clients=off"], marks=pytest.mark.slow),
-        # The round's models are tested with the next round's training, which is done again.
-        ["eval=before", "eval_every=2"],
     ],
 )
 def test_a_stopped_run_has_its_results_and_goes_on_to_equal_bits(

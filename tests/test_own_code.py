@@ -144,7 +144,7 @@ measures: [accuracy]
 
 SHIFTING = """
 from dataclasses import dataclass
-from florets import Plan, Round, Settings, State, Strategy, Update, setting
+from florets import Round, State, Steps, Strategy
 from florets.strategies.settings import ManyModels
 from helper_of_edits import SHIFT
 
@@ -157,10 +157,9 @@ class Shift(Strategy[ShiftSettings, State]):
 
     Settings = ShiftSettings
 
-    def plan(self, context: Round) -> Plan[Update]:
-        return context.train_assigned(
-            {client.key: (client.number * SHIFT) % context.models.count for client in context.participants}
-        )
+    def round(self, r: Round) -> Steps:
+        updates = yield r.train({client.key: (client.number * SHIFT) % r.models.count for client in r.participants})
+        return r.average(updates)
 """
 MODULES = ("strategy_of_edits", "helper_of_edits", "bystander_of_edits")
 

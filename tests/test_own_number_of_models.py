@@ -41,11 +41,8 @@ PERSONAL: dict[str, tuple[str, ...]] = {
     "fedala": ("strategy.most_passes=20",),
     "fedproto": (),
     "fedpac": (),
-    "clove personal=ditto": (),
-    "clove personal=fedala": ("personal_options.most_passes=20",),
     "clove personal=intercept": (),
     "clove personal=slopes": (),
-    "oracle personal=fedproto": (),
 }
 """Those with a model for each client, alone and within groups."""
 

@@ -39,82 +39,16 @@ def test_a_client_is_given_its_model_and_a_newcomer_the_one_that_fits(
     assert np.mean(np.array(found) == part.y_test.numpy()) == pytest.approx(own)
 
 
-def own_models(found: Played) -> dict[str, list[bytes]]:
-    """Return the bytes of each client's own model."""
-    assert found.strategy.personal is not None
-    own = found.strategy.personal.own_models(found.models, found.strategy.assignment)
-    records = {key: found.models.replaced(row[np.newaxis]).record for key, row in own.items()}
-    return {key: [array.numpy().tobytes() for array in record.values()] for key, record in records.items()}
-
-
-def numbered(found: Played) -> dict[str, list[bytes]]:
-    """Return the same of a personal method's own strategy."""
-    entries = len(found.strategy.context.models.one(0))
-    return {
-        key: found.final[entries * number : entries * (number + 1)]
-        for key, number in found.strategy.assignment.items()
-    }
-
-
-# One group
-
-ONE = ("k=1", "strategy.fraction_train=0.7", "num_rounds=3")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("host", "method"), [("clove", "ditto"), ("ifca", "fedala"), ("cfl_gp", "ditto")])
-def test_within_one_group_it_is_the_method_itself_to_the_bit(host: str, method: str) -> None:
-    alone = play(*ONE, f"strategy={method}", "eval_every=1")
-    found = play(*ONE, f"strategy={host}", f"personal={method}", "eval_every=1")
-    assert found.final == alone.final[: len(found.final)]
-    own, expected = own_models(found), numbered(alone)
-    assert own
-    assert own == {key: expected[key] for key in own}
-    assert (
-        found.reports[-1].evaluations.items()
-        >= {
-            key: test for key, test in alone.reports[-1].evaluations.items() if key in found.strategy.assignment
-        }.items()
-    )
-
-
-# Several groups
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("host", "method"), [("clove", "fedala"), ("ifca", "ditto"), ("cfl_gp", "fedala")])
-def test_the_groups_and_their_models_do_not_depend_on_what_clients_have_besides(host: str, method: str) -> None:
-    """With Ditto they train what they would, and with FedALA where its weights stay 1."""
-    more = (f"strategy={host}", "num_rounds=6", "train=sgd")
-    option = ("personal_options.weight_rate=0",) if method == "fedala" else ()
-    found, plain = play(*more, f"personal={method}", *option), play(*more)
-    assert found.final == plain.final
-    assert [report.phase for report in found.reports] == [report.phase for report in plain.reports]
-    assert [report.assignment for report in found.reports] == [report.assignment for report in plain.reports]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("host", ["clove", "cfl_gp"])
-def test_fedproto_begins_once_the_groups_stand_and_leaves_their_models(host: str) -> None:
-    found = play(f"strategy={host}", "personal=fedproto", "num_rounds=8", "train.local_epochs=5")
-    stable = [report.phase for report in found.reports].index("stable")
-    assert 1 <= stable < 7
-    plain = play(f"strategy={host}", f"num_rounds={stable}", "train.local_epochs=5")
-    assert found.final == plain.final
-    kept = found.strategy.state.kept
-    assert len(kept.personal.vectors) == 6
-    assert kept.groups == found.strategy.assignment
-
-
 # Settings
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("strategy=fedavg personal=ditto", r"personal=ditto: strategy fedavg takes only none or intercept or slopes"),
-        ("personal=ditto personal_options.fraction_train=0.5", r"the strategy says who takes part"),
-        ("experiment=digits_autoencoder personal=intercept", r"neither; use personal=none"),
+        ("personal=slope", r"personal=slope: .*Did you mean slopes\?"),
+        ("personal=slopes averaging=gradients", r"averaging=gradients: clients of personal=slopes send models"),
+        ("experiment=digits_autoencoder personal=intercept", r"not for task.loss=reconstruction; use personal=none"),
+        ("strategy=oracle strategy.mode=true_start personal=slopes", r"personal=slopes: needs known groups"),
     ],
 )
 def test_combinations_that_make_no_sense_are_refused(given: str, message: str) -> None:
@@ -126,7 +60,7 @@ def test_combinations_that_make_no_sense_are_refused(given: str, message: str) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["ditto", "intercept", "slopes"])
+@pytest.mark.parametrize("method", ["intercept", "slopes"])
 def test_a_client_predicts_with_its_own_model_and_a_newcomer_is_given_its_groups(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str
 ) -> None:

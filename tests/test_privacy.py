@@ -18,11 +18,12 @@ from florets.conf.problems import ConfigError
 from florets.engines import engine
 from florets.server_app.checkpoint import CheckpointError, Checkpointing
 from florets.server_app.resume import read_resume
-from florets.strategies.base.privacy import LEDGER, LENGTHS, Budget, BudgetSpent, Guard, multiplier, read_budget
 from florets.strategies.base.report import Client
 from florets.strategies.core.accountant import delta_of, epsilon_of, level_of
 from florets.strategies.core.noised_clusters import nearest_centre, noised_centres
-from florets.strategies.settings import Privacy, Releases
+from florets.strategies.layers.coverage import Releases
+from florets.strategies.layers.noise import LEDGER, LENGTHS, Budget, BudgetSpent, Guard, multiplier, read_budget
+from florets.strategies.settings import Privacy
 from florets.task.wire import noise
 
 SMALL = [
@@ -189,8 +190,17 @@ def test_a_budget_is_saved_before_its_release_and_a_damaged_one_is_refused(tmp_p
     ("given", "said"),
     [
         (["privacy.kind=central"], "needs privacy.epsilon"),
+        (["privacy.epsilon=4"], "has an effect only with privacy.kind"),
         (["robust=median"], "robust=median: not covered by privacy.kind=central"),
+        (["personal=slopes"], "personal=slopes: not covered"),
         (["num_clients=20", "privacy.min_group=101"], "privacy.min_group=101: needs 101 clients, and there are 20"),
+        (["secure_aggregation=true"], "secure_aggregation=true: not covered by privacy.kind=central: masks"),
+        (["k=auto"], "k=auto: not covered"),
+        (["patience=2", "task.validation_fraction=0.2"], "patience=2: not covered"),
+        (["strategy.watch=8"], "strategy.watch=8.0: groups by what privacy.kind=central does not cover"),
+        (["strategy=ifca", "strategy.restarts=2", "num_rounds=9"], "strategy.restarts=2: groups by what"),
+        (["privacy.kind=local", "statistics=true"], "statistics=true: not covered by privacy.kind=local"),
+        (["experiment=own_data", "privacy.kind=local"], "what own data have in common must be declared"),
     ],
 )
 def test_what_noise_does_not_cover_is_refused_by_name(given: list[str], said: str) -> None:

@@ -202,9 +202,9 @@ def test_clients_with_labels_of_their_own_gain_by_their_intercepts(tmp_path: Pat
 
 
 def test_a_client_whose_terms_are_lost_tests_its_groups_model() -> None:
-    more = ("strategy=fedavg", "num_rounds=1", "eval_every=1", "personal_options.passes=2")
+    more = ("strategy=fedavg", "num_rounds=1", "eval_every=1")
     lost = {(TERMS, 1, 3)}
-    found, plain = play(*more, "personal=intercept", lost=lost), play(*more[:-1])
+    found, plain = play(*more, "personal=intercept", lost=lost), play(*more)
     tests, without = found.reports[-1].evaluations, plain.reports[-1].evaluations
     assert {key for key in tests if tests[key].loss == without[key].loss} == {"3"}
 

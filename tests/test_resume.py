@@ -170,11 +170,8 @@ TWICE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("pacfl", ("strategy.vectors=1",)),
     ("fedclust", ("strategy.estimate_epochs=2",)),
     ("sr_fca", ("strategy.solo_steps=3", "strategy.refine_every=1")),
-    ("clove", ("personal=ditto",)),
     ("clove", ("personal=intercept", "eval_clients=participants")),
     ("fedavg", ("personal=slopes", "eval_clients=participants")),
-    ("ifca", ("personal=fedala", "personal_options.most_passes=20")),
-    ("cfl_gp", ("personal=fedproto", "strategy.cluster_rounds=2")),
 )
 """Strategies that are killed twice with few participants, each with settings that make it keep more than usual."""
 
@@ -243,11 +240,11 @@ def test_what_few_participants_and_their_groups_have_survives_two_kills(
     [
         "strategy.memory=true k=auto k_max=3 strategy.probes=2 loss_data=held_out fine_tune_epochs=0.5 "
         "task.validation_fraction=0.2",
-        "strategy.shared_layers=[1] strategy.reassign_unstable=true strategy.stability_fraction=0.5 "
+        "strategy.shared_layers=[1] strategy.stability_fraction=0.5 "
         "averaging=gradients strategy.square_root=true eval_every=4",
         "stop_at_ari=0.9",
         "loss_batch=9 wire=int8",
-        "strategy.restarts=2 strategy.restart_rounds=2 first_round=farthest num_rounds=4",
+        "strategy.restarts=2 strategy.restart_rounds=2 num_rounds=4",
     ],
 )
 def test_cloves_options_go_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str) -> None:

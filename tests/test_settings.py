@@ -82,9 +82,6 @@ def test_a_constructor_converts_what_loses_nothing() -> None:
 # State
 
 
-# Models of single clients
-
-
 def test_models_of_single_clients_are_kept_exactly_in_float32_where_they_are() -> None:
     start, kept = Models(models(4.0, 6.0)), PersonalModels()
     assert thetas(kept.of("a", start).record) == [4.0], "who has none starts from the first model"
@@ -98,8 +95,8 @@ def test_models_of_single_clients_are_kept_exactly_in_float32_where_they_are() -
 
 READ = """
 import dataclasses
-from florets.strategies import PERSONAL, STRATEGIES
-from florets.strategies.registry import personal_method, personal_settings_type, settings_type, strategy_class
+from florets.strategies import STRATEGIES
+from florets.strategies.registry import settings_type, strategy_class
 
 def facts(kind):
     public = [name for name in dir(kind) if name[0] != "_" and not callable(getattr(kind, name))]
@@ -108,15 +105,11 @@ def facts(kind):
     fields = [(f.name, f.type, values[f.name], f.metadata) for f in dataclasses.fields(kind)]
     return kind.__doc__, kind.__name__, fields, known, [b.__name__ for b in kind.__mro__], sorted(dir(kind))
 
-read = {name: settings_type(name) for name in STRATEGIES} | {name: personal_settings_type(name) for name in PERSONAL}
-# Intercepts and slopes are one method.
-assert len(set(read.values())) == len(read) - len(PERSONAL) + 1
+read = {name: settings_type(name) for name in STRATEGIES}
+assert len(set(read.values())) == len(read)
 for name in STRATEGIES:
     own = strategy_class(name).Settings
     assert own is settings_type(name) and own is not read[name] and facts(own) == facts(read[name]), name
-for name in PERSONAL:
-    own = type(personal_method(name, read[name]()).settings)
-    assert own is personal_settings_type(name) and facts(own) == facts(read[name]), name
 """
 
 
