@@ -12,7 +12,7 @@ from typing import Any
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import AUTO, FLOWER, HUGGING_FACE, NATURAL, OWN, Config
 from florets.conf.typed import read_config, show
-from florets.strategies.layers.coverage import protection_problems, releases_of, too_few
+from florets.strategies.coverage import protection_problems, releases_of, too_few
 from florets.strategies.registry import usable_settings
 from florets.strategies.settings import Settings
 from florets.task.keys import range_problems

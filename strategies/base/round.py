@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from florets.strategies.base.evaluation import EvaluationSettings
 from florets.strategies.base.exchange import Meter, Patience, Read, Replies, Request, T, send, sort_replies
 from florets.strategies.base.federation import RoundFailed, TrainingDiverged
-from florets.strategies.base.layer import Cluster, Grouping, Groups, Layer, Rows, grouped
+from florets.strategies.base.groups import Cluster, Grouping, Groups, Rows, grouped
 from florets.strategies.base.models import Averaging, Models, Updates
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Vectors, sketched
@@ -211,7 +211,7 @@ class Round:
     strategy
         Whose round it is.
     layers
-        What stands around its exchanges.
+        What stands around its exchanges, of `base.layer.Layer`.
     answered
         Clients whose valid updates came, once they have.
     """
@@ -235,7 +235,7 @@ class Round:
     narrowing: Narrowing | None = None
     privacy: Any = None
     strategy: Any = None
-    layers: tuple[Layer, ...] = ()
+    layers: Sequence[Any] = ()
     answered: Sequence[str] = ()
     _keepers: tuple[Models | None, frozenset[str]] = (None, frozenset())
     """Models that clients were asked to keep for their training, and those that have."""
@@ -316,7 +316,7 @@ class Round:
         """
         r = replace(self, config=filled(self.config.copy(), {kinds.BY_ERRORS: True})) if by == "accuracy" else self
         chosen = next((found for layer in self.layers if (found := layer.choices(r)) is not None), None)
-        if chosen is None and self.personal is not None and self.personal.is_active:
+        if chosen is None and self.personal is not None and self.personal.trains:
             replies = r.losses().replies
             chosen = {key: int(np.argmin(reply.losses)) for key, reply in replies.ok}
         return r.train_selected() if chosen is None else r.train(chosen)

@@ -22,7 +22,7 @@ from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import CostEstimate, Detail, Evaluation, RoundReport, State, named
 from florets.strategies.base.round import Plan, Round, Sealed, Steps, handler_paths
 from florets.strategies.core import FloatArray
-from florets.strategies.layers.coverage import least_clients, protection_problems, too_few
+from florets.strategies.coverage import least_clients, protection_problems, too_few
 from florets.strategies.settings import (
     Averages,
     ChooseK,

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from florets.strategies.base.layer import Groups
+from florets.strategies.base.groups import Groups
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import STABLE_FROM, State
 from florets.strategies.base.round import Round, Steps
