@@ -350,6 +350,7 @@ class Round:
         if everybody:
             self.require(replies, "loss vector")
             self._keepers = models, frozenset(key for key, reply in replies.ok if reply.kept)
+            self.note_vectors("losses", [key for key, _ in replies.ok], [reply.losses for _, reply in replies.ok])
         why = next((why for layer in self.layers if (why := layer.seals)), "")
         return LossVectors(replies, models, limit, why)
 

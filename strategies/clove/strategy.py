@@ -179,9 +179,8 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
     def begins(self, groups: Mapping[str, int], are_found: bool) -> None:
         """Take over the groups of a first round; random models say nothing of where a client belongs."""
         self.assignment.update(groups)
-        if are_found:
-            self._place(groups)
-            self._remember(groups)
+        self._remember(groups)
+        self.state.clustered |= groups.keys() if are_found else set()
 
     def reopen(self) -> None:
         """Cluster anew from this round on, until clients are stable again."""
