@@ -14,7 +14,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 import florets
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.strategies.base.round import OUTLIER
+from florets.strategies.base.outliers import OUTLIER
 from florets.strategies.core.aggregate import pooled_step
 from florets.task.training.linear import LinearNames
 from florets.task.training.newton import newton_update, parameters_of, second_order

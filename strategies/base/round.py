@@ -18,7 +18,6 @@ from florets.strategies.base.models import Averaging, Models, Updates
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Vectors, sketched
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.outliers import UPDATE_FACTOR, lower_median, outlier_terms, outlier_updates
 from florets.task.given import hold
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import codec, kinds
@@ -169,11 +168,6 @@ class LossVectors:
         """Their losses (M, K)."""
         found = np.stack([reply.losses for _, reply in self.replies.ok])
         return SealedRows(found, self.why) if self.why else found  # type: ignore[return-value]  # for `group` alone
-
-
-OUTLIER = (
-    f"rejected as an outlier: its values are over {UPDATE_FACTOR:g} times the others' and the models' (a fixed bound)"
-)
 
 
 @dataclass(eq=False)
@@ -663,46 +657,6 @@ class Round:
             is_here = bool(self.client_handlers) and getattr(self.grid, "fails_alike", False)
             kind = TrainingDiverged if replies.has_diverged else RoundFailed
             raise kind(text, certain=is_here and replies.is_one_error)
-
-    def reject_outliers(self, updates: Replies[Update], known: float = 0.0) -> Replies[Update]:
-        """Return the updates without those whose values no benign training gives (`core.outliers`).
-
-        `known` is the largest value in what others returned before on the same request; with it one update alone is
-        judged, too.
-        """
-        if not updates.ok:
-            return updates
-        if far := self._far_terms(updates):
-            return self.reject_outliers(self.reject(updates, far, OUTLIER), known)
-        others = [update.others for _, update in updates.ok]
-        # Of most rounds what is known of each update already shows that none is larger than the models allow.
-        most_allowed = UPDATE_FACTOR * self.models.largest
-        bounds = (getattr(update.values, "bound", math.inf) for _, update in updates.ok)
-        if all(values is None for values in others) and all(bound <= most_allowed for bound in bounds):
-            return updates
-        # Only the largest value counts: one a client is enough, and no copy of all vectors is made.
-        largest = np.array([[update.largest] for _, update in updates.ok])
-        found = outlier_updates(largest, self.models.bank, known=known)
-        if any(values is not None for values in others):
-            each = zip(others, updates.ok, strict=True)
-            most = [[np.abs(one.vector if own is None else own).max(initial=0.0)] for own, (_, one) in each]
-            found |= outlier_updates(np.array(most, dtype=np.float64), self.models.bank, known=known)
-        keys = {key for (key, _), is_outlier in zip(updates.ok, found, strict=True) if is_outlier}
-        return self.reject(updates, keys, OUTLIER)
-
-    def _far_terms(self, updates: Replies[Update]) -> set[str]:
-        """Return the clients whose gradients or Hessians no benign training gives."""
-        own = [(key, one, one.gradient, one.hessian) for key, one in updates.ok]
-        known = [
-            (key, one, slope, curve) for key, one, slope, curve in own if slope is not None and curve is not None
-        ]
-        if not known:
-            return set()
-        slopes = np.array([np.abs(slope).max(initial=0.0) / one.num_examples for _, one, slope, _ in known])
-        curvatures = np.array([np.diagonal(curve).max(initial=0.0) / one.num_examples for _, one, _, curve in known])
-        length = max(lower_median(np.array([one.largest for _, one, _, _ in known])), self.models.largest)
-        found = outlier_terms(slopes, curvatures, length)
-        return {key for (key, *_), is_outlier in zip(known, found, strict=True) if is_outlier}
 
     def reject(self, replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:
         """Return the replies without those of `keys`, which count as invalid from now on."""
