@@ -42,8 +42,6 @@ Usage
                                                 test
   florets app <folder>                          an app for `flwr run`, whose
                                                 code is this package
-  florets watch <folder>                        a page that shows a run in
-                                                progress
   florets status <folder>                       how far it is, and who is late
   florets stop <folder>                         end it after its present round
   florets assign run=<folder> data=<file>       which model fits these data

@@ -64,7 +64,6 @@ WORDS = (
     "stop",
     "theory",
     "tune",
-    "watch",
 )
 """First words with a module here: `HELP`, and `main` of the words after it."""
 

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from florets.commands import assign, predict, status, watch
+from florets.commands import assign, predict, status
 from florets.commands.given_keys import read_keys
 from florets.commands.main import read_arguments
 from florets.commands.tune import read_words
@@ -137,9 +137,6 @@ def _florets(arguments: Sequence[str]) -> None:
         words = [word for word in arguments[1:] if not word.startswith("-")]
         if words:
             read_request(words)
-        return
-    if arguments and arguments[0] == "watch":
-        watch._read(arguments[1:])
         return
     if arguments and arguments[0] == "status":
         status._read(arguments[1:])

@@ -11,7 +11,7 @@ import pytest
 from florets.client_app import app as client
 from florets.commands.main import main
 from florets.reports.console import lines_in
-from florets.reports.watch.state import Watched
+from florets.reports.run_state import state_of
 from florets.task.log_lines import is_json
 from tests.flower_tools import flower_log
 from tests.test_resume import run_folder
@@ -51,7 +51,7 @@ def test_errors_are_lines_as_well_and_their_reason_is_found_again(
     ended = [*KEYS, "train.learning_rate=1e30", f"results_dir={tmp_path}"]
     assert main(ended) == 1
     assert entries(capsys.readouterr().err)[-1]["level"] == "error"
-    state = Watched(run_folder(tmp_path)).state()
+    state = state_of(run_folder(tmp_path))
     assert state.status == "ended"
     assert "learning rate" in state.reason
 
