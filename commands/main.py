@@ -59,7 +59,6 @@ WORDS = (
     "predict",
     "provision",
     "reproduce",
-    "show-partition",
     "status",
     "stop",
     "theory",
@@ -184,7 +183,7 @@ def _dispatch(given: Sequence[str]) -> int:
     """Do what the first word says; without one, run what the keys describe."""
     word, rest = (given[0], [text for text in given[1:] if text != "--debug"]) if given else ("", [])
     if word in WORDS:
-        command = import_module(f"florets.commands.{word.replace('-', '_')}")
+        command = import_module(f"florets.commands.{word}")
         if {"-h", "--help"} & set(rest):
             print(command.HELP)
             return 0

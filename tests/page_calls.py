@@ -144,8 +144,8 @@ def _florets(arguments: Sequence[str]) -> None:
     if arguments and arguments[0] in ("advise", "check", "discover"):
         compose(arguments[1:])
         return
-    if arguments and arguments[0] in ("plan", "show-partition"):
-        compose([text for text in arguments[1:] if text != "--json"])
+    if arguments and arguments[0] == "plan":
+        compose([text for text in arguments[1:] if not text.startswith("--")])
         return
     given = read_arguments(arguments)
     if any(text.startswith("resume=") for text in given.overrides):

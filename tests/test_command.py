@@ -91,7 +91,7 @@ def test_relative_folders_are_meant_from_where_the_command_is_called(calls, tmp_
 @pytest.mark.parametrize(
     "command",
     [
-        *([], ["-m", "seed=0,1"], ["plan"], ["show-partition"], ["check"], ["discover"], ["advise"]),
+        *([], ["-m", "seed=0,1"], ["plan"], ["check"], ["discover"], ["advise"]),
         ["tune", "task.validation_fraction=0.1,0.2"],
     ],
 )

@@ -146,7 +146,7 @@ def preset(root: Path, group: str, text: str) -> Path:
 PRESET = "defaults: [quickstart]\n"
 
 
-@pytest.mark.parametrize("command", [["--cfg"], ["plan"], ["show-partition"], ["advise"], ["-m"], []])
+@pytest.mark.parametrize("command", [["--cfg"], ["plan"], ["advise"], ["-m"], []])
 def test_no_command_imports_what_a_preset_names(
     command: list[str], code: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,7 +76,7 @@ def test_a_wrong_key_or_option_is_refused(capsys, monkeypatch):
     assert "workers=5: must be at most num_clients=4" in capsys.readouterr().err
     assert main(["plan", "num_clients=0"]) == 2
     assert main(["plan", "--second", "3"]) == 2
-    assert "no such option (--json, --time)" in capsys.readouterr().err
+    assert "no such option (--partition, --time, --json)" in capsys.readouterr().err
 
 
 def test_time_is_that_of_the_first_rounds_and_of_tests_as_often_as_asked(tmp_path, capsys, monkeypatch):
