@@ -38,6 +38,8 @@ _LOG_LINES = 20
 
 RAY_ADDRESS = "RAY_ADDRESS"
 """Ray's own variable: the cluster on which Flower's simulation has the clients' work done, ``<host>:<port>``."""
+_NO_CLUSTER = "local"
+"""Ray's word for a Ray of the process's own."""
 
 _PROBE_SECONDS = 5.0
 _ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
@@ -123,7 +125,7 @@ class SuperLink(Connection):
                 encoding="utf-8",
             )
             # Else Ray goes by this machine's last cluster, and waits for ever if that was killed.
-            ray = {RAY_ADDRESS: os.environ.get(RAY_ADDRESS) or "local"}
+            ray = {RAY_ADDRESS: os.environ.get(RAY_ADDRESS) or _NO_CLUSTER}
             self.environment = {**flower_processes.environment(home), **ray}
             self._log = root / "superlink.log"
             with self._log.open("wb") as log:
@@ -215,7 +217,7 @@ def _check_cluster() -> None:
 
     address = os.environ.get(RAY_ADDRESS, "")
     # Its certificates are for Ray to check.
-    if address in ("", "local") or os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true"):
+    if address in ("", _NO_CLUSTER) or os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true"):
         return
     try:
         with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:

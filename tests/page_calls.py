@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from florets.commands import assign, predict, status
+from florets.commands import assign, predict
 from florets.commands.given_keys import read_keys
 from florets.commands.main import read_arguments
 from florets.commands.tune import read_words
@@ -139,7 +139,7 @@ def _florets(arguments: Sequence[str]) -> None:
             read_request(words)
         return
     if arguments and arguments[0] == "status":
-        status._read(arguments[1:])
+        assert len(arguments) <= 2, arguments
         return
     if arguments and arguments[0] in ("advise", "check", "discover"):
         compose(arguments[1:])

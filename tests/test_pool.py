@@ -1,4 +1,4 @@
-"""How a pool groups clients and replaces workers: those here answer or end as they are told."""
+"""A pool groups clients and replaces workers: those here answer or end as they are told."""
 
 import pickle
 from collections import deque
