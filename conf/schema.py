@@ -126,9 +126,6 @@ class Config(Experiment):
         least=1,
         most=65535,
     )
-    log: Literal["text", "json"] = setting(
-        "text", "form of log lines on the screen and in run.log; json: an object a line, rounds among them"
-    )
     quiet: bool = setting(
         False, "one plain line per round instead of a progress bar; notes, warnings and the result stay"
     )
@@ -157,7 +154,7 @@ OPTION_KEYS = (
 
 WITHOUT_EFFECT = (
     *("results_dir", "quiet", "start_timeout", "checkpoint_every", "checkpoint_keep", "loss_matrix"),
-    *("loss_matrix_timeout", "pictures", "tracker", "prometheus", "log", "workers", "superlink"),
+    *("loss_matrix_timeout", "pictures", "tracker", "prometheus", "workers", "superlink"),
     *("clients_per_node", "eval"),
 )
 """Keys that change no figure of a run: its folder is not named by them, and they may change when it is resumed."""

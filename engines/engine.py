@@ -14,7 +14,7 @@ from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
 from florets.engines.worker_count import num_workers
-from florets.reports.console import lines_in, say
+from florets.reports.console import say
 from florets.reports.summary import RunSummary
 
 if TYPE_CHECKING:
@@ -55,11 +55,6 @@ def resume(config: Config, folder: Path, trackers: Sequence["Tracker"] = ()) -> 
 
 
 def _run(config: Config, folder: Path, trackers: Sequence["Tracker"] = (), resume: bool = False) -> RunSummary:
-    with lines_in(config.log):
-        return _run_on(config, folder, trackers, resume)
-
-
-def _run_on(config: Config, folder: Path, trackers: Sequence["Tracker"], resume: bool) -> RunSummary:
     # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
     if config.engine == "flwr":
         if not config.superlink:

@@ -47,7 +47,7 @@ nodes:
   - {name: St. Mary/2, data-dir: data}
   - {name: north, data-dir: /srv/data, max-epoch: 3, max-steps: 0, device: 1}
   - {name: north, data-dir: /srv, port: 65535}
-  - {name: server, data-dir: /srv/../etc, device: tpu, log: xml}
+  - {name: server, data-dir: /srv/../etc, device: tpu}
 extra: 1
 """
 
@@ -62,7 +62,6 @@ def test_every_mistake_in_the_file_is_named_before_anything_is_written(tmp_path:
         "extra: unknown key",
         "server.addresses=https://fl.example.org: must be a host's name or an IP address, without https:// and port",
         "server.prometheus=99999: must be a port from 1 to 65535",
-        "nodes[server].log=xml: must be text or json",
         "server.addresses=10.0.0.500: must be a host's name or an IP address",
         "server.addresses=fe80::1%$(id): must be a host's name or an IP address",
         "server.ports: unknown key. Did you mean port?",
