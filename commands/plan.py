@@ -1,9 +1,8 @@
 """`florets plan`: bytes and memory of a run before it is run, and who holds which samples."""
 
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +26,21 @@ from florets.task.imported import import_from
 from florets.task.task import Task
 from florets.task.wire.masking import LEAST, protocol_bytes
 
-HELP = """florets plan [experiment=<preset>] [key=value ...] [--partition] [--time] [--json]
+HELP = """florets plan [experiment=<preset>] [key=value ...] [--partition] [--time]
   Estimate what a run sends and what memory it needs, before it is run. Nothing is trained but for
   --time, which runs two rounds to say how long the run will take on this machine and device (device=cuda).
 
   Bytes are those of models and masks, without settings, losses and what Flower adds, in a run in which every client
   replies. A round sends each participant one model, or all K if it chooses among them by their losses (IFCA in
   each round, CLoVE until its clusters are stable): a line gives that total. Memory comes on top of what
-  Python, PyTorch and Flower take. With privacy.kind epsilon and delta are given. --json prints the same for
-  programs.
+  Python, PyTorch and Flower take. With privacy.kind epsilon and delta are given.
 
   --partition shows instead which clients hold which samples: the clusters, and a figure of all clients in
   <results_dir>/partitions/.../partition.png. Skew is how far a client's labels are from those of all clients together
   (and of its cluster), as the mean total variation distance: 0 for equal proportions, near 1 where clients share no
   label. Values of a regression count as tenths of all clients' values, from low to high."""
 
-_OPTIONS = ("--partition", "--time", "--json")
+_OPTIONS = ("--partition", "--time")
 
 _ADAM_COPIES = 4
 """Copies of a model that local training holds: parameters, gradients, and Adam's two means."""
@@ -219,14 +217,10 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     plan = plan_of(config)
     seconds = one_run.seconds_of(config, engine.run_in) if "--time" in arguments else None
-    if "--json" in arguments:
-        totals = {name: plan.total(name) for name in ("messages", "down", "up")}
-        say(json.dumps({**asdict(plan), "total": totals, "seconds": seconds}, indent=1))
-    else:
-        for line in lines(plan):
-            say(line)
-        if seconds is not None:
-            say(f"Time, by two rounds with device={config.device}: about {duration(seconds)}.")
+    for line in lines(plan):
+        say(line)
+    if seconds is not None:
+        say(f"Time, by two rounds with device={config.device}: about {duration(seconds)}.")
     return 0
 
 

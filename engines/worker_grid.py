@@ -99,14 +99,11 @@ class WorkerGrid(LocalGrid):
     def share(self, task: Task) -> None:
         """Hand a task to the workers, and start them."""
         self._has_shared_data = self._processes.share(task, self._side)
-        self._start()
+        self._pool = self.pool
 
     @property
     def pool(self) -> WorkerPool:
         """The workers, started when they are first needed."""
-        return self._start()
-
-    def _start(self) -> WorkerPool:
         if self._pool is None:
             self._pool = WorkerPool(self._processes, self._workers)
         return self._pool

@@ -58,13 +58,10 @@ def test_figures_of_a_plan_by_hand():
     assert plan.memory["server"] == 12 * one + 40 * one
 
 
-def test_the_command_prints_the_same_for_people_and_programs(tmp_path, capsys, monkeypatch):
+def test_the_command_prints_the_figures_and_writes_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["plan", *SMALL, "strategy=fedavg"]) == 0
     assert "| total " in capsys.readouterr().out
-    assert main(["plan", *SMALL, "strategy=fedavg", "--json"]) == 0
-    values = json.loads(capsys.readouterr().out)
-    assert values["total"]["down"] == sum(part["times"] * part["down"] for part in values["parts"])
     assert not list(tmp_path.iterdir())
 
 
@@ -76,7 +73,7 @@ def test_a_wrong_key_or_option_is_refused(capsys, monkeypatch):
     assert "workers=5: must be at most num_clients=4" in capsys.readouterr().err
     assert main(["plan", "num_clients=0"]) == 2
     assert main(["plan", "--second", "3"]) == 2
-    assert "no such option (--partition, --time, --json)" in capsys.readouterr().err
+    assert "no such option (--partition, --time)" in capsys.readouterr().err
 
 
 def test_time_is_that_of_the_first_rounds_and_of_tests_as_often_as_asked(tmp_path, capsys, monkeypatch):
