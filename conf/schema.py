@@ -147,7 +147,6 @@ OPTION_KEYS = (
     "task.table.preprocessing",
     "task.table.classes",
     "train.optimizer_options",
-    "personal_options",
 )
 """Keys whose value is a free mapping: the function that takes the options checks them."""
 
@@ -155,7 +154,7 @@ OPTION_KEYS = (
 WITHOUT_EFFECT = (
     *("results_dir", "quiet", "start_timeout", "checkpoint_every", "checkpoint_keep", "loss_matrix"),
     *("loss_matrix_timeout", "pictures", "tracker", "prometheus", "workers", "superlink"),
-    *("clients_per_node", "eval"),
+    "clients_per_node",
 )
 """Keys that change no figure of a run: its folder is not named by them, and they may change when it is resumed."""
 
