@@ -66,7 +66,7 @@ ALLOWED = {
     "engines": {
         *("florets.engines", "florets.server_app", "florets.reports"),
         *("florets.strategies", "florets.task", "florets.conf"),
-        *("flwr", "numpy", "ray"),
+        *("flwr", "numpy"),
     },
     "studies": {
         *("florets.studies", "florets.engines", "florets.server_app", "florets.reports", "florets.strategies"),
@@ -110,7 +110,7 @@ ALLOWED = {
     },
 }
 HEAVY = (
-    *("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib", "ray"),
+    *("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib"),
     *("pandas", "datasets", "flwr_datasets", "cloudpickle"),
 )
 # Loaded when first needed: they cost a second or more, and a client may lack the extra.
@@ -118,7 +118,6 @@ LAZY = {
     "client_app": ("sklearn", "torchvision", "scipy", "pandas"),
     "task": ("sklearn", "torchvision", "scipy", "pandas", "datasets", "flwr_datasets", "cloudpickle"),
     "server_app": ("scipy",),
-    "engines": ("ray",),
     "studies": ("scipy", "pandas", "hydra_plugins"),
     "papers": ("pandas",),
     "api": ("torch", "pandas", "matplotlib", "flwr"),
