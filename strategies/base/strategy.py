@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+from florets.strategies.base.asking import handler_paths
 from florets.strategies.base.evaluation import EvaluationSettings
 from florets.strategies.base.federation import Federation
 from florets.strategies.base.hooks import Hooks
@@ -12,7 +13,7 @@ from florets.strategies.base.method import Method, PersonalMethod
 from florets.strategies.base.models import Averaging, GradientAveraging, Models, averaging_of
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import CostEstimate, Detail, State
-from florets.strategies.base.round import Plan, Round, Steps, handler_paths
+from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.core import FloatArray
 from florets.strategies.coverage import least_clients, protection_problems, too_few
 from florets.strategies.settings import (
