@@ -34,9 +34,9 @@ Usage
                                                 --list names all
   florets leaderboard data_dir=<folder>         every method on 16 federations
   florets resume=<folder>                       continue an interrupted run
-  florets show-partition experiment=<preset>    who holds which samples
-  florets plan experiment=<preset>              what a run will send, and the
-                                                memory that it needs
+  florets plan experiment=<preset>              what a run will send, the memory
+                                                that it needs; with --partition
+                                                who holds which samples
   florets theory experiment=<preset>            what theorems require of it
   florets new strategy|data|project <name>      a working skeleton, with a
                                                 test

@@ -21,7 +21,6 @@ _BRINGS = {
         "cloudpickle": "cloudpickle",
     },
     "sim": {"ray": "ray", "psutil": "psutil"},
-    "ray": {"ray": "ray"},
     "tensorboard": {"tensorboard": "tensorboard"},
     "mlflow": {"mlflow-skinny": "mlflow", "sqlalchemy": "sqlalchemy", "alembic": "alembic"},
     "onnx": {"onnx": "onnx", "onnxscript": "onnxscript"},

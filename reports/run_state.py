@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import io
-import json
 import os
 import re
 import time
@@ -229,24 +228,14 @@ def _log_lines(path: Path) -> Iterator[tuple[str, str]]:
         return
     level, parts = "", list[str]()
     for line in lines:
-        if found := _read_line(line):
+        if found := _LOG_LINE.fullmatch(line):
             if level:
                 yield level, "\n".join(parts)
-            level, parts = found[0], [found[1]]
+            level, parts = found[1].lower(), [found[2]]
         else:
             parts.append(line)
     if level:
         yield level, "\n".join(parts)
-
-
-def _read_line(line: str) -> tuple[str, str] | None:
-    if found := _LOG_LINE.fullmatch(line):
-        return found[1].lower(), found[2]
-    try:
-        entry = json.loads(line) if line.startswith("{") else {}
-        return str(entry["level"]), str(entry["what"])
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def _end_of_log(path: Path) -> tuple[str | None, str]:

@@ -157,7 +157,6 @@ def test_the_autoencoder_finds_one_cluster_for_each_class(tmp_path: Path) -> Non
     [
         (("experiment=clove/mnist_label_skew_1", "data_dir=/nowhere"), "nowhere"),
         (("task.partition=no_such_thing",), "no_such_thing"),
-        (("strategy.shared_layers=[conv9]",), "conv9"),
     ],
 )
 def test_what_does_not_fit_the_data_is_said_before_any_client_is_asked(

@@ -43,7 +43,7 @@ nodes:
   - {name: St. Mary/2, data-dir: data}
   - {name: north, data-dir: /srv/data, max-epoch: 3, max-steps: 0, device: 1}
   - {name: north, data-dir: /srv, port: 65535}
-  - {name: server, data-dir: /srv/../etc, device: tpu, log: xml}
+  - {name: server, data-dir: /srv/../etc, device: tpu}
 extra: 1
 """
 

@@ -21,7 +21,7 @@ from tests.test_architecture import OURS
 ROOT = Path(__file__).parents[1]
 OWN_PROCESSES = ("engines/messages.py", "engines/processes.py", "task/shared_file.py", "studies/sweep/launch.py")
 """Files that pickle what a command and the processes that it started tell each other: by pipes, a file without a name
-or a temporary folder that only its user can open, or in a Ray cluster, whose nodes run each other's code anyway."""
+or a temporary folder that only its user can open."""
 GIVEN = "task/given.py"
 """Pickles what its own user gives it in Python, and reads it from a run's folder with `trust=true` alone."""
 OWN_SOURCE = "strategies/registry.py"
