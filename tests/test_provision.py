@@ -65,7 +65,7 @@ def test_every_mistake_in_the_file_is_named_before_anything_is_written(tmp_path:
         "nodes[server].name=server: is the name of a folder of the federation's own",
     ):
         assert text in said
-    assert len(refusal.value.problems) == 18
+    assert len(refusal.value.problems) == 17
     assert [path.name for path in tmp_path.iterdir()] == ["federation.yaml"]
 
 
