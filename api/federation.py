@@ -31,6 +31,7 @@ from florets.api.client_data import (
     read_client,
     refuse_few_fractions,
 )
+from florets.api.keys import Typed
 from florets.conf.compose import OWN_DATA
 from florets.conf.presets import preset_values
 from florets.conf.problems import ConfigError, did_you_mean
@@ -374,6 +375,8 @@ def clients_of(
     `first` is a preset's name, with `several` also several, or clients' data, which may be among the keys as well.
     There must be `fewest` clients unless `min_clients` is given.
     """
+    if isinstance(first, Typed):
+        return first, {}, None
     experiment = first
     if isinstance(first, list | tuple) and first and all(isinstance(one, str) for one in first):
         if not several:

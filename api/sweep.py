@@ -376,7 +376,10 @@ def tune(
     intervals: dict[str, tuple[float, float]] | None = None,
     **keys: Any,
 ) -> Sweep:
-    """Run an experiment with different settings, and return them with the best one by validation data as ``best``.
+    """Run an experiment with different settings, and name the best by its validation figure, never by test data.
+
+    The figure is the experiment's ``measure``. Without ``task.validation_fraction`` a fifth of each client's training
+    records is held out. The last line has the best setting, the result as its ``best``.
 
     Parameters
     ----------
@@ -385,8 +388,9 @@ def tune(
     trials : int, optional
         Number of settings that are tried; by default 20, or with a grid all combinations.
     sampler : {"tpe", "random", "grid"}
-        How the next setting is proposed: by what the earlier ones gave, at random, or all combinations in turn. The
-        first two need the extra ``tune``.
+        How the next setting is proposed: tpe learns from the earlier ones (Optuna), random draws (Optuna, the extra
+        ``tune``), grid runs all combinations, as the others do if they are at most ``trials``; with several seeds
+        their mean counts.
     n_jobs : int
         Trials at a time, in separate processes; more than one needs the extra ``sweep``.
     intervals : dict of str to (low, high), optional
@@ -398,8 +402,7 @@ def tune(
     Returns
     -------
     Sweep
-        Every trial; the choice was made by the experiment's ``measure`` on validation data, of which a fifth of each
-        client's training records is held out unless ``task.validation_fraction`` is given.
+        Every trial.
 
     Raises
     ------
@@ -407,25 +410,27 @@ def tune(
         If a value is wrong, nothing is searched over, or an extra is missing.
     KeyboardInterrupt
         If it is interrupted, once the summary of the trials that ran is written.
+
+    Notes
+    -----
+    ::
+
+        florets tune train.learning_rate=0.01,0.03,0.1                      one of these
+        florets tune 'train.learning_rate=tag(log,interval(0.001,0.1))'     a number, on a logarithmic scale
+        florets tune 'train.local_epochs=interval(1,5)'                     an integer from 1 to 5
     """
-    texts = choices_of(*with_choices(experiment, keys)) + [
-        f"{key}={_interval(*ends)}" for key, ends in (intervals or {}).items()
-    ]
-    code, folder = run_tune(texts, trials, sampler, n_jobs)
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt(f"the trials that ran are in {folder}")
-    return Sweep(folder)
-
-
-def run_tune(overrides: Sequence[str], trials: int | None, sampler: str, n_jobs: int) -> tuple[int, Path]:
-    """Run the search that `key=value` texts describe; return the exit code and the sweep's folder."""
     from florets.studies.go_on import Engine
     from florets.studies.sweep.launch import run_sweep
     from florets.studies.tune import tune_overrides
 
-    caller = Path.cwd()
-    import_from(caller)
-    return run_sweep(tune_overrides(overrides, trials, sampler, n_jobs), caller, Engine(engine.run, engine.resume))
+    texts = choices_of(*with_choices(experiment, keys)) + [
+        f"{key}={_interval(*ends)}" for key, ends in (intervals or {}).items()
+    ]
+    search = tune_overrides(texts, trials, sampler, n_jobs)
+    code, folder = run_sweep(search, Path.cwd(), Engine(engine.run, engine.resume))
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt(f"the trials that ran are in {folder}")
+    return Sweep(folder)
 
 
 def _interval(low: float, high: float) -> str:

@@ -1,6 +1,5 @@
 """`florets.theory`: what a paper's theorems say about an experiment, next to its data and its run."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ from florets.strategies.base.theory import Row
 from florets.studies import one_run
 from florets.studies.theory import theory_of
 from florets.task.device import one_thread_within
-from florets.task.imported import import_from
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -22,7 +20,8 @@ if TYPE_CHECKING:
 def theory(experiment: str | None = None, /, **keys: Any) -> "DataFrame":
     """Compare an experiment with the conditions and promises of the theorems of two-phase, CLoVE or CFL-GP.
 
-    Nothing is trained. What only a run can measure is read from the finished run of the same keys, if there is one.
+    Nothing is trained: what only a run can measure is read from the finished run of the same keys, or from
+    ``run=<folder>``. Constants that a paper leaves open are 1.
 
     Parameters
     ----------
@@ -42,16 +41,22 @@ def theory(experiment: str | None = None, /, **keys: Any) -> "DataFrame":
     ConfigError
         With every problem of the keys, if no theorem of the strategy is implemented, or if the true groups are not
         known.
+
+    Notes
+    -----
+    ::
+
+        florets theory experiment=mixed_regression/a     kappa, chi squared(n), rho, nu, the bound; m, n_H and T
+        florets theory experiment=clove/theorem          separation, proximity, the conditions of Theorem 4.1
+        florets theory experiment=cfl_gp/linear          the gradient gap, and the rounds that Theorem 1 asks for
+        florets theory run=<folder>                      next to what that run has measured
+
+    Columns: theory: what is required or promised; here: the experiment's value; holds: whether it complies. Empty:
+    not known, for the reason given as the source, or not run. inf: never, or a bound that says nothing.
     """
     import pandas as pd
 
-    return pd.DataFrame(theory_overrides(overrides_of(experiment, keys))[1], columns=Row._fields)
-
-
-def theory_overrides(overrides: Sequence[str]) -> tuple[str, list[Row]]:
-    """Return a title and the rows of the experiment, or the run, that `key=value` texts name."""
-    caller = Path.cwd()
-    import_from(caller)
+    overrides, caller = overrides_of(experiment, keys), Path.cwd()
     named = [text.removeprefix("run=") for text in overrides if text.startswith("run=")]
     if named:
         others = [text for text in overrides if not text.startswith(("run=", f"{TRUST}="))]
@@ -67,6 +72,7 @@ def theory_overrides(overrides: Sequence[str]) -> tuple[str, list[Row]]:
     is_run = (folder / "summary.json").is_file()
     if named and not is_run:
         raise ConfigError(f"run={folder}: this run is not finished; resume it, or give the experiment's keys.")
-    rows = theory_of(config, folder if is_run else None)
-    title = f"{config.experiment}, {config.strategy.name}, seed {config.seed}; "
-    return title + (f"run: {folder}" if is_run else "not run yet: what only a run measures is empty"), rows
+    frame = pd.DataFrame(theory_of(config, folder if is_run else None), columns=Row._fields)
+    state = f"run: {folder}" if is_run else "not run yet: what only a run measures is empty"
+    frame.attrs["title"] = f"{config.experiment}, {config.strategy.name}, seed {config.seed}; {state}"
+    return frame

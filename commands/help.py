@@ -32,7 +32,6 @@ Usage
                                                 and which method fits
   florets reproduce <item>                      a table of many runs;
                                                 --list names all
-  florets leaderboard data_dir=<folder>         every method on 16 federations
   florets resume=<folder>                       continue an interrupted run
   florets show-partition experiment=<preset>    who holds which samples
   florets plan experiment=<preset>              what a run will send, and the

@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import yaml
 
+from florets.commands import verbs
+from florets.commands.verbs import VERBS
 from florets.conf.consent import IMPORTING, TRUST, require_trust
 from florets.conf.extras import version
 from florets.conf.presets import own_presets
@@ -44,29 +47,9 @@ _FLAGS = {
 
 _MOST_NAMED = 20
 
-WORDS = (
-    "advise",
-    "app",
-    "assign",
-    "check",
-    "discover",
-    "export",
-    "extend",
-    "leaderboard",
-    "new",
-    "node",
-    "plan",
-    "predict",
-    "provision",
-    "reproduce",
-    "show-partition",
-    "status",
-    "stop",
-    "theory",
-    "tune",
-    "watch",
-)
+_MODULES = ("extend", "node", "plan", "provision", "reproduce", "show-partition", "status", "stop", "watch")
 """First words with a module here: `HELP`, and `main` of the words after it."""
+WORDS = tuple(sorted((*VERBS, *_MODULES)))
 
 
 @dataclass(frozen=True)
@@ -184,12 +167,13 @@ def _with_files(given: Sequence[str]) -> list[str]:
 def _dispatch(given: Sequence[str]) -> int:
     """Do what the first word says; without one, run what the keys describe."""
     word, rest = (given[0], [text for text in given[1:] if text != "--debug"]) if given else ("", [])
+    if word in WORDS and {"-h", "--help"} & set(rest):
+        print(help_on(word, _width()))
+        return 0
+    if word in VERBS:
+        return verbs.run(word, rest)
     if word in WORDS:
-        command = import_module(f"florets.commands.{word.replace('-', '_')}")
-        if {"-h", "--help"} & set(rest):
-            print(command.HELP)
-            return 0
-        code: int = command.main(rest)
+        code: int = _module(word).main(rest)
         return code
     if word and not set(word) & set("-=") and (hint := did_you_mean(word, WORDS)):
         raise ConfigError(f"{word}: there is no such command.{hint}")
@@ -197,6 +181,22 @@ def _dispatch(given: Sequence[str]) -> int:
         others = shlex.join(text for text in given if text != late)
         raise ConfigError(f"{late}: a command's name comes first: florets {late} {others}")
     return _act(read_arguments(given))
+
+
+def help_on(word: str, width: int = 110) -> str:
+    """Return the help on a command, wrapped to `width` columns where it is written from a docstring."""
+    if word in VERBS:
+        return verbs.help_of(word, width)
+    text: str = _module(word).HELP
+    return text
+
+
+def _module(word: str) -> ModuleType:
+    return import_module(f"florets.commands.{word.replace('-', '_')}")
+
+
+def _width() -> int:
+    return min(max(shutil.get_terminal_size().columns, 80), 120)
 
 
 def _act(arguments: Arguments) -> int:
@@ -209,9 +209,8 @@ def _act(arguments: Arguments) -> int:
     if arguments.help:
         from florets.commands.help import help_text, strategy_help
 
-        width = min(max(shutil.get_terminal_size().columns, 80), 120)
         named = [text.removeprefix("strategy=") for text in arguments.overrides if text.startswith("strategy=")]
-        print(strategy_help(named[-1], width) if named else help_text(width))
+        print(strategy_help(named[-1], _width()) if named else help_text(_width()))
         return 0
     if arguments.keep and not arguments.sweep:
         raise ConfigError("--continue: goes on with a sweep and needs -m; a single run goes on with resume=<folder>.")

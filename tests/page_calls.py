@@ -9,10 +9,8 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from florets.commands import assign, predict, status, watch
-from florets.commands.given_keys import read_keys
+from florets.commands import status, verbs, watch
 from florets.commands.main import read_arguments
-from florets.commands.tune import read_words
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import run_config_overrides
@@ -38,7 +36,7 @@ _SMALL = {
     **{"seed": "range(0,2)", "hydra.launcher.n_jobs": 2, "strategy.moment_rounds": 2},
 }
 _MOST_CLIENTS = 200
-_HOURS = ("reproduce", "leaderboard")
+_HOURS = ("reproduce",)
 
 
 def small_runs(commands: str, folder: Path) -> list[list[str]]:
@@ -117,22 +115,17 @@ def _check(call: Call) -> None:
 
 
 def _florets(arguments: Sequence[str]) -> None:
-    if arguments and arguments[0] in ("assign", "predict"):
-        known = {"assign": assign._KEYS, "predict": predict._KEYS}[arguments[0]]
-        read_keys(arguments[0], arguments[1:], known, ("run", "data"), ("trust", "unlabelled"))
+    if arguments and arguments[0] in verbs.VERBS:
+        places, keys = verbs.read(arguments[0], arguments[1:])
+        if arguments[0] in ("advise", "check", "discover", "theory"):
+            compose(list(places[0]))
+        if arguments[0] == "tune":
+            tune_overrides(list(places[0]), keys.get("trials"), keys.get("sampler", "tpe"), keys.get("n_jobs", 1))
         return
     if arguments and arguments[0] == "extend":
         keys = [text.partition("=")[0] for text in arguments[1:]]
         assert {"run", "data_dir"} <= set(keys) <= {"run", "data_dir", "to", "trust", "prepare", *CHANGEABLE}, keys
         return
-    if arguments and arguments[0] == "app":
-        assert len(arguments) == 2, arguments
-        return
-    if arguments and arguments[0] == "tune":
-        tune_overrides(*read_words(arguments[1:]))
-        return
-    if arguments and arguments[0] == "leaderboard":
-        arguments = ["reproduce", *arguments]
     if arguments and arguments[0] == "reproduce":
         words = [word for word in arguments[1:] if not word.startswith("-")]
         if words:
@@ -143,9 +136,6 @@ def _florets(arguments: Sequence[str]) -> None:
         return
     if arguments and arguments[0] == "status":
         status._read(arguments[1:])
-        return
-    if arguments and arguments[0] in ("advise", "check", "discover"):
-        compose(arguments[1:])
         return
     if arguments and arguments[0] in ("plan", "show-partition"):
         compose([text for text in arguments[1:] if text != "--json"])

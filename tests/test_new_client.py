@@ -13,9 +13,7 @@ import pytest
 import yaml
 from safetensors.numpy import load_file, save_file
 
-from florets.api import new_data as assignment
 from florets.api.new_data import _model_of
-from florets.commands import assign
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
@@ -95,17 +93,6 @@ def test_new_data_get_the_model_of_their_cluster(
     assert why in first
     assert [row[0] == ">" for row in table] == [str(k) == model for k in range(2)]
     assert "accuracy 9" in last or "accuracy 100" in last
-
-
-def test_the_model_is_written_alone_where_that_is_asked_for(
-    runs: dict[str, Path], data: Path, tmp_path: Path
-) -> None:
-    target = tmp_path / "mine.safetensors"
-    assert main(["assign", f"run={runs['clove']}", f"data={data / '0.npz'}", f"save={target}"]) == 0
-    model, mine = found_model(runs["clove"], "0"), load_file(target)
-    everything = load_file(runs["clove"] / "models.safetensors")
-    assert mine.keys() == {name.split("/", 1)[1] for name in everything}
-    assert all(np.array_equal(values, everything[f"{model}/{name}"]) for name, values in mine.items())
 
 
 def test_the_saved_centroids_decide_and_not_the_lowest_loss(runs: dict[str, Path], data: Path) -> None:
@@ -195,17 +182,6 @@ def test_predictions_are_written_for_inputs_alone(
     loaded = load_run(runs["ifca"])
     again = predict(loaded.task, loaded.models[int(model)], np.load(data / "5.npz")["x"])
     assert [int(row["prediction"]) for row in rows] == again.values.tolist()
-
-
-def test_classes_have_their_names(runs: dict[str, Path], data: Path, tmp_path: Path) -> None:
-    # They stay the text that is typed.
-    names = "classes=[no,yes,01,1e3,true,null,g,h,i,1.0]"
-    target = tmp_path / "p.csv"
-    given = [f"run={runs['ifca']}", f"data={data / '5.npz'}", "client=5", f"output={target}"]
-    assert main(["predict", *given, names]) == 0
-    assert {row["prediction"] for row in csv.DictReader(target.read_text().splitlines())} <= set(
-        names[9:-1].split(",")
-    )
 
 
 def test_a_regressions_run_predicts_values(tmp_path: Path) -> None:
@@ -300,11 +276,15 @@ def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path, content: str)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["assign"], "2 problems.*run is missing.*data is missing"),
-        (["assign", "run={run}", "data=there", "clases=x"], r"clases=x.*Did you mean classes\?"),
+        (["assign", "trust=true"], "2 problems.*run is missing.*data is missing"),
+        (["assign", "run={run}", "data=there", "clint=x"], r"clint=x.*Did you mean client\?"),
+        (["predict", "run={run}", "data={data}/0.npz", "model=x"], "model=x: must be an integer"),
         (["assign", "run=/nowhere", "data=there"], "run=/nowhere: there is no such folder"),
         (["assign", "run={run}", "data=/nowhere.npz"], "nowhere.npz does not exist: give"),
-        (["assign", "run={run}", "data={data}/0.npz", "save=/nowhere/a.safetensors"], "/nowhere does not exist"),
+        (
+            ["predict", "run={run}", "data={data}/0.npz", "model=0", "output=/nowhere/a.csv"],
+            "/nowhere does not exist",
+        ),
         (["assign", "run={run}", "data={data}/0.csv"], r"has no preprocessing.json, .* give a NumPy archive"),
         (["assign", "run={run}", "data={data}/0.npz", "client=0"], "client=0: says whose scale a table has"),
         (["predict", "run={run}", "data={data}/0.npz", "model=0", "client=0"], "either model=<number>"),
@@ -400,15 +380,3 @@ def test_a_client_without_a_model_and_a_table_that_was_cut_off_are_said_so(tmp_p
     (tmp_path / "clients.csv").write_text(f"{head}5,1,1,9,,,,cpu\n7,0\n")
     with pytest.raises(ConfigError, match=r"clients\.csv cannot be read .*; `florets predict` needs model=<number>"):
         _model_of(tmp_path, "7", 2)
-
-
-def test_a_file_that_appears_while_the_data_are_read_is_not_overwritten(
-    runs: dict[str, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = tmp_path / "mine.safetensors"
-    monkeypatch.setattr(
-        assignment, "evaluate_model", lambda *_: (target.write_bytes(b"another's"), None)[1] or (0, 1)
-    )
-    with pytest.raises(ConfigError, match=r"mine\.safetensors exists and is not overwritten"):
-        assign.main([f"run={runs['ifca']}", f"data={data / '0.npz'}", f"save={target}"])
-    assert target.read_bytes() == b"another's"

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from florets.api.new_data import Predictions, _harmless
 from florets.commands.main import main
@@ -145,7 +144,6 @@ def test_a_seventh_site_says_what_it_has_otherwise(run: Path, tmp_path: Path) ->
             ["data={new}/other.csv"],
             "lacks 'chol' (it has 'cholesterol'); if a column has another name, add to the node's file: rename",
         ),
-        (["data={new}/new.csv", "classes=[a,b]"], "classes=[a,b]: the run's preprocessing.json says that of tables"),
         (["data={new}/new.csv", "client=south"], "client=south: the run has no such client"),
         (["data={new}/new.csv", "target=sick"], "target=sick: florets predict has no such key"),
         (["data={new}"], "give {new}/new.csv or {new}/other.csv"),
@@ -163,14 +161,11 @@ def test_what_is_wrong_is_said(
 
 
 def test_assign_reads_targets_as_the_run_did(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, save = write(tmp_path / "new.csv", records(9)), tmp_path / "mine.safetensors"
-    assert main(["assign", f"run={run}", f"data={path}", f"save={save}"]) == 0
+    path = write(tmp_path / "new.csv", records(9))
+    assert main(["assign", f"run={run}", f"data={path}"]) == 0
     out = capsys.readouterr().out
     assert "new.csv: 1 record without a target left out" in out
     assert "On 39 samples: accuracy " in out
-    prepared = (tmp_path / "mine.preprocessing.json").read_text()
-    assert json.loads(prepared) == json.loads((run / "preprocessing.json").read_text())
-    assert load_file(save).keys() == {name[2:] for name in load_file(run / "models.safetensors")}
     data = run.parents[4] / "data" / "west.csv"
     assert main(["assign", f"run={run}", f"data={data}"]) == 0
     assert "Client west took part in this run" in capsys.readouterr().out
