@@ -6,14 +6,6 @@ from pathlib import Path
 from florets.conf.problems import ConfigError, did_you_mean
 
 
-def key_texts(command: str, arguments: Sequence[str]) -> list[str]:
-    """Return the `key=value` texts of a command that takes an experiment's keys, `quiet=true` for the option -q."""
-    options = [text for text in arguments if text.startswith("-")]
-    if unknown := [text for text in options if text not in ("-q", "--quiet")]:
-        raise ConfigError([f"{text}: florets {command} has no such option (-h, -q, --debug)." for text in unknown])
-    return [*(text for text in arguments if text not in options), *(["quiet=true"] if options else [])]
-
-
 def read_keys(
     command: str,
     arguments: Sequence[str],

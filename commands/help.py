@@ -48,7 +48,6 @@ Usage
   florets assign run=<folder> data=<file>       which model fits these data
   florets predict run=<folder> data=<file> ...  that model's predictions
   florets export run=<folder> to=<folder>       models for use without Florets
-  florets extend run=<folder> data_dir=<new>    continue a run with new data
   florets provision <federation.yaml>           start-up kits for the server
                                                 and the nodes of a federation
   florets node start|approve|log                on a node: start it, approve an

@@ -122,10 +122,6 @@ def _florets(arguments: Sequence[str]) -> None:
         if arguments[0] == "tune":
             tune_overrides(list(places[0]), keys.get("trials"), keys.get("sampler", "tpe"), keys.get("n_jobs", 1))
         return
-    if arguments and arguments[0] == "extend":
-        keys = [text.partition("=")[0] for text in arguments[1:]]
-        assert {"run", "data_dir"} <= set(keys) <= {"run", "data_dir", "to", "trust", "prepare", *CHANGEABLE}, keys
-        return
     if arguments and arguments[0] == "reproduce":
         words = [word for word in arguments[1:] if not word.startswith("-")]
         if words:
