@@ -97,8 +97,8 @@ def refuse_other_frozen(folder: Path, checkpoint: Checkpoint, task: Task) -> Non
     """Raise ConfigError where a task's model freezes other values than those of the rounds of the run in a folder."""
     if at_home_hash(task.module_to_load()) != checkpoint.frozen:
         raise ConfigError(
-            f"resume={folder}: the parameters that task.model={task.spec.model} freezes (requires_grad=False) are not "
-            "those that this run's rounds were trained with: restore the file that the model function reads them "
+            f"resume={folder}: the parameters that task.model={task.spec.model} freezes (requires_grad=False) are not"
+            " those that this run's rounds were trained with: restore the file that the model function reads them "
             "from, and the versions of its packages, or run the experiment again."
         )
 
