@@ -47,7 +47,7 @@ _FLAGS = {
 
 _MOST_NAMED = 20
 
-_MODULES = ("node", "plan", "provision", "reproduce", "show-partition", "status", "stop", "watch")
+_MODULES = ("node", "plan", "reproduce", "show-partition", "watch")
 """First words with a module here: `HELP`, and `main` of the words after it."""
 WORDS = tuple(sorted((*VERBS, *_MODULES)))
 

@@ -1,10 +1,9 @@
 """The command `florets status`: how far a run is and which clients are late, in a few lines."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from florets.commands.given_keys import keys_and_paths
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.conf.schema import Config
@@ -17,40 +16,27 @@ from florets.reports.watch.state import OVER, Contact, RunState, Watched, runs_b
 if TYPE_CHECKING:
     from florets.engines.flower_run import Connection
 
-_KEYS = ("superlink",)
 _MOST_RUNS = 20
 _MOST_CLIENTS = 30
 """With more clients than this only those that are late are listed."""
 
-HELP = """florets status [<folder>] [superlink=<connection>]
-  How far a run is: round and phase, remaining time, last test, groups, and each client's last reply. Of a folder of
-  results (by default results) with several runs, a line for each.
 
-  superlink     a connection of Flower's configuration: its runs, those that have not begun too, and nodes"""
+def status(folder: str | None = None, /, *, superlink: str = "") -> None:
+    """Print how far a run is: round and phase, remaining time, last test, groups, and each client's last reply.
 
-
-def main(arguments: Sequence[str]) -> int:
-    """Print the state, and return the exit code."""
-    folders, connection = _read(arguments)
-    if connection:
-        for line in _superlink(connection):
+    Parameters
+    ----------
+    folder : str, optional
+        The run's folder, or one of results with several runs, of which each gets a line; by default results.
+    superlink : str
+        A connection of Flower's configuration: its runs, those that have not begun too, and nodes.
+    """
+    if superlink:
+        for line in _superlink(superlink):
             say(line)
-    if folders or not connection:
-        for line in _folder(absolute(folders[0] if folders else Config.results_dir, Path.cwd())):
+    if folder or not superlink:
+        for line in _folder(absolute(folder or Config.results_dir, Path.cwd())):
             say(line)
-    return 0
-
-
-def _read(arguments: Sequence[str]) -> tuple[list[str], str]:
-    """Return the folder, if one is given, and the name of the connection."""
-    given, folders, problems = keys_and_paths("status", arguments, _KEYS)
-    if given.get("superlink") == "":
-        problems.append("superlink=: names no connection; `flwr config list` shows them.")
-    if len(folders) > 1:
-        problems.append(f"florets status: takes one folder, and was given {', '.join(folders)}.")
-    if problems:
-        raise ConfigError(problems)
-    return folders, given.get("superlink", "")
 
 
 def _folder(folder: Path) -> Iterator[str]:

@@ -16,8 +16,6 @@ from florets.reports.console import say
 from florets.reports.tables import markdown_table
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from florets.api.advise import Advice
     from florets.api.discover import Groups
     from florets.api.sweep import Sweep
@@ -32,6 +30,9 @@ VERBS = {
     "export": "api.export",
     "new": "commands.new",
     "predict": "commands.assign",
+    "provision": "commands.provision",
+    "status": "commands.status",
+    "stop": "commands.stop",
     "theory": "api.theory",
     "tune": "api.sweep",
 }
@@ -74,9 +75,13 @@ def read(word: str, arguments: Sequence[str]) -> tuple[list[Any], dict[str, Any]
         hints = [(text, did_you_mean(text.partition("=")[0], own)) for text in others]
         problems += [f"{text}: florets {word} has no such key.{hint}" for text, hint in hints]
     keys = {key: _value(key, text, _kinds(function, own[key]), problems) for key, text in given.items()}
-    needed = [name for name, one in own.items() if one.default is Parameter.empty and name not in words]
-    problems += [f"{key} is missing: florets {word} needs {key}=<path>." for key in needed if key not in given]
-    if len(places) != len(words):
+    needed = [name for name, one in own.items() if one.default is Parameter.empty]
+    problems += [
+        f"{key} is missing: florets {word} needs {key}=<path>."
+        for key in needed
+        if key not in given and key not in words
+    ]
+    if not sum(name in needed for name in words) <= len(places) <= len(words):
         wanted, found = " and ".join(f"<{name}>" for name in words), ", ".join(places) or "nothing"
         problems.append(f"florets {word}: takes {wanted}, and was given {found}.")
     if problems:
@@ -116,7 +121,7 @@ def _own(function: Callable[..., Any]) -> dict[str, Parameter]:
         name: one
         for name, one in inspect.signature(function).parameters.items()
         if not _kinds(function, one).isdisjoint(_PLACES)
-        and (one.kind is not Parameter.POSITIONAL_ONLY or one.default is Parameter.empty)
+        and not (one.kind is Parameter.POSITIONAL_ONLY and _takes_keys(function))
     }
 
 
@@ -142,11 +147,9 @@ def _value(key: str, text: str, kinds: set[Any], problems: list[str]) -> Any:
 
 
 def _usage(function: Callable[..., Any], one: Parameter) -> str:
-    if one.kind is Parameter.POSITIONAL_ONLY:
-        return f"<{one.name}>"
     kinds = _kinds(function, one)
     shown = next(place for kind, place in _PLACES.items() if kind in kinds)
-    text = f"{one.name}={shown}"
+    text = f"<{one.name}>" if one.kind is Parameter.POSITIONAL_ONLY else f"{one.name}={shown}"
     return text if one.default is Parameter.empty else f"[{text}]"
 
 
@@ -189,7 +192,7 @@ def _show_models(folder: Path) -> int:
     return 0
 
 
-def _show_theory(found: "DataFrame") -> int:
+def _show_theory(found: Any) -> int:
     table = [["quantity", "theory", "here", "holds", "source"]]
     for row in found.astype(object).where(found.notna(), None).itertuples():
         theory, here = ("" if value is None else f"{value:.4g}" for value in (row.theory, row.here))

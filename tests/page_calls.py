@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from florets.commands import status, verbs, watch
+from florets.commands import verbs, watch
 from florets.commands.main import read_arguments
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
@@ -129,9 +129,6 @@ def _florets(arguments: Sequence[str]) -> None:
         return
     if arguments and arguments[0] == "watch":
         watch._read(arguments[1:])
-        return
-    if arguments and arguments[0] == "status":
-        status._read(arguments[1:])
         return
     if arguments and arguments[0] in ("plan", "show-partition"):
         compose([text for text in arguments[1:] if text != "--json"])
