@@ -5,7 +5,6 @@ import platform
 import re
 import shlex
 import shutil
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as installed
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from florets.conf.extras import require, version
+from florets.conf.extras import version
 from florets.conf.problems import ConfigError
 from florets.conf.typed import show
 from florets.reports.clients import ClientRow, read_clients
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-_OPSET = 20
-"""Version of ONNX's operators: all that the built-in models need, read by runtimes since 2023."""
 _SCORES = {
     "classification": ("accuracy", "balanced_accuracy", "macro_f1", "auc"),
     "regression": ("rmse", "mae", "r2", "loss"),
@@ -124,8 +121,8 @@ def _shares(row: ClientRow, models: int, names: Mapping[str, str]) -> dict[str, 
     return {f"model_{row.found_cluster}": 1.0} if row.found_cluster in range(models) else {}
 
 
-def model_card(folder: Path, found: Exported, license: str, onnx: bool) -> str:
-    """Return the model card, in the form that Hugging Face reads; `license` may be empty."""
+def model_card(folder: Path, found: Exported) -> str:
+    """Return the model card, in the form that Hugging Face reads."""
     run = found.run
     config, prepared = run.config, run.preprocessing
     used = [name for shares in found.sites.values() for name in shares]
@@ -156,9 +153,7 @@ def model_card(folder: Path, found: Exported, license: str, onnx: bool) -> str:
         protections=protections(folder, read_lines(folder), summary.left_out),
         spent=read_budget(folder / LEDGER) if config.privacy.has_noise else None,
         label=find_strategy(config.strategy.name).label,
-        license=license,
-        onnx=onnx,
-        front_matter=_front_matter(found, license),
+        front_matter=_front_matter(found),
         is_own=is_own(config),
         is_mixed=_is_mixed(found),
         is_local=len(set(used)) == len(used),
@@ -184,10 +179,10 @@ def model_card(folder: Path, found: Exported, license: str, onnx: bool) -> str:
     )
 
 
-def _front_matter(found: Exported, license: str) -> str:
+def _front_matter(found: Exported) -> str:
     kind = "tabular" if found.run.preprocessing is not None else "image" if _is_images(found) else ""
     tags = ["federated-learning", "clustered-federated-learning", "florets", found.run.config.strategy.name]
-    values: dict[str, Any] = {"license": license or "unknown", "library_name": "pytorch", "tags": tags}
+    values: dict[str, Any] = {"license": "unknown", "library_name": "pytorch", "tags": tags}
     if kind and found.task != "reconstruction" and (kind, found.task) != ("image", "regression"):
         values["pipeline_tag"] = f"{kind}-{found.task}"
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
@@ -287,7 +282,7 @@ def _figure(score: str, value: float | None) -> str:
     return f"{100 * value:.1f} %" if score in _PERCENT else f"{value:.4g}"
 
 
-def export(run: str | Path, to: str | Path, *, onnx: bool = False, license: str = "", trust: bool = False) -> Path:
+def export(run: str | Path, to: str | Path, *, trust: bool = False) -> Path:
     """Write a finished run's models into a new folder from which they can be used without Florets.
 
     Per model there is a `torch.export` program with a dynamic batch dimension (``.pt2``) and a state dict
@@ -300,10 +295,6 @@ def export(run: str | Path, to: str | Path, *, onnx: bool = False, license: str 
         The run's folder.
     to : str or Path
         The new folder; it may exist if it is empty.
-    onnx : bool
-        Whether each model is also written as ONNX, with the extra ``onnx``.
-    license : str
-        Identifier of the licence for the model card, as Hugging Face has them (``apache-2.0``); "" names none.
     trust : bool
         Whether code that the run names by an import path may be imported and called.
 
@@ -318,20 +309,16 @@ def export(run: str | Path, to: str | Path, *, onnx: bool = False, license: str 
         If the folder is no finished run's, `to` is not empty, or a model cannot be exported.
     """
     folder, target = Path(run).expanduser().absolute(), Path(to).expanduser().absolute()
-    if onnx:
-        require("onnx", "onnx=true")
-    if license != license.strip() or not license.isprintable():
-        raise ConfigError(f"license={license!r}: must be an identifier such as apache-2.0, or cc-by-4.0.")
     refuse_taken(target)
     found = read_exported(folder, trust)
     with whole_folder(target) as aside:
-        _write_models(aside, found, onnx)
+        _write_models(aside, found)
         _write_predict(aside, found)
-        (aside / "README.md").write_text(model_card(folder, found, license, onnx), encoding="utf-8")
+        (aside / "README.md").write_text(model_card(folder, found), encoding="utf-8")
     return target
 
 
-def _write_models(folder: Path, found: Exported, onnx: bool) -> None:
+def _write_models(folder: Path, found: Exported) -> None:
     """Write every model; they are traced once, and share the program."""
     import torch
 
@@ -352,8 +339,6 @@ def _write_models(folder: Path, found: Exported, onnx: bool) -> None:
         torch.export.save(program, folder / f"{name}.pt2")
         with (folder / f"{name}.safetensors").open("xb") as file:
             write_arrays(file, state, {"format": "pt"})
-        if onnx:
-            _write_onnx(folder / f"{name}.onnx", program)
 
 
 def _traced(module: "Module", example: "Tensor") -> Any:
@@ -365,21 +350,8 @@ def _traced(module: "Module", example: "Tensor") -> Any:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(
             f"the model {type(module).__name__} cannot be traced by torch.export ({reason}): its forward must "
-            "not branch on values or on the batch's size. `florets assign save=<file>` writes the state alone."
+            "not branch on values or on the batch's size. The run's models.safetensors has the states."
         ) from error
-
-
-def _write_onnx(path: Path, program: Any) -> None:
-    import torch
-
-    with warnings.catch_warnings():
-        # Its own calls of what torch has deprecated.
-        warnings.simplefilter("ignore")
-        found = torch.onnx.export(
-            program, input_names=["x"], output_names=["outputs"], opset_version=_OPSET, verbose=False
-        )
-        assert found is not None
-        found.save(str(path), external_data=False)
 
 
 def _write_predict(folder: Path, found: Exported) -> None:

@@ -18,7 +18,6 @@ import yaml
 
 from florets.commands import verbs
 from florets.commands.verbs import VERBS
-from florets.conf.consent import IMPORTING, TRUST, require_trust
 from florets.conf.extras import version
 from florets.conf.presets import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
@@ -124,7 +123,7 @@ def _exit_code_of(given: Sequence[str]) -> int:
         logging.getLogger("florets").setLevel(logging.DEBUG)
     try:
         with own_presets(given, Path.cwd()) as rest:
-            return _dispatch(_with_files(rest))
+            return _dispatch(rest)
     except ConfigError as error:
         _complain(str(error), "--debug" in given)
         return 2
@@ -140,28 +139,6 @@ def _exit_code_of(given: Sequence[str]) -> int:
         hint = "" if debug or one_run.is_foreseen(error) else " (--debug shows where)"
         _complain(f"the run failed: {one_run.explain(error)}{hint}", debug)
         return 1
-
-
-def _with_files(given: Sequence[str]) -> list[str]:
-    """Return the arguments with the overrides of each `@<file>` in its place; a key that is given as well wins."""
-    keys = {text.partition("=")[0] for text in given}
-    found: list[str] = []
-    for text in given:
-        if not text.startswith("@"):
-            found.append(text)
-            continue
-        try:
-            overrides = yaml.safe_load(Path(text[1:]).expanduser().read_text(encoding="utf-8"))["overrides"]
-            values = {key: value for key, _, value in (one.partition("=") for one in overrides) if key not in keys}
-        except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it has no list of overrides"
-            raise ConfigError(f"{text}: cannot be used ({reason}); name the best.yaml of a sweep.") from None
-        # A file does not vouch for itself.
-        values.pop(TRUST, None)
-        if f"{TRUST}=true" not in given:
-            require_trust(text, {key: values[key] for key in IMPORTING if ":" in values.get(key, "")})
-        found += [f"{key}={value}" for key, value in values.items()]
-    return found
 
 
 def _dispatch(given: Sequence[str]) -> int:

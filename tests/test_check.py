@@ -175,55 +175,6 @@ def test_one_site_is_checked_alone_before_it_joins(tmp_path: Path, capsys: pytes
     assert "1 site, 200 records: sites (200)" in capsys.readouterr().out
 
 
-def test_collinear_numbers_are_named_once_and_dummies_that_sum_to_one_are_not(tmp_path: Path) -> None:
-    def with_sum(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        ward = np.array(["north", "south", "west"])[np.arange(len(table["age"])) % 3]
-        total = table["age"] + 2 * table["chol"] + 7
-        return {
-            "ward": ward,
-            "age": table["age"],
-            "chol": table["chol"],
-            "total": total.round(2),
-            "ill": table["ill"],
-        }
-
-    for seed in range(3):
-        write(tmp_path / "sites", f"s{seed}", seed, change=with_sum)
-    (finding,) = check(tmp_path)[1]
-    assert (finding["level"], finding["text"]) == (
-        "warning",
-        "'total' is a linear function of 'age', 'chol': no model can tell their effects apart",
-    )
-    assert finding["remedy"].endswith("task.table.drop=[total].")
-
-
-def test_a_column_that_follows_from_later_ones_is_named(tmp_path: Path) -> None:
-    for seed in range(3):
-        rng = np.random.default_rng(seed + 70)
-
-        def rough(table: dict[str, np.ndarray], rng: np.random.Generator = rng) -> dict[str, np.ndarray]:
-            radius, dents = rng.normal(size=(2, 200))
-            # The radius leaves 0.3 % of the girth's variance, with the dents 0.04 %; girth leaves 14 % of these.
-            girth = radius + 0.05 * dents + 0.02 * rng.normal(size=200)
-            return {"radius": radius.round(5), "girth": girth.round(5), "dents": dents.round(5), "ill": table["ill"]}
-
-        write(tmp_path / "sites", f"s{seed}", seed, change=rough)
-    (finding,) = check(tmp_path)[1]
-    assert finding["text"].startswith("'girth' is nearly a linear function of 'radius', 'dents'")
-
-
-def test_what_is_collinear_at_one_site_alone_is_a_note_on_that_site(tmp_path: Path) -> None:
-    for seed in range(3):
-        rng = np.random.default_rng(seed + 50)
-        extra = lambda t, seed=seed, rng=rng: {  # noqa: E731
-            "dose": (t["age"] / 3).round(6) if seed == 1 else rng.normal(20, 3, 200).round(2), **t
-        }  # fmt: skip
-        write(tmp_path / "sites", f"s{seed}", seed, change=extra)
-    (finding,) = check(tmp_path)[1]
-    assert finding["level"] == "note"
-    assert finding["text"].startswith("'age' is a linear function of 'dose' at 's1': a model of this site alone")
-
-
 def test_where_half_of_the_sites_depart_neither_half_is_wrong(tmp_path: Path) -> None:
     for seed in range(6):
         inches = {"change": lambda t: {**t, "chol": (t["chol"] / 38.67).round(2)}} if seed % 2 else {}

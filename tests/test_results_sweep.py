@@ -132,16 +132,6 @@ def test_settings_are_compared_each_by_itself_and_one_strategy_with_its_first_se
     assert compared(apart)["ifca"][3] == "no equal seeds"
 
 
-def test_the_tables_are_there_as_latex(tmp_path):
-    accuracies = {"clove": 0.8, "per_fedavg": 0.9}
-    write_sweep(tmp_path, Jobs.of([job(s, seed, final_accuracy=a) for s, a in accuracies.items() for seed in (0, 1)]))
-    text = (tmp_path / "summary.tex").read_text()
-    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 2
-    assert r"Per-FedAvg & 2 & \textbf{90.00} $\pm$ 0.00" in text
-    assert text.count(r"\toprule") == 2
-    assert r"accuracy \%" in text
-
-
 def test_a_sweep_whose_jobs_all_failed_has_a_summary(tmp_path):
     text = write_sweep(tmp_path / "sweep", Jobs.of([failed(), failed("ifca")]))
     assert "2 of 2 jobs failed" in text
@@ -149,7 +139,6 @@ def test_a_sweep_whose_jobs_all_failed_has_a_summary(tmp_path):
     assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == [
         "summary.csv",
         "summary.md",
-        "summary.tex",
     ]
 
 

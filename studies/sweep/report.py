@@ -16,7 +16,7 @@ from florets.reports.protections import spent_together
 from florets.reports.scores import HIGHER_IS_BETTER, WORST
 from florets.reports.statistics import ARI, LEGEND, PERCENT, Compared, Spread, compare, p_text
 from florets.reports.summary import RoundLine, read_lines
-from florets.reports.tables import Cell, ResultTable, markdown_table, tabular, write_csv
+from florets.reports.tables import Cell, ResultTable, markdown_table, write_csv
 from florets.server_app.resume import CHANGEABLE
 from florets.studies.sweep.jobs import (
     MEASURE,
@@ -187,12 +187,10 @@ def compared(groups: Sequence[Group], measure: SweepMeasure) -> Sequence[Compare
     return compare({group.label: measure.by_seed(group.jobs) for group in shown}, against, measure.bounds)
 
 
-def comparison(jobs: Jobs, groups: Sequence[Group], titles: bool = False) -> list[list[str]]:
+def comparison(jobs: Jobs, groups: Sequence[Group]) -> list[list[str]]:
     """Return the groups' means with intervals and their differences from the first, the first row its head.
 
     By accuracy, where all runs have one, else by the loss. Empty where no group has two runs.
-
-    `titles`: whether strategies have the names that papers give them.
     """
     if not any(len(group.jobs.runs) > 1 for group in groups):
         return []
@@ -205,10 +203,9 @@ def comparison(jobs: Jobs, groups: Sequence[Group], titles: bool = False) -> lis
         return "" if spread.number < 2 else f"[{form(spread.low, sign)}, {form(spread.high, sign)}]"
 
     rows = [["strategy", measure.title, "interval", "compared with", "difference", "interval", "test"]]
-    names = {"": ""} | {group.label: group.title if titles else group.label for group in groups}
     for one in compared(groups, measure):
-        row = [names[one.name], form(one.spread.mean) if one.spread.number else "-", interval(one.spread)]
-        row.append(names[one.against])
+        row = [one.name, form(one.spread.mean) if one.spread.number else "-", interval(one.spread)]
+        row.append(one.against)
         if between := one.difference if one.difference.number else None:
             row += [form(between.mean, "+"), interval(between, "+"), p_text(one.p_holm)]
         else:
@@ -350,17 +347,6 @@ def _num_runs(jobs: Jobs) -> Cell:
     return Cell(f"{len(jobs.runs)} of {len(jobs)}" if jobs.failed else f"{len(jobs)}")
 
 
-def summary_latex(jobs: Jobs) -> str:
-    """Return the tables of the sweep's summary as LaTeX, to be included in a page of one's own."""
-    groups = group_jobs(jobs)[1]
-    lines = ["% Mean and sample standard deviation over runs that differ only in their seed"]
-    if len(jobs.runs):
-        lines.append(means(jobs, groups, titles=True, marks=True).latex().rstrip())
-    if compared := comparison(jobs, groups, titles=True):
-        lines += ["", f"% {LEGEND}", *tabular(compared)]
-    return "\n".join(lines) + "\n"
-
-
 def _draw(folder: Path, groups: Sequence[Group]) -> None:
     from florets.reports.run_figures import sweep_figure  # matplotlib takes a second that only the end needs
 
@@ -387,7 +373,7 @@ def lines_of(jobs: Jobs) -> list[list[RoundLine]]:
 
 
 def write_sweep(folder: Path, jobs: Jobs) -> str:
-    """Write ``summary.csv``, ``summary.md``, ``summary.tex`` and the curves of a sweep; return the Markdown.
+    """Write ``summary.csv``, ``summary.md`` and the curves of a sweep; return the Markdown.
 
     `folder`: the sweep's own folder; made where it is missing. `jobs`: this command's jobs, in their order; failed
     ones are listed below the table.
@@ -396,7 +382,6 @@ def write_sweep(folder: Path, jobs: Jobs) -> str:
     jobs.write(folder / SUMMARY)
     text = summary_markdown(jobs)
     write_whole(folder / "summary.md", text)
-    write_whole(folder / "summary.tex", summary_latex(jobs))
     with naming(folder):
         _draw(folder, group_jobs(jobs)[1])
     return text
