@@ -1,14 +1,18 @@
-"""Commands that are functions: arguments, errors and help follow from each function's signature and docstring."""
+"""Commands that are functions: arguments, errors and help follow from each function's signature and docstring.
 
+They are read from its source: whoever asks for help, or mistypes a key, does not wait for what the function imports.
+"""
+
+import ast
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib import import_module
-from inspect import Parameter
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent, wrap
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from florets.api.keys import Typed
 from florets.conf.problems import ConfigError, did_you_mean
@@ -37,66 +41,98 @@ VERBS = {
     "tune": "api.sweep",
 }
 """Modules of the functions by the commands' names, which are theirs."""
-_PLACES = {bool: "true|false", int: "<n>", Path: "<path>", str: "<text>"}
+_TYPES = {"bool": "true|false", "int": "<n>", "Path": "<path>", "str": "<text>"}
 """Types that a command line can give, and what its usage shows for them."""
+
+
+class Parameter(NamedTuple):
+    """What a command line can give to a function: a word in its place, or a key with a value."""
+
+    kind: str
+    is_word: bool
+    is_needed: bool
+
+
+class Verb(NamedTuple):
+    """A command's function; `takes_keys`: an experiment's keys may be given as well."""
+
+    doc: str
+    own: dict[str, Parameter]
+    takes_keys: bool
 
 
 def run(word: str, arguments: Sequence[str]) -> int:
     """Call a command's function with what was typed, print its result, and return the exit code."""
-    function = _function(word)
-    if not arguments and any(one.default is Parameter.empty for one in _own(function).values()):
+    if not arguments and any(one.is_needed for one in verb(word).own.values()):
         print(help_of(word))
         return 0
     places, keys = read(word, arguments)
-    result = function(*places, **keys)
+    result = getattr(import_module(f"florets.{VERBS[word]}"), word)(*places, **keys)
     return _SHOWN[word](result) if word in _SHOWN else 0
+
+
+@cache
+def verb(word: str) -> Verb:
+    """Read a command's function: what it takes are texts, numbers, paths and truths, and no data in memory."""
+    spec = find_spec(f"florets.{VERBS[word]}")
+    assert spec is not None
+    assert spec.origin is not None
+    body = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
+    function = next(one for one in body if isinstance(one, ast.FunctionDef) and one.name == word)
+    of, takes_keys = function.args, function.args.kwarg is not None
+    named = [*of.posonlyargs, *of.args]
+    defaults = [*[None] * (len(named) - len(of.defaults)), *of.defaults, *of.kw_defaults]
+    own = {}
+    for one, default in zip([*named, *of.kwonlyargs], defaults, strict=True):
+        types = re.findall(r"\w+", ast.unparse(one.annotation) if one.annotation else "")
+        kind = next((kind for kind in _TYPES if kind in types and "dict" not in types), "")
+        is_word = one in of.posonlyargs
+        if kind and not (is_word and takes_keys):
+            own[one.arg] = Parameter(kind, is_word, default is None)
+    return Verb(inspect.cleandoc(ast.get_docstring(function) or ""), own, takes_keys)
 
 
 def read(word: str, arguments: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments of a command's function; ConfigError with all that does not fit its signature."""
-    function = _function(word)
-    own = _own(function)
-    words = [name for name, one in own.items() if one.kind is Parameter.POSITIONAL_ONLY]
+    _, own, takes_keys = verb(word)
+    words = [name for name, one in own.items() if one.is_word]
     problems, given, others, places = list[str](), dict[str, str](), list[str](), list[str]()
     for text in arguments:
         key, equals, value = text.partition("=")
-        if text in ("-q", "--quiet") and _takes_keys(function):
+        if text in ("-q", "--quiet") and takes_keys:
             others.append("quiet=true")
         elif text.startswith("-"):
-            known = "-h, -q, --debug" if _takes_keys(function) else "-h, --debug"
+            known = "-h, -q, --debug" if takes_keys else "-h, --debug"
             problems.append(f"{text}: florets {word} has no such option ({known}).")
+        elif words and not (equals and key.isidentifier()):
+            places.append(text)
         elif not equals or key not in own or key in words:
-            (places if words and not equals else others).append(text)
+            others.append(text)
         elif not value:
             problems.append(f"{text}: needs a value, {key}=<value>.")
         elif given.setdefault(key, value) != value:
             problems.append(f"{key}: given twice with two values; keep one.")
-    if not _takes_keys(function):
+    if not takes_keys:
         hints = [(text, did_you_mean(text.partition("=")[0], own)) for text in others]
         problems += [f"{text}: florets {word} has no such key.{hint}" for text, hint in hints]
-    keys = {key: _value(key, text, _kinds(function, own[key]), problems) for key, text in given.items()}
-    needed = [name for name, one in own.items() if one.default is Parameter.empty]
-    problems += [
-        f"{key} is missing: florets {word} needs {key}=<path>."
-        for key in needed
-        if key not in given and key not in words
-    ]
-    if not sum(name in needed for name in words) <= len(places) <= len(words):
+    keys = {key: _value(key, text, own[key].kind, problems) for key, text in given.items()}
+    missing = [name for name, one in own.items() if one.is_needed and not one.is_word and name not in given]
+    problems += [f"{key} is missing: florets {word} needs {key}=<path>." for key in missing]
+    if not sum(own[name].is_needed for name in words) <= len(places) <= len(words):
         wanted, found = " and ".join(f"<{name}>" for name in words), ", ".join(places) or "nothing"
         problems.append(f"florets {word}: takes {wanted}, and was given {found}.")
     if problems:
         raise ConfigError(problems)
-    return [Typed(others)] if _takes_keys(function) else places, keys
+    return [Typed(others)] if takes_keys else places, keys
 
 
 def help_of(word: str, width: int = 110) -> str:
     """Return the help on a command: its usage, then what the docstring says of it, its keys and its use."""
-    function = _function(word)
-    parts = re.split(r"(?m)^(\w+)\n-{3,}\n", str(inspect.getdoc(function)).replace("``", ""))
+    doc, own, takes_keys = verb(word)
+    parts = re.split(r"(?m)^(\w+)\n-{3,}\n", doc.replace("``", ""))
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
-    own = _own(function)
-    usage = " ".join(["florets", word, *(_usage(function, one) for one in own.values())])
-    usage += " [<key>=<value> ...]" if _takes_keys(function) else ""
+    usage = " ".join(["florets", word, *(_usage(name, one) for name, one in own.items())])
+    usage += " [<key>=<value> ...]" if takes_keys else ""
     told = dict(_parameters(sections.get("Parameters", "")))
     column = max(map(len, own), default=0) + 2
     keys = [_beside(name, told[name], column, width - 2) for name in own]
@@ -105,40 +141,12 @@ def help_of(word: str, width: int = 110) -> str:
     return f"{usage}\n" + "\n\n".join(indent(block, "  ") for block in blocks if block)
 
 
-def _function(word: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(import_module(f"florets.{VERBS[word]}"), word)
-    return found
-
-
-def _takes_keys(function: Callable[..., Any]) -> bool:
-    """Return whether an experiment's keys may be given as well."""
-    return any(one.kind is Parameter.VAR_KEYWORD for one in inspect.signature(function).parameters.values())
-
-
-def _own(function: Callable[..., Any]) -> dict[str, Parameter]:
-    """Return the parameters that a command line can give: all but an experiment's keys, and data in memory."""
-    return {
-        name: one
-        for name, one in inspect.signature(function).parameters.items()
-        if not _kinds(function, one).isdisjoint(_PLACES)
-        and not (one.kind is Parameter.POSITIONAL_ONLY and _takes_keys(function))
-    }
-
-
-def _kinds(function: Callable[..., Any], parameter: Parameter) -> set[Any]:
-    """Return the types that a parameter takes."""
-    hint = parameter.annotation
-    if isinstance(hint, str):
-        hint = eval(hint, vars(sys.modules[function.__module__]))
-    return set(get_args(hint) or [hint])
-
-
-def _value(key: str, text: str, kinds: set[Any], problems: list[str]) -> Any:
-    if bool in kinds:
+def _value(key: str, text: str, kind: str, problems: list[str]) -> Any:
+    if kind == "bool":
         if text not in ("true", "false"):
             problems.append(f"{key}={text}: must be true or false.")
         return text == "true"
-    if int not in kinds:
+    if kind != "int":
         return text
     if not text.removeprefix("-").isdecimal():
         problems.append(f"{key}={text}: must be an integer.")
@@ -146,11 +154,9 @@ def _value(key: str, text: str, kinds: set[Any], problems: list[str]) -> Any:
     return int(text)
 
 
-def _usage(function: Callable[..., Any], one: Parameter) -> str:
-    kinds = _kinds(function, one)
-    shown = next(place for kind, place in _PLACES.items() if kind in kinds)
-    text = f"<{one.name}>" if one.kind is Parameter.POSITIONAL_ONLY else f"{one.name}={shown}"
-    return text if one.default is Parameter.empty else f"[{text}]"
+def _usage(name: str, one: Parameter) -> str:
+    text = f"<{name}>" if one.is_word else f"{name}={_TYPES[one.kind]}"
+    return text if one.is_needed else f"[{text}]"
 
 
 def _parameters(section: str) -> Iterator[tuple[str, str]]:

@@ -179,14 +179,14 @@ def test_the_table_of_sites_has_gains_with_intervals_of_their_own_records() -> N
 
 
 def test_nothing_useful_is_said_first_with_what_was_tried() -> None:
-    evidence = Evidence(tried=("class weights", "more rounds"), unscaled=True)
+    evidence = Evidence(tried=("larger learning rates", "more rounds"), unscaled=True)
     said = words(given(NONE, evidence, fedavg=[0.5] * 5, local=[0.5] * 5))
     assert said.answer.startswith(
         "Nothing to advise yet: no method is better than the constant answer beyond chance. 5 sites"
     )
     figures, tried, scale, _ = said.reasons[:4]
     assert "reaches accuracy 50.0 %; the constant answer reaches 50.0 %" in figures
-    assert tried == "Also tried, without success: class weights, more rounds."
+    assert tried == "Also tried, without success: larger learning rates, more rounds."
     assert "standardise them, by the same numbers at all sites" in scale
     assert "Use:" not in said.short
 
@@ -223,12 +223,13 @@ def test_keys_that_the_comparison_decides_are_refused_before_any_work() -> None:
             Question.of([key])
     Question.of(["strategy.fraction_train=0.5"])
     assert main(["advise", "strategy=ifca"]) == 2
+    assert main(["advise", "measure=auc"]) == 2
     assert main(["advise", "--no-such-option"]) == 2
 
 
 def test_every_method_has_the_same_budget_and_rates_and_what_is_typed_holds() -> None:
     question = replace(Question.of(OWN), by_newton=False)
-    setup = setup_of(question, "auc", is_rare=True)
+    setup = setup_of(question, "log_loss")
     assert (len(setup.rates), setup.rates[1]) == (3, question.base.train.learning_rate)
     methods = candidates(question, NONE)
     assert list(methods) == ["fedavg", "intercept", "slopes", "local", "two_groups", "clove"]
@@ -236,31 +237,26 @@ def test_every_method_has_the_same_budget_and_rates_and_what_is_typed_holds() ->
     fits = {name: keys for name, keys in methods.items() if name != "slopes"}
     runs = {name: candidate_run(question, setup, name, keys, 0.02) for name, keys in fits.items()}
     for config in runs.values():
-        assert (config.num_rounds, config.patience, config.measure, config.statistics) == (40, 3, "auc", True)
-        assert (config.train.learning_rate, config.train.class_weights) == (0.02, "balanced")
-        assert config.train.solver == "sgd"
+        assert (config.num_rounds, config.patience, config.measure, config.statistics) == (40, 3, "log_loss", True)
+        assert (config.train.learning_rate, config.train.solver) == (0.02, "sgd")
         assert config.task.validation_fraction == 0.2
     assert (runs["clove"].k, runs["two_groups"].k) == (2, 2)
     grouped = candidates(question, TWO)
     assert {"discovery", "group_intercept"} < set(grouped)
     assert first_run(question).strategy.settings.place_one_class is True  # type: ignore[attr-defined]
-    typed = Question.of([*OWN, "num_rounds=6", "train.learning_rate=0.5", "patience=9", "train.class_weights=root"])
-    fixed = setup_of(typed, "auc", is_rare=True)
+    typed = Question.of([*OWN, "num_rounds=6", "train.learning_rate=0.5", "patience=9"])
+    fixed = setup_of(typed, "log_loss")
     config = candidate_run(typed, fixed, "fedavg", methods["fedavg"], fixed.rates[0])
-    assert (fixed.rates, config.num_rounds, config.patience, config.train.class_weights) == ((0.5,), 6, 9, "root")
+    assert (fixed.rates, config.num_rounds, config.patience) == ((0.5,), 6, 9)
     shown = command(question, "clove", TWO, setup, 0.02, 17)
-    assert shown.endswith(
-        "strategy=clove k=2 train.learning_rate=0.02 train.class_weights=balanced num_rounds=17 statistics=true"
-    )
+    assert shown.endswith("strategy=clove k=2 train.learning_rate=0.02 num_rounds=17 statistics=true")
 
 
 def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_cannot_matter() -> None:
     question = Question.of(OWN)
     assert question.by_newton
-    setup = setup_of(question, "log_loss", is_rare=True)
+    setup = setup_of(question, "log_loss")
     assert (setup.key, setup.rates) == (RIDGE, (0.1, 1.0, 10.0, 100.0))
-    # Weights would distort the probabilities that the log loss is of.
-    assert not any("class_weights" in key for key in setup.keys)
     assert list(candidates(question, NONE)) == ["fedavg", "intercept", "slopes", "local"]
     config = candidate_run(question, setup, "fedavg", candidates(question, NONE)["fedavg"], 10.0)
     assert (config.train.solver, config.train.ridge, config.num_rounds, config.eval_every) == ("newton", 10.0, 8, 8)
@@ -279,7 +275,7 @@ def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_can
     # The run that looks for groups is the run of one model per group as well.
     groups = candidate_run(question, setup, "discovery", candidates(question, TWO)["discovery"], 1.0)
     assert groups == replace(first_run(question), measure=groups.measure, pictures=False)
-    assert setup_of(Question.of([*OWN, "train.ridge=3"]), "r2", is_rare=False).rates == (3.0,)
+    assert setup_of(Question.of([*OWN, "train.ridge=3"]), "r2").rates == (3.0,)
 
 
 def test_a_ridge_is_tried_as_long_as_it_matters_and_the_common_one_serves_what_is_learned_together(
@@ -300,7 +296,7 @@ def test_a_ridge_is_tried_as_long_as_it_matters_and_the_common_one_serves_what_i
     monkeypatch.setattr("florets.studies.advise.methods.read_outcome", read)
     question = Question.of(OWN)
     methods = {name: keys for name, keys in candidates(question, NONE).items() if name != "slopes"}
-    found, _ = search(question, setup_of(question, "log_loss", False), methods, Criterion("log_loss"), run)
+    found, _ = search(question, setup_of(question, "log_loss"), methods, Criterion("log_loss"), run)
     common = [("fedavg", 1.0), ("fedavg", 10.0), ("intercept", 1.0)]
     assert asked == [*common, ("local", 1.0), ("local", 10.0), ("local", 100.0)]
     assert {name: one.rate for name, one in found.items()} == {"fedavg": 1.0, "intercept": 1.0, "local": 10.0}
@@ -308,14 +304,14 @@ def test_a_ridge_is_tried_as_long_as_it_matters_and_the_common_one_serves_what_i
 
 def test_the_obvious_is_tried_where_nothing_is_useful() -> None:
     question = replace(Question.of(OWN), by_newton=False)
-    tried = remedies(question, setup_of(question, "auc", is_rare=False), question.standardise_keys)
-    assert [text.split()[0] for text, _ in tried] == ["each", "class", "smaller", "larger", "more"]
+    tried = remedies(question, setup_of(question, "log_loss"), question.standardise_keys)
+    assert [text.split()[0] for text, _ in tried] == ["each", "smaller", "larger", "more"]
     for _, setup in tried:
         candidate_run(question, setup, "fedavg", candidates(question, NONE)["fedavg"], setup.rates[0])
     linear = Question.of(OWN)
-    tried = remedies(linear, setup_of(linear, "log_loss", is_rare=True), linear.standardise_keys)
+    tried = remedies(linear, setup_of(linear, "log_loss"), linear.standardise_keys)
     assert [text.split()[0] for text, _ in tried] == ["each", "larger"]
-    typed = Question.of(["train.learning_rate=0.1", "num_rounds=3", "train.class_weights=root"])
+    typed = Question.of(["train.learning_rate=0.1", "num_rounds=3"])
     assert remedies(typed, SETUP, ()) == []
 
 

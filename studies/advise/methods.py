@@ -16,8 +16,6 @@ from florets.strategies.base.federation import FederationError
 from florets.studies.advise.compare import Criterion
 from florets.studies.advise.measures import (
     NOT_SUMS,
-    OF_CLASSES,
-    OF_VALUES,
     Name,
     for_stopping,
     gain,
@@ -98,8 +96,8 @@ OPTIONAL = ("intercept", "slopes", "group_intercept")
 """Methods that not every model suits."""
 
 _PER_SITE = "task.table.standardise=site"
-_OURS = ("strategy", "k", "k_max", "stop_at_ari", "stop_at_groups", "statistics", "personal")
-_HOW = ("quiet", "results_dir", "pictures", "checkpoint_every", "loss_matrix", "measure", "patience")
+_OURS = ("strategy", "k", "k_max", "stop_at_ari", "stop_at_groups", "statistics", "personal", "measure")
+_HOW = ("quiet", "results_dir", "pictures", "checkpoint_every", "loss_matrix", "patience")
 """Keys that say nothing of what is used."""
 _MAY_STAY = ("strategy.fraction_train",)
 _REGRESSIONS = ("squared_error", "half_squared_error")
@@ -120,7 +118,6 @@ class Question:
 
     overrides: tuple[str, ...]
     base: Config
-    measure: str = "auto"
     slower: float = 1.0
     by_newton: bool = False
 
@@ -128,26 +125,20 @@ class Question:
     def of(cls, overrides: Sequence[str]) -> "Question":
         """Read what was typed."""
         problems: list[str] = []
-        measure = "auto"
         for entry in read_overrides(overrides, problems):
-            if entry.key == "measure":
-                measure = str(entry.value)
-                if measure not in (known := ("auto", *OF_CLASSES, *OF_VALUES, "concordance")):
-                    problems.append(f"{entry.text}: there is no such measure; use {', '.join(known)}.")
             if entry.key in _OURS or (entry.key.startswith("strategy.") and entry.key not in _MAY_STAY):
-                problems.append(f"{entry.text}: `florets advise` compares strategies itself; leave it out.")
+                problems.append(f"{entry.text}: `florets advise` decides that itself; leave it out.")
         if problems:
             raise ConfigError(problems)
-        # Which measures fit shows once the sites have described their targets.
-        plain = [text for text in overrides if _key(text) != "measure"]
-        held_out = any(_key(text) == "task.validation_fraction" for text in plain)
-        base = compose([*plain, "strategy=fedavg", *([] if held_out else [f"task.validation_fraction={VALIDATION}"])])
+        held_out = any(_key(text) == "task.validation_fraction" for text in overrides)
+        held = [] if held_out else [f"task.validation_fraction={VALIDATION}"]
+        base = compose([*overrides, "strategy=fedavg", *held])
         if base.privacy.has_noise:
             raise ConfigError(
                 f"privacy.kind={base.privacy.kind}: `florets advise` decides by tests without noise in many runs, "
                 "each of which would spend epsilon; leave it out, and ask on data that need none."
             )
-        return cls(tuple(overrides), base, measure, by_newton=base.train.solver == "newton")
+        return cls(tuple(overrides), base, by_newton=base.train.solver == "newton")
 
     def gives(self, key: str) -> bool:
         """Return whether a key was typed."""
@@ -201,7 +192,7 @@ class Question:
 
     def config(self, *own: str) -> Config:
         """Return the experiment with a strategy, and tests of validation records with sums of them."""
-        decided = {"measure", *map(_key, own)}
+        decided = set(map(_key, own))
         shared = self.unless_given(
             f"task.validation_fraction={self.base.task.validation_fraction}",
             "loss_matrix=false",
@@ -226,15 +217,10 @@ class Setup:
     key: str = RATE
 
 
-def setup_of(question: Question, measure: Name, is_rare: bool) -> Setup:
-    """Return the first setup: stopping by patience, and class weights where a class is rare.
-
-    Only for measures that look at classes and not at probabilities, which weights distort.
-    """
-    weighs = is_rare and measure in NOT_SUMS
+def setup_of(question: Question, measure: Name) -> Setup:
+    """Return the first setup: networks are stopped by patience."""
     # Newton's steps end at the minimum, where one test is enough.
     keys = ["train.local_epochs=1"] if question.by_newton else [f"patience={PATIENCE}"]
-    keys += ["train.class_weights=balanced"] if weighs else []
     shared = (f"measure={for_stopping(measure)}", *question.unless_given(*keys))
     return Setup(measure, question.rates, shared, question.tuned_key)
 
@@ -247,9 +233,6 @@ def remedies(question: Question, setup: Setup, standardise: Sequence[str]) -> li
     tried: list[tuple[str, Setup]] = []
     if standardise:
         tried.append(("each site standardises its own inputs", replace(setup, keys=(*setup.keys, *standardise))))
-    weights = "train.class_weights=balanced"
-    if setup.measure in NOT_SUMS and weights not in setup.keys and question.unless_given(weights):
-        tried.append(("class weights", replace(setup, keys=(*setup.keys, weights))))
     if question.by_newton:
         stronger = tuple(max(setup.rates) * factor for factor in _SMALLER[:2])
         return [*tried, ("larger ridges", replace(setup, rates=stronger))] if not question.gives(RIDGE) else tried

@@ -346,8 +346,6 @@ class Words:
                 f"Methods are compared on {counted(records, 'validation record')}: differences below about "
                 f"{smallest} in {FORMS[self.measure].title} cannot be seen here."
             )
-        if "train.class_weights=balanced" in self.setup.keys:
-            yield "One class is rare: training weights the classes equally."
 
     @staticmethod
     def _against_constant(measure: Name, figure: float, constant: float) -> str:
