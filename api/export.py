@@ -5,7 +5,7 @@ import platform
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as installed
 from itertools import count
@@ -29,24 +29,13 @@ from florets.server_app.run_models import Arrays, RunModels, load_run
 from florets.strategies.base.privacy import LEDGER, read_budget
 from florets.strategies.registry import find_strategy
 from florets.task.data.tables.declaration import MISSING
-from florets.task.data.tables.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-_SCORES = {
-    "classification": ("accuracy", "balanced_accuracy", "macro_f1", "auc"),
-    "regression": ("rmse", "mae", "r2", "loss"),
-    "reconstruction": ("loss",),
-}
-_PERCENT = ("accuracy", "balanced_accuracy", "macro_f1")
-_NAMES = {"auc": "AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R2", "macro_f1": "macro F1"}
-_MOST_ROWS = 100
 _MOST_CATEGORIES = 12
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
-
-Cells = Sequence[object]
 
 
 @dataclass(frozen=True)
@@ -158,9 +147,6 @@ def model_card(folder: Path, found: Exported) -> str:
         is_mixed=_is_mixed(found),
         is_local=len(set(used)) == len(used),
         is_images=_is_images(found),
-        groups=_groups(found),
-        sites=_sites(found),
-        columns=_columns(prepared) if prepared else "",
         scale=run.scale,
         unit=prepared.units.get(prepared.target, "") if prepared else "",
         options=f" with {options}" if options else "",
@@ -197,89 +183,9 @@ def _is_mixed(found: Exported) -> bool:
     return any(len(shares) > 1 for shares in found.sites.values())
 
 
-def _groups(found: Exported) -> str:
-    rows: list[Cells] = []
-    # A mixture's figures, and those of a site's own model, are not those of a group's.
-    scores = [] if _is_mixed(found) or found.run.own else _scores(found)
-    count = len(found.run.models)
-    for name in (f"model_{k}" for k in range(min(count, _MOST_ROWS))):
-        members = [
-            row
-            for row in found.rows
-            if name in found.sites.get(row.client, {})
-            # A site with its own model belongs to a group, too.
-            or (row.client in found.run.own and name == f"model_{row.found_cluster}")
-        ]
-        sites = ", ".join(_plain(row.client) for row in members[:_MOST_CATEGORIES])
-        others = f" and {len(members) - _MOST_CATEGORIES} more" if len(members) > _MOST_CATEGORIES else ""
-        means = [_mean(row.score("test", score) for row in members) for score in scores]
-        samples = sum(row.num_examples for row in members)
-        cells = [_figure(score, value) for score, value in zip(scores, means, strict=True)]
-        rows.append((f"`{name}`", f"{sites}{others}" or "none", samples, *cells))
-    head = ("model", "sites", "training samples", *(f"mean {_title(score)}" for score in scores))
-    more = f"\n\n{count - _MOST_ROWS} more models are in `export.json`." if count > _MOST_ROWS else ""
-    note = "\n\nFigures are unweighted means over a model's sites, each on its own test records." if scores else ""
-    return _table(head, rows) + more + note
-
-
-def _sites(found: Exported) -> str:
-    scores, rows = _scores(found), []
-    for row in found.rows[:_MOST_ROWS]:
-        shares = found.sites.get(row.client, {})
-        models = ", ".join(
-            f"`{name}`" if share == 1 else f"`{name}` {100 * share:.0f} %" for name, share in shares.items()
-        )
-        cells = [_figure(score, row.score("test", score)) for score in scores]
-        tests = row.score("test", "examples")
-        rows.append((_plain(row.client), models or "none", row.num_examples, "" if tests is None else tests, *cells))
-    head = ("site", "model", "training samples", "test samples", *map(_title, scores))
-    more = len(found.rows) - _MOST_ROWS
-    return _table(head, rows) + (f"\n\n{more} more sites are in `export.json`." if more > 0 else "")
-
-
-def _scores(found: Exported) -> list[str]:
-    """Return the scores of which some site has a figure."""
-    return [name for name in _SCORES[found.task] if any(row.score("test", name) is not None for row in found.rows)]
-
-
-def _columns(prepared: Preprocessing) -> str:
-    rows: list[Cells] = [
-        (_plain(one.name), "number", _plain(prepared.units.get(one.name, "")), "mean") for one in prepared.numeric
-    ]
-    for words in prepared.categorical:
-        shown = ", ".join(map(_plain, words.categories[:_MOST_CATEGORIES]))
-        more = (
-            f" and {len(words.categories) - _MOST_CATEGORIES} more"
-            if len(words.categories) > _MOST_CATEGORIES
-            else ""
-        )
-        rows.append((_plain(words.name), f"one of {shown}{more}", "", _plain(words.mode)))
-    return _table(("column", "kind", "unit", "a missing value counts as"), rows)
-
-
-def _table(head: Cells, rows: Iterable[Cells]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
-
-
 def _plain(text: str) -> str:
     """Return a text as Markdown shows it letter by letter: names come from the sites."""
     return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
-
-
-def _title(score: str) -> str:
-    return _NAMES.get(score, score.replace("_", " "))
-
-
-def _mean(known: Iterable[float | None]) -> float | None:
-    values = [value for value in known if value is not None]
-    return sum(values) / len(values) if values else None
-
-
-def _figure(score: str, value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{100 * value:.1f} %" if score in _PERCENT else f"{value:.4g}"
 
 
 def export(run: str | Path, to: str | Path, *, trust: bool = False) -> Path:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
@@ -13,30 +12,25 @@ from florets.reports.summary import traffic
 from florets.reports.tables import markdown_table
 from florets.reports.watch.state import OVER, Contact, RunState, Watched, runs_below
 
-if TYPE_CHECKING:
-    from florets.engines.flower_run import Connection
-
 _MOST_RUNS = 20
 _MOST_CLIENTS = 30
 """With more clients than this only those that are late are listed."""
 
 
-def status(folder: str | None = None, /, *, superlink: str = "") -> None:
+def status(folder: str = Config.results_dir, /) -> None:
     """Print how far a run is: round and phase, remaining time, last test, groups, and each client's last reply.
 
     Parameters
     ----------
     folder : str, optional
         The run's folder, or one of results with several runs, of which each gets a line; by default results.
-    superlink : str
-        A connection of Flower's configuration: its runs, those that have not begun too, and nodes.
+
+    Notes
+    -----
+    Runs that have not begun, and nodes: ``flwr ls <connection>`` and ``flwr supernode list <connection>``.
     """
-    if superlink:
-        for line in _superlink(superlink):
-            say(line)
-    if folder or not superlink:
-        for line in _folder(absolute(folder or Config.results_dir, Path.cwd())):
-            say(line)
+    for line in _folder(absolute(folder, Path.cwd())):
+        say(line)
 
 
 def _folder(folder: Path) -> Iterator[str]:
@@ -118,37 +112,3 @@ def _lateness(contact: Contact, now: int) -> str:
     if contact.asked < now:
         words.append(f"not asked for {counted(now - contact.asked, 'round')} (offline, or not sampled)")
     return ", ".join(words)
-
-
-def _superlink(connection: str) -> Iterator[str]:
-    """Yield what Flower says of the runs and nodes of a SuperLink."""
-    # It knows Flower.
-    from florets.engines import flower_processes
-    from florets.engines.flower_run import Connection
-
-    superlink = Connection(connection, flower_processes.environment(None))
-    runs, nodes = _listed(superlink, "runs", "ls"), _listed(superlink, "nodes", "supernode", "list")
-    online = sum(node.get("status") == "online" for node in nodes)
-    yield f"Nodes of {connection}: {online} of {len(nodes)} online"
-    for node in nodes:
-        if node.get("status") != "online":
-            since = node.get("offline-at") or "its registration"
-            yield f"  {node.get('node-id')}: {node.get('status')} since {since}"
-    # Flower lists the last one first.
-    yield f"Runs of {connection}: {len(runs)}"
-    for run in runs[:_MOST_RUNS]:
-        status, details = str(run.get("status")), str(run.get("status-details") or "").replace("N/A", "")
-        begun = ", has not begun" if status == "pending" else ""
-        yield f"  {run.get('run-id')}: {status}{begun} {details}".rstrip()
-
-
-def _listed(superlink: "Connection", what: str, *words: str) -> list[dict[str, Any]]:
-    """Return what one of Flower's commands lists."""
-    from florets.engines.flower_run import FlowerRunError
-
-    try:
-        return [one for one in superlink.answer(*words, superlink.name)[what] if isinstance(one, dict)]
-    except (FlowerRunError, KeyError, TypeError) as error:
-        # Before the reason it says what it was about to do.
-        said = " ".join(str(error).rpartition("\n\n")[2].split()).rstrip(".")
-        raise ConfigError(f"superlink={superlink.name}: Flower does not list its {what} ({said}).") from error

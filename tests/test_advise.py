@@ -219,7 +219,7 @@ def test_the_page_is_whole_in_itself_and_takes_names_as_text(tmp_path: Path) -> 
 
 def test_keys_that_the_comparison_decides_are_refused_before_any_work() -> None:
     for key in ("strategy=clove", "k=3", "strategy.memory=true", "stop_at_ari=0.9", "personal=intercept"):
-        with pytest.raises(ConfigError, match="compares strategies itself; leave it out"):
+        with pytest.raises(ConfigError, match="decides that itself; leave it out"):
             Question.of([key])
     Question.of(["strategy.fraction_train=0.5"])
     assert main(["advise", "strategy=ifca"]) == 2

@@ -1,7 +1,5 @@
 """Operating a run: it is stopped and goes on to equal bits, and its state is shown in a few lines."""
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -145,39 +143,11 @@ def test_status_names_who_is_late_and_for_how_long(tmp_path: Path, capsys: pytes
     assert "after 4 rounds: it was killed, and can go on." in capsys.readouterr().out
 
 
-def test_status_of_a_superlink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flwr = tmp_path / "flwr"
-    flwr.write_text(
-        """#!/bin/sh
-case "$*" in
-  "ls fed --format json") echo 'Listing...'; echo '{"runs": [{"run-id": "7", "status": "pending"},
-    {"run-id": "6", "status": "finished:failed", "status-details": "too few"}]}';;
-  "supernode list fed --format json") echo '{"nodes": [{"node-id": "1", "status": "online"},
-    {"node-id": "2", "status": "offline", "offline-at": "noon"}]}';;
-  *) printf '%s' '{ "success": false, "error-message":
-    "Using SuperLink: x (127.0.0.1:9)\\n Listing all runs...\\n\\nConnection to the SuperLink is\\nunavailable." }';;
-esac
-"""
-    )
-    os.chmod(flwr, 0o755)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    assert list(status._superlink("fed")) == [
-        "Nodes of fed: 1 of 2 online",
-        "  2: offline since noon",
-        "Runs of fed: 2",
-        "  7: pending, has not begun",
-        "  6: finished:failed too few",
-    ]
-    with pytest.raises(ConfigError, match=r"list its runs \(Connection to the SuperLink is unavailable\)\."):
-        list(status._superlink("x"))
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["superlinc=x"], "has no such key"),
         (["a", "b"], "takes <folder>, and was given a, b"),
-        (["superlink="], "needs a value, superlink=<value>"),
         (["nowhere"], "holds no run"),
     ],
 )

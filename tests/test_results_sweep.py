@@ -142,20 +142,6 @@ def test_a_sweep_whose_jobs_all_failed_has_a_summary(tmp_path):
     ]
 
 
-@pytest.mark.pictures
-@pytest.mark.slow
-def test_many_groups_get_a_figure_for_each_setting(tmp_path):
-    summary = record(tmp_path / "run")
-    jobs = [
-        JobResult({"strategy": strategy, "k": str(k)}, tmp_path / "run", replace(summary, strategy=strategy), None)
-        for strategy in ("clove", "ifca", "fedavg")
-        for k in (2, 3, 4)
-    ]
-    write_sweep(tmp_path / "sweep", Jobs.of(jobs))
-    names = sorted(path.name for path in (tmp_path / "sweep").glob("*.png"))
-    assert names == ["curves-1.png", "curves-2.png", "curves-3.png"]
-
-
 def finished_job(strategy: str, k: int, seed: int, accuracy: float | None, **changes: Any) -> JobResult:
     keys = {"strategy": strategy, "k": str(k), "seed": str(seed), "task.data": "my_data"}
     if accuracy is None:

@@ -208,12 +208,6 @@ class Group:
         """The label with the strategy's name as papers write it."""
         return self._named(TITLES.get(self.strategy, self.strategy))
 
-    @property
-    def strategy_title(self) -> str:
-        """The name with the strategy as papers write it."""
-        title = TITLES.get(self.strategy, self.strategy)
-        return f"{title} ({self.sampled})" if self.sampled else title
-
     def _named(self, name: str) -> str:
         sampled = [f"({self.sampled})"] if self.sampled else []
         return " ".join([name, *sampled, *(f"{key}={short(value)}" for key, value in self.settings.items())])

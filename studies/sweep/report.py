@@ -30,7 +30,6 @@ from florets.studies.sweep.jobs import (
     keys_of,
     participation_of,
     read_rows,
-    short,
 )
 
 if TYPE_CHECKING:
@@ -350,19 +349,9 @@ def _num_runs(jobs: Jobs) -> Cell:
 def _draw(folder: Path, groups: Sequence[Group]) -> None:
     from florets.reports.run_figures import sweep_figure  # matplotlib takes a second that only the end needs
 
-    drawn = [(group, lines) for group in groups if (lines := lines_of(group.jobs))]
-    figures: dict[str, dict[str, Sequence[Sequence[RoundLine]]]] = {}
-    for group, runs in drawn:
-        # Few groups share one figure; of many, each setting gets one that compares its strategies.
-        title = "" if len(drawn) <= MOST_LINES else " ".join(f"{k}={short(v)}" for k, v in group.settings.items())
-        figures.setdefault(title, {})[group.title if not title else group.strategy_title] = runs
-    if len(figures) > 1:
-        # One line alone compares nothing: of a hundred settings there would be a hundred pictures.
-        figures = {title: curves for title, curves in figures.items() if len(curves) > 1}
-    for number, (title, curves) in enumerate(figures.items(), start=1):
-        name = "curves.png" if len(figures) == 1 else f"curves-{number}.png"
-        if figure := sweep_figure(curves, title):
-            figure.save(folder / name)
+    curves = {group.title: lines for group in groups if (lines := lines_of(group.jobs))}
+    if 0 < len(curves) <= MOST_LINES and (figure := sweep_figure(curves)):
+        figure.save(folder / "curves.png")
 
 
 def lines_of(jobs: Jobs) -> list[list[RoundLine]]:
