@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from advise_examples import LONE, NONE, OWN, SETUP, SITES, TWO, constant_of, given, outcome, words
+from advise_examples import LONE, NONE, OWN, SITES, TWO, constant_of, given, outcome, words
 
 from florets.api.advise import Advice
 from florets.commands.main import main
@@ -28,7 +28,6 @@ from florets.studies.advise.methods import (
     candidates,
     command,
     first_run,
-    remedies,
     rounds_of,
     search,
     setup_of,
@@ -178,15 +177,14 @@ def test_the_table_of_sites_has_gains_with_intervals_of_their_own_records() -> N
     assert said.paragraphs[0].startswith("west: its own model alone would be better here (-35.0 (")
 
 
-def test_nothing_useful_is_said_first_with_what_was_tried() -> None:
-    evidence = Evidence(tried=("larger learning rates", "more rounds"), unscaled=True)
+def test_nothing_useful_is_said_first() -> None:
+    evidence = Evidence(unscaled=True)
     said = words(given(NONE, evidence, fedavg=[0.5] * 5, local=[0.5] * 5))
     assert said.answer.startswith(
         "Nothing to advise yet: no method is better than the constant answer beyond chance. 5 sites"
     )
-    figures, tried, scale, _ = said.reasons[:4]
+    figures, scale, _ = said.reasons[:3]
     assert "reaches accuracy 50.0 %; the constant answer reaches 50.0 %" in figures
-    assert tried == "Also tried, without success: larger learning rates, more rounds."
     assert "standardise them, by the same numbers at all sites" in scale
     assert "Use:" not in said.short
 
@@ -300,19 +298,6 @@ def test_a_ridge_is_tried_as_long_as_it_matters_and_the_common_one_serves_what_i
     common = [("fedavg", 1.0), ("fedavg", 10.0), ("intercept", 1.0)]
     assert asked == [*common, ("local", 1.0), ("local", 10.0), ("local", 100.0)]
     assert {name: one.rate for name, one in found.items()} == {"fedavg": 1.0, "intercept": 1.0, "local": 10.0}
-
-
-def test_the_obvious_is_tried_where_nothing_is_useful() -> None:
-    question = replace(Question.of(OWN), by_newton=False)
-    tried = remedies(question, setup_of(question, "log_loss"), question.standardise_keys)
-    assert [text.split()[0] for text, _ in tried] == ["each", "smaller", "larger", "more"]
-    for _, setup in tried:
-        candidate_run(question, setup, "fedavg", candidates(question, NONE)["fedavg"], setup.rates[0])
-    linear = Question.of(OWN)
-    tried = remedies(linear, setup_of(linear, "log_loss"), linear.standardise_keys)
-    assert [text.split()[0] for text, _ in tried] == ["each", "larger"]
-    typed = Question.of(["train.learning_rate=0.1", "num_rounds=3"])
-    assert remedies(typed, SETUP, ()) == []
 
 
 def test_of_three_rates_the_best_is_taken_and_those_below_a_better_one_are_spared(

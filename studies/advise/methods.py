@@ -53,10 +53,6 @@ _SLOWER = (1 / 3, 0.1, 1e-2, 1e-3, 1e-5)
 """Factors of the learning rate that are tried where the first run diverges."""
 _AFTER_DIVERGENCE = (0.1, 0.01)
 """Factors of the learning rates that are tried in addition where training diverged."""
-_SMALLER, _LARGER = (10.0, 1e3, 1e5), (3.0, 10.0)
-"""Factors of the learning rates that are tried where nothing useful was learned: inputs may be of any size."""
-_TIMES = 3
-"""Factor of the rounds where nothing useful was learned."""
 
 
 class Method(NamedTuple):
@@ -225,29 +221,6 @@ def setup_of(question: Question, measure: Name) -> Setup:
     return Setup(measure, question.rates, shared, question.tuned_key)
 
 
-def remedies(question: Question, setup: Setup, standardise: Sequence[str]) -> list[tuple[str, Setup]]:
-    """Return what is tried where no method is better than a constant answer: in words, and as a setup.
-
-    `standardise` are the keys with which each site standardises its own inputs; none where that is not possible.
-    """
-    tried: list[tuple[str, Setup]] = []
-    if standardise:
-        tried.append(("each site standardises its own inputs", replace(setup, keys=(*setup.keys, *standardise))))
-    if question.by_newton:
-        stronger = tuple(max(setup.rates) * factor for factor in _SMALLER[:2])
-        return [*tried, ("larger ridges", replace(setup, rates=stronger))] if not question.gives(RIDGE) else tried
-    if not question.gives(RATE):
-        smaller = [min(setup.rates) / factor for factor in _SMALLER]
-        larger = [max(setup.rates) * factor for factor in _LARGER]
-        for text, rates in (("smaller learning rates", smaller), ("larger learning rates", larger)):
-            tried.append((text, replace(setup, rates=tuple(float(f"{rate:.3g}") for rate in rates))))
-    if not question.gives("num_rounds"):
-        kept = [key for key in setup.keys if _key(key) != "patience"]
-        longer = (*kept, f"num_rounds={_TIMES * question.rounds}", f"patience={3 * PATIENCE}")
-        tried.append(("more rounds", replace(setup, keys=longer)))
-    return tried
-
-
 def as_regression(question: Question) -> Question:
     """Return the question for tables whose target turned out to be a value, with a regression's loss."""
     keys = ("task.loss", "task.table.regression")
@@ -391,8 +364,6 @@ def search(
     methods: Mapping[str, Sequence[str]],
     criterion: Criterion,
     run: Run,
-    prefix: str = "",
-    every_rate: bool = False,
 ) -> tuple[dict[str, Outcome], list[Trial]]:
     """Run every method with every learning rate; return the best outcome of each, and all trials.
 
@@ -403,8 +374,6 @@ def search(
         are tested in the runs of FedAvg, at the rate that suits them best.
     criterion
         Decides on the rates: of classes by the log loss, which every validation record has a part in.
-    every_rate
-        Try all rates, whatever the others brought: where nothing is learned figures say nothing of the next rate.
     """
     if criterion.measure in ("accuracy", *NOT_SUMS):
         criterion = replace(criterion, measure="log_loss")
@@ -426,7 +395,7 @@ def search(
             return f"{counted(one.rounds, 'round')}, validation {figure}"
 
         kind = setup.key.rpartition(".")[2].removeprefix("learning_")
-        name = f"{prefix}{method}" + (f"-{kind}-{rate:g}" if len(setup.rates) > 1 else "")
+        name = method + (f"-{kind}-{rate:g}" if len(setup.rates) > 1 else "")
         try:
             place = run(name, candidate_run(question, setup, method, methods[method], rate), result)
         except FederationError as error:
@@ -476,10 +445,7 @@ def search(
         if setup.key == RIDGE and method == "discovery" and "fedavg" in kept and kept["fedavg"].rate == middle:
             # Where it does not matter to one model for all, it hardly does to one per group.
             continue
-        if every_rate:
-            for rate in sorted({*rates} - {middle}):
-                attempt(method, rate)
-        elif not math.isfinite(first):
+        if not math.isfinite(first):
             # Larger rates would diverge as well.
             smaller = [middle * factor for factor in _AFTER_DIVERGENCE] if len(rates) > 1 else []
             climb(method, [*below, *smaller], first)

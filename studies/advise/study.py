@@ -36,7 +36,6 @@ from florets.studies.advise.methods import (
     candidates,
     first_run,
     num_runs,
-    remedies,
     search,
     setup_of,
     slower,
@@ -229,19 +228,14 @@ class _Study:
         methods = self._methods(finding, reasons, after)
         self._meter.plan(len(methods), question, setup, read_lines(place))
         outcomes, trials = search(question, setup, methods, criterion, self._run)
-        tried: list[str] = []
         constant = ConstantAnswer.of(measure, read_test_statistics(place), seconds)
-        if not _any_useful(outcomes, criterion, constant):
-            setup, outcomes, more, tried = self._rescued(setup, methods, outcomes, criterion, constant)
-            trials += more
         if not outcomes:
             failed = next((trial.failure for trial in trials if trial.failure), "")
-            after_all = f"also after trying {', '.join(tried)}; the first said: {failed}"
-            raise FederationError(f"advise: no run finished, {after_all}")
+            raise FederationError(f"advise: no run finished; the first said: {failed}")
         prepared = read_preprocessing(place)
         classes = () if prepared is None else tuple(prepared.classes)
         unscaled, names = any(site.is_unscaled for site in sites.values()), read_names(place)
-        evidence = Evidence(after, one_class, names, tuple(reasons), described, tuple(tried), classes, unscaled)
+        evidence = Evidence(after, one_class, names, tuple(reasons), described, classes, unscaled)
         advice = advise(finding, outcomes, criterion, constant, evidence)
         rule = self._rule(advice)
         found = tuple([rule, *(one for one in reasons if one.kind != "labels")] if rule else reasons)
@@ -299,31 +293,6 @@ class _Study:
             methods["standardised"] = ("strategy=fedavg", *keys)
         return methods
 
-    def _rescued(
-        self,
-        setup: Setup,
-        methods: Mapping[str, Sequence[str]],
-        outcomes: Mapping[str, Outcome],
-        criterion: Criterion,
-        constant: ConstantAnswer,
-    ) -> tuple[Setup, dict[str, Outcome], list[Trial], list[str]]:
-        """Try the obvious where nothing is better than a constant answer: with FedAvg, and if it helps with all."""
-        tried: list[str] = []
-        trials: list[Trial] = []
-        for number, (text, other) in enumerate(remedies(self.question, setup, self._standardise), start=1):
-            tried.append(text)
-            self._meter.note(f"nothing is better than a constant answer; trying: {text}")
-            prefix = f"remedy-{number}-"
-            first = {"fedavg": methods["fedavg"]}
-            better, more = search(self.question, other, first, criterion, self._run, prefix, every_rate=True)
-            trials += more
-            if not _any_useful(better, criterion, constant):
-                continue
-            rest = {name: keys for name, keys in methods.items() if name not in ("fedavg", "standardised")}
-            others, more = search(self.question, other, rest, criterion, self._run, prefix)
-            return other, {**better, **others}, [*trials, *more], tried
-        return setup, dict(outcomes), trials, tried
-
     def _rule(self, advice: Advice) -> Reason | None:
         """Return whether groups follow different rules, by their models' losses on each other's records."""
         groups = advice.outcome("discovery")
@@ -340,10 +309,6 @@ def _is_far_off(statistics: Mapping[str, TestStatistics]) -> bool:
     if not statistics:
         return False
     return pooled(with_sums(statistics).values(), "rmse") > _FAR_OFF * constant(statistics, "rmse").pooled
-
-
-def _any_useful(outcomes: Mapping[str, Outcome], criterion: Criterion, constant: ConstantAnswer) -> bool:
-    return any(constant.is_beaten(one.validation, criterion, "validation") for one in outcomes.values())
 
 
 def _groups_of(place: Path) -> str:
