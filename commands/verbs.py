@@ -4,7 +4,6 @@ They are read from its source: whoever asks for help, or mistypes a key, does no
 """
 
 import ast
-import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -89,7 +88,7 @@ def verb(word: str) -> Verb:
         is_word = one in of.posonlyargs
         if kind and not (is_word and takes_keys):
             own[one.arg] = Parameter(kind, is_word, default is None)
-    return Verb(inspect.cleandoc(ast.get_docstring(function) or ""), own, takes_keys)
+    return Verb(ast.get_docstring(function) or "", own, takes_keys)
 
 
 def read(word: str, arguments: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
