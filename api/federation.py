@@ -31,8 +31,8 @@ from florets.api.client_data import (
     read_client,
     refuse_few_fractions,
 )
-from florets.api.keys import Typed
 from florets.conf.compose import OWN_DATA
+from florets.conf.overrides import Typed
 from florets.conf.presets import preset_values
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import Config

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from florets.conf.consent import IMPORTING, TRACKER
-from florets.conf.overrides import quote
+from florets.conf.overrides import Typed, quote
 from florets.conf.problems import ConfigError
 from florets.conf.schema import OPTION_KEYS
 from florets.reports.console import say
@@ -20,10 +20,6 @@ from florets.task.imported import import_from
 _MOST_VALUES = 1000
 """Entries of a list or an array that is the value of a key."""
 _SHORT = {name: f"task.{name}" for name in ("data", "partition", "model", "loss")}
-
-
-class Typed(tuple[str, ...]):
-    """The `key=value` texts of a command line: a public function takes them in place of a preset and keywords."""
 
 
 def overrides_of(experiment: str | Typed | None, keys: Mapping[str, Any]) -> list[str]:

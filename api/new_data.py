@@ -48,7 +48,7 @@ def is_mixture(run: RunModels) -> bool:
 
 def chosen_model(run: RunModels, folder: Path, model: int | None, client: str | None) -> tuple[Arrays, str]:
     """Return the model that is asked for by its number or by a client, and what it is called."""
-    if client in run.own and model is None:
+    if client is not None and client in run.own and model is None:
         return run.own[client], f"client {client}'s own model"
     index = _chosen_index(run, folder, model, client)
     return run.models[index], f"model {index}"
@@ -58,12 +58,12 @@ def _chosen_index(run: RunModels, folder: Path, model: int | None, client: str |
     count = len(run.models)
     if model is None and client is None and count == 1:
         return 0
-    if (model is None) == (client is None):
-        raise ConfigError("predict: give either model=<number>, which `florets assign` prints, or client=<key>.")
-    if client is None:
+    if model is not None and client is None:
         if model not in range(count):
             raise ConfigError(f"model={model}: must be an integer from 0 to {count - 1}.")
-        return int(model)
+        return model
+    if model is not None or client is None:
+        raise ConfigError("predict: give either model=<number>, which `florets assign` prints, or client=<key>.")
     if is_mixture(run):
         raise ConfigError(
             f"client={client}: a client of this run predicts with a mixture of all {count} models, and no single "

@@ -13,10 +13,9 @@ from pathlib import Path
 from textwrap import indent, wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from florets.api.keys import Typed
+from florets.conf.overrides import Typed
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.console import say
-from florets.reports.tables import markdown_table
 
 if TYPE_CHECKING:
     from florets.api.advise import Advice
@@ -198,6 +197,8 @@ def _show_models(folder: Path) -> int:
 
 
 def _show_theory(found: Any) -> int:
+    from florets.reports.tables import markdown_table  # it knows NumPy, which the help need not wait for
+
     table = [["quantity", "theory", "here", "holds", "source"]]
     for row in found.astype(object).where(found.notna(), None).itertuples():
         theory, here = ("" if value is None else f"{value:.4g}" for value in (row.theory, row.here))

@@ -277,7 +277,7 @@ def test_a_commands_help_names_all_that_its_function_takes_from_a_terminal(word,
     [
         (["export", "to=x"], "run is missing: florets export needs run=<path>."),
         (["export", "run=a", "run=b", "to=x"], "run: given twice with two values; keep one."),
-        (["export", "run=", "to=x", "trust=yes"], "2 problems:"),
+        (["export", "run=", "to=x", "trust=yes"], "3 problems:"),
         (["export", "-q", "run=a", "to=x"], "-q: florets export has no such option (-h, --debug)."),
         (["tune", "k=2,3", "trials=many"], "trials=many: must be an integer."),
         (["new", "strategy"], "florets new: takes <kind> and <name>, and was given strategy."),
