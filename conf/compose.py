@@ -134,7 +134,7 @@ def compose(overrides: Sequence[str]) -> Config:
         raise ConfigError(problems)
     if config.train.schedule != "cosine" or config.train.schedule_rounds is not None:
         return config
-    # A run that goes on for more rounds must not change its schedule.
+    # A run that is extended must not change its schedule.
     rounds = config.strategy.settings.first_rounds + config.num_rounds
     return dataclasses.replace(config, train=dataclasses.replace(config.train, schedule_rounds=rounds))
 
