@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from florets.conf.problems import ConfigError
-from florets.conf.saved import absolute, results_folder
+from florets.conf.saved import absolute, folder_beside
 from florets.conf.schema import Config
 from florets.reports.console import counted, duration, say
 from florets.reports.folder import write_whole
@@ -172,10 +172,7 @@ def _say_problems(folder: Path) -> None:
 def advice_folder(question: Question, caller: Path) -> Path:
     """Return the folder of an answer, next to those of the experiment's runs."""
     base = dataclasses.replace(question.base, results_dir=str(absolute(question.base.results_dir, caller)))
-    run = results_folder(base, question.overrides)
-    # <experiment>/fedavg/<other keys>/seed-<seed>, with another name in the strategy's place.
-    root = Path(base.results_dir) / base.experiment
-    return root / "advise" / run.relative_to(root / "fedavg")
+    return folder_beside(base, question.overrides, "advise")
 
 
 class _Study:
