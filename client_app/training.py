@@ -40,7 +40,7 @@ from florets.task.training.losses import (
 from florets.task.training.modules import load, on_host, state_of
 from florets.task.training.newton import MOST_PARAMETERS, newton_update
 from florets.task.training.settings import Quantise, Training
-from florets.task.wire import is_stable, kinds, noise
+from florets.task.wire import kinds, noise
 from florets.task.wire.codec import pack
 from florets.task.wire.flower import Record
 from florets.task.wire.records import array_record, metric_record, record_dict, write_array
@@ -462,7 +462,7 @@ def values_of(module: Module) -> Arrays:
 def train(client: Client) -> RecordDict:
     """Train the model that came, or the kept one that is named, and return it or its gradient.
 
-    Asked to, this client also says whether it is stable, or what its losses were from step to step.
+    Asked to, this client also says what its losses were from step to step.
 
     Source: CLoVE Alg. 1, l. 19 and 21; stability: section 3, "Checking for cluster stability".
     """
@@ -477,11 +477,7 @@ def train(client: Client) -> RecordDict:
         with recorded() as losses:
             own = update(client, state)
         return pack(TracedUpdate, **own, **told_of_training(client), step_losses=reported(in_parts(losses, parts)))
-    stable = None
-    if rounds := int(client.number(kinds.STABILITY_ROUNDS, 0)):
-        history = client.config.get(kinds.HISTORY, [])
-        stable = is_stable(history if isinstance(history, list) else [], rounds)
-    return pack(Update, **update(client, state), **told_of_training(client), stable=stable)
+    return pack(Update, **update(client, state), **told_of_training(client))
 
 
 def train_select(client: Client) -> RecordDict:

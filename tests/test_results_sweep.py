@@ -11,8 +11,8 @@ import pytest
 import florets
 from florets.conf.problems import ConfigError
 from florets.reports.tables import Cell, ResultTable
-from florets.studies.sweep.jobs import SUMMARY, JobResult, Jobs, group_jobs
-from florets.studies.sweep.report import mean_std, summary_markdown, write_sweep
+from florets.studies.sweep.jobs import SUMMARY, JobResult, Jobs
+from florets.studies.sweep.report import mean_std, summary_markdown
 from tests.results_examples import NO_ROUNDS, record
 
 BASE = replace(
@@ -62,12 +62,6 @@ def test_a_row_is_the_mean_and_sample_std_over_seeds():
     assert text.startswith("Sweep with experiment=tiny\n")
 
 
-def test_the_title_says_what_was_run_and_not_where_or_how_it_was_shown():
-    shared = {"results_dir": "/some/where", "quiet": "True", "k": "4"}
-    text = summary_markdown(Jobs.of([job("clove", seed, shared) for seed in (0, 1)]))
-    assert text.startswith("Sweep with experiment=tiny, k=4\n")
-
-
 def test_a_figure_that_only_some_runs_have_says_of_how_many():
     jobs = [job(seed=0, first_round_ari_90=4), job(seed=1, first_round_ari_90=None, round_of_stability=None)]
     row = cells(summary_markdown(Jobs.of(jobs)), "clove")
@@ -79,27 +73,12 @@ def test_a_figure_that_only_some_runs_have_says_of_how_many():
     assert mean_std([1, 2], "{:.1f}", 2) == "1.5 ± 0.7"
 
 
-def test_a_job_that_gives_no_strategy_is_named_by_the_one_that_it_ran():
-    overrides = {"seed": "0"}
-    _, groups = group_jobs(Jobs.of([JobResult(overrides, None, BASE, None)]))
-    assert groups[0].label == "clove"
-    _, groups = group_jobs(Jobs.of([JobResult(overrides, None, None, "no")]))
-    assert groups[0].label == "default strategy"
-
-
 def test_failures_are_listed_in_one_line_each_and_their_group_says_how_many_ran():
     text = summary_markdown(Jobs.of([job(seed=0), failed(seed=1)]))
     assert cells(text, "clove")[1] == "1 of 2"
     assert (
         "1 of 2 jobs failed:\n\n- strategy=clove seed=1 experiment=tiny: k: 30 models for 20 clients; lower k" in text
     )
-
-
-def test_a_loss_is_shown_where_a_run_has_no_accuracy():
-    text = summary_markdown(Jobs.of([job(final_accuracy=None, final_loss=0.03125)]))
-    assert cells(text, "strategy")[2] == "loss"
-    assert cells(text, "clove")[2] == "0.03125"
-    assert "loss" not in summary_markdown(Jobs.of([job()]))
 
 
 def compared(jobs):
@@ -130,16 +109,6 @@ def test_settings_are_compared_each_by_itself_and_one_strategy_with_its_first_se
     assert "interval" not in summary_markdown(Jobs.of([job("clove"), job("ifca")]))
     apart = [job("clove", 0), job("clove", 1), job("ifca", 2)]
     assert compared(apart)["ifca"][3] == "no equal seeds"
-
-
-def test_a_sweep_whose_jobs_all_failed_has_a_summary(tmp_path):
-    text = write_sweep(tmp_path / "sweep", Jobs.of([failed(), failed("ifca")]))
-    assert "2 of 2 jobs failed" in text
-    assert (tmp_path / "sweep" / "summary.md").read_text() == text
-    assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == [
-        "summary.csv",
-        "summary.md",
-    ]
 
 
 def finished_job(strategy: str, k: int, seed: int, accuracy: float | None, **changes: Any) -> JobResult:
@@ -230,13 +199,6 @@ def test_latex_has_rules_of_booktabs_bold_numbers_and_escaped_names(sweep: flore
     assert r"CLoVE k=2 & 70.00 $\pm$ 10.00 \\" in lines
 
 
-def test_a_notebook_and_a_terminal_show_the_best_in_bold() -> None:
-    table = ResultTable("a<b", ("x|y",), ("p", "q"), ((Cell("1 ± 0", 1.0), Cell("2 ± 0", 2.0)),)).marked(True, "rows")
-    assert "<th>a&lt;b</th>" in table._repr_html_()
-    assert "<td>1 ± 0</td><td><b>2 ± 0</b></td>" in table._repr_html_()
-    assert r"| x\|y | 1 ± 0 | **2 ± 0** |" in str(table)
-
-
 def test_the_lower_of_two_is_best_where_that_is_good_and_nothing_is_best_alone() -> None:
     cells = ((Cell("1", 1.0),), (Cell("2", 2.0),), (Cell("-"),))
     table = ResultTable("", ("a", "b", "c"), ("loss",), cells)
@@ -257,16 +219,6 @@ def test_settings_are_compared_on_equal_seeds(sweep: florets.Sweep) -> None:
     )
     assert frame.loc["Per-FedAvg k=4"].pairs == 1
     assert sweep.compare(against="per_fedavg").loc["CLoVE k=2"].difference == pytest.approx(-2.0)
-
-
-def test_a_measure_is_refused_by_its_own_word_and_failed_jobs_are_not_compared(tmp_path: Path) -> None:
-    Jobs.of([finished_job("clove", 2, 0, 0.5), finished_job("fedavg", 2, 0, None)]).write(tmp_path / "summary.csv")
-    sweep = florets.Sweep(tmp_path)
-    with pytest.raises(ConfigError, match="measure=acuracy: the sweep has no such measure"):
-        sweep.compare("acuracy")
-    Jobs.of([finished_job("fedavg", 2, 0, None)]).write(tmp_path / "summary.csv")
-    with pytest.raises(ConfigError, match="nothing to compare: all jobs failed"):
-        florets.Sweep(tmp_path).compare()
 
 
 def test_the_best_setting_is_that_of_the_validation_figures(sweep: florets.Sweep) -> None:

@@ -171,6 +171,10 @@ class RoundFailed(FederationError):
         self.certain = certain
 
 
+class BudgetSpent(FederationError):
+    """Another round would take the run beyond `privacy.epsilon`."""
+
+
 class TrainingDiverged(RoundFailed):
     """A round brought too few valid replies because losses or models are no longer finite."""
 
