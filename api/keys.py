@@ -31,7 +31,6 @@ def overrides_of(experiment: str | Typed | None, keys: Mapping[str, Any]) -> lis
     the caller's that were edited since they were imported are imported anew when they are next used.
     """
     if isinstance(experiment, Typed):
-        import_from(Path.cwd())
         return list(experiment)
     if experiment is not None and "experiment" in keys:
         raise ConfigError(f"experiment={keys['experiment']}: is also given as {experiment!r}; keep one.")

@@ -18,7 +18,6 @@ from florets.studies.sweep import report
 from florets.studies.sweep.best import Best, best_of
 from florets.studies.sweep.jobs import SUMMARY, Jobs, group_jobs
 from florets.task.device import one_thread_within
-from florets.task.imported import import_from
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -226,10 +225,8 @@ def sweep(experiment: Any = None, /, *, keep: bool = False, **keys: Any) -> Swee
     from florets.studies.go_on import Engine
     from florets.studies.sweep.launch import run_sweep
 
-    caller = Path.cwd()
-    import_from(caller)
     texts = choices_of(*with_choices(experiment, keys))
-    code, folder = run_sweep(texts, caller, Engine(engine.run, engine.resume), keep)
+    code, folder = run_sweep(texts, Path.cwd(), Engine(engine.run, engine.resume), keep)
     if code == INTERRUPTED:
         raise KeyboardInterrupt(f"the sweep's folder is {folder}; go on with the same call and keep=True")
     return Sweep(folder)

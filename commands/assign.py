@@ -8,7 +8,6 @@ from florets.api import new_data
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
 from florets.server_app.run_models import RunModels, load_run
-from florets.task.imported import import_from
 
 _MOST_LISTED = 20
 
@@ -113,7 +112,6 @@ def predict(
 @contextmanager
 def _loaded(folder: Path, trust: bool) -> Iterator[RunModels]:
     """Load a run's models, and put what is wrong with the data into the words of the command's keys."""
-    import_from(Path.cwd())
     run = load_run(folder, trust)
     try:
         yield run

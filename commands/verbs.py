@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from florets.conf.overrides import Typed
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.console import say
+from florets.task.imported import import_from
 
 if TYPE_CHECKING:
     from florets.api.advise import Advice
@@ -65,6 +66,7 @@ def run(word: str, arguments: Sequence[str]) -> int:
         print(help_of(word))
         return 0
     places, keys = read(word, arguments)
+    import_from(Path.cwd())
     result = getattr(import_module(f"florets.{VERBS[word]}"), word)(*places, **keys)
     return _SHOWN[word](result) if word in _SHOWN else 0
 
