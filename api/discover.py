@@ -14,7 +14,6 @@ from florets.api.keys import overrides_of
 from florets.api.run import Run
 from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
-from florets.conf.saved import folder_beside
 from florets.engines import engine
 from florets.reports.clients import read_clients
 from florets.reports.pooled import read_test_statistics
@@ -234,7 +233,7 @@ def discover(clients: Any = None, /, **keys: Any) -> Groups:
     }
     own = [f"{key}={value}" for key, value in ours.items() if key not in typed]
     config = one_run.prepare([*overrides, "strategy=discovery", *own], caller)
-    folder = folder_beside(base, [*overrides, "strategy=discovery"], "discover")
+    folder = one_run.folder_beside(base, [*overrides, "strategy=discovery"], "discover")
     try:
         engine.run_in(config, folder)
     except KeyboardInterrupt:

@@ -96,13 +96,6 @@ def results_folder(config: Config, overrides: Sequence[str]) -> Path:
     return (Path(config.results_dir).expanduser() / run_folder(config, overrides)).absolute()
 
 
-def folder_beside(config: Config, overrides: Sequence[str], word: str) -> Path:
-    """Return a run's results folder with another word in the strategy's place."""
-    root = Path(config.results_dir) / config.experiment
-    run = results_folder(config, overrides)
-    return root / word / run.relative_to(root / find_strategy(config.strategy.name).folder)
-
-
 def resume_command(folder: Path, trust: bool = False, by_flower: bool = False) -> str:
     """Return the command, as one types it in a shell, that goes on with the run in a folder.
 
