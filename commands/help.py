@@ -71,9 +71,8 @@ def commands() -> Iterator[Row]:
     """Yield the commands, each with the first sentence of its help."""
     others = {
         "node": "Start a node, approve an app's version, show what left: florets node start | approve | log.",
-        "plan": "Estimate what a run sends and what memory it needs, before it is run.",
+        "plan": "Estimate what a run sends and what memory it needs; with --partition show who holds which samples.",
         "reproduce": "Run a table or figure of many runs; --list names all.",
-        "show-partition": "Show which client holds which samples.",
     }
     for word in sorted((*VERBS, *others)):
         yield Row(word, others.get(word) or verb(word).doc.partition("\n\n")[0])

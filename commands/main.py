@@ -25,7 +25,7 @@ from florets.conf.schema import as_plain
 from florets.engines import engine
 from florets.reports import frames
 from florets.reports.clients import CLIENTS
-from florets.reports.console import lines_in, say
+from florets.reports.console import say
 from florets.reports.summary import RunSummary
 from florets.studies import one_run
 from florets.task.device import one_thread_for_good
@@ -46,7 +46,7 @@ _FLAGS = {
 
 _MOST_NAMED = 20
 
-_MODULES = ("node", "plan", "reproduce", "show-partition", "watch")
+_MODULES = ("node", "plan", "reproduce")
 """First words with a module here: `HELP`, and `main` of the words after it."""
 WORDS = tuple(sorted((*VERBS, *_MODULES)))
 
@@ -111,8 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The package asked for one thread; this reaches a NumPy that the caller has loaded before it.
     one_thread_for_good()
     ended_by = _end_in_order() if threading.current_thread() is threading.main_thread() else []
-    with lines_in("json" if "log=json" in given else "text"):
-        code = _exit_code_of(given)
+    code = _exit_code_of(given)
     return 128 + ended_by[0] if ended_by and code else code
 
 
@@ -169,7 +168,7 @@ def help_on(word: str, width: int = 110) -> str:
 
 
 def _module(word: str) -> ModuleType:
-    return import_module(f"florets.commands.{word.replace('-', '_')}")
+    return import_module(f"florets.commands.{word}")
 
 
 def _width() -> int:
@@ -234,4 +233,4 @@ def _groups(folder: Path) -> str:
 def _complain(text: str, debug: bool) -> None:
     if debug:
         traceback.print_exc()
-    say(f"florets: {text}", sys.stderr, "error")
+    say(f"florets: {text}", sys.stderr)

@@ -8,9 +8,9 @@ from florets.conf.saved import absolute
 from florets.conf.schema import Config
 from florets.reports.console import counted, duration, say, size
 from florets.reports.folder import STOP, is_held
+from florets.reports.run_state import OVER, Contact, RunState, clients_of, runs_below, state_of
 from florets.reports.summary import traffic
 from florets.reports.tables import markdown_table
-from florets.reports.watch.state import OVER, Contact, RunState, Watched, runs_below
 
 _MOST_RUNS = 20
 _MOST_CLIENTS = 30
@@ -41,7 +41,7 @@ def _folder(folder: Path) -> Iterator[str]:
         yield from lines_of(found[0])
         return
     for run in found[:_MOST_RUNS]:
-        state = Watched(run).state()
+        state = state_of(run)
         yield f"{run.relative_to(folder)}: {_words(state)}"
     if len(found) > _MOST_RUNS:
         yield f"and {counted(len(found) - _MOST_RUNS, 'older run')}"
@@ -64,8 +64,8 @@ def lines_of(folder: Path) -> Iterator[str]:
     # It knows Flower, which a mistyped key need not wait for.
     from florets.server_app.progress import describe
 
-    watched = Watched(folder)
-    state, names = watched.state(), watched.state().names
+    state = state_of(folder)
+    names = state.names
     yield f"{names.experiment} {names.strategy}, seed {names.seed} ({names.task})"
     yield f"Folder: {folder}"
     yield _words(state) + (f" {state.reason}" if state.reason else "")
@@ -84,7 +84,7 @@ def lines_of(folder: Path) -> Iterator[str]:
     yield f"Groups: {line['num_clusters']} (clients {sizes}), {'stable' if line['stable'] else 'not stable'}"
     down, up = traffic(state.lines)
     yield f"Replies: {replies}. Traffic so far: {size(down)} down, {size(up)} up"
-    yield from _clients(watched.clients.contacts, watched.clients.clusters, line["round"])
+    yield from _clients(*clients_of(folder), line["round"])
 
 
 def _clients(contacts: Mapping[str, Contact], clusters: Mapping[str, int], now: int) -> Iterator[str]:

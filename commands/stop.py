@@ -7,7 +7,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.reports.console import say
 from florets.reports.folder import STOP, is_held, naming
-from florets.reports.watch.state import runs_below
+from florets.reports.run_state import runs_below
 
 
 def stop(folder: str, /) -> None:

@@ -9,8 +9,7 @@ from florets.commands import status, stop, verbs
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.reports.folder import FolderLock
-from florets.reports.watch.page import main_part
-from florets.reports.watch.state import Watched
+from florets.reports.run_state import state_of
 from florets.server_app.checkpoint import Checkpointing
 from florets.server_app.recorder import Recorder, read_summary
 from florets.strategies.base.report import ClientRound
@@ -54,9 +53,7 @@ def test_a_stopped_run_has_its_results_and_goes_on_to_equal_bits(
     assert warning == f"stopped after round 3 of 6. Round 3 is saved; go on with: florets resume={folder}"
     assert (folder / "models.safetensors").is_file()
     assert summary.final_accuracy is not None
-    watched = Watched(folder)
-    assert watched.state().words == "Stopped after round 3 of 6; it can go on."
-    assert "Stopped after round 3 of 6" in main_part(watched.state(), watched.clients)
+    assert state_of(folder).words == "Stopped after round 3 of 6; it can go on."
     # The same command would lose its rounds.
     assert main([*keys, f"results_dir={tmp_path / 'stopped'}"]) == 2
     assert "holds an interrupted run, saved after round 3" in capsys.readouterr().err
