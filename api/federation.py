@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from florets.api import Typed
 from florets.api.client_data import (
     FORMS,
     Arrays,
@@ -32,7 +33,6 @@ from florets.api.client_data import (
     refuse_few_fractions,
 )
 from florets.conf.compose import OWN_DATA
-from florets.conf.overrides import Typed
 from florets.conf.presets import preset_values
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import Config

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from florets.api import Typed
 from florets.conf.consent import IMPORTING, TRACKER
-from florets.conf.overrides import Typed, quote
+from florets.conf.overrides import quote
 from florets.conf.problems import ConfigError
 from florets.conf.schema import OPTION_KEYS
 from florets.reports.console import say

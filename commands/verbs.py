@@ -13,7 +13,7 @@ from pathlib import Path
 from textwrap import indent, wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from florets.conf.overrides import Typed
+from florets.api import Typed
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.console import say
 from florets.task.imported import import_from

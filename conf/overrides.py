@@ -26,10 +26,6 @@ _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 _NO_TEXT = re.compile(r"null|true|false|[+-]?(nan|inf|[0-9._]+(e[+-]?[0-9_]+)?)", re.IGNORECASE)
 
 
-class Typed(tuple[str, ...]):
-    """The `key=value` texts of a command line: a public function takes them in place of a preset and keywords."""
-
-
 @dataclass(frozen=True)
 class Given:
     """One key that a user gave a value: the key, the value as read, and the text as typed."""
