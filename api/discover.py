@@ -14,10 +14,13 @@ from florets.api.keys import overrides_of
 from florets.api.run import Run
 from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
+from florets.conf.saved import results_folder
+from florets.conf.schema import Config
 from florets.engines import engine
 from florets.reports.clients import read_clients
 from florets.reports.pooled import read_test_statistics
 from florets.reports.summary import last_evidence, read_lines
+from florets.strategies.registry import find_strategy
 from florets.studies import one_run
 from florets.task.device import one_thread_within
 
@@ -233,12 +236,19 @@ def discover(clients: Any = None, /, **keys: Any) -> Groups:
     }
     own = [f"{key}={value}" for key, value in ours.items() if key not in typed]
     config = one_run.prepare([*overrides, "strategy=discovery", *own], caller)
-    folder = one_run.folder_beside(base, [*overrides, "strategy=discovery"], "discover")
+    folder = _folder(base, [*overrides, "strategy=discovery"])
     try:
         engine.run_in(config, folder)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("start it again") from None
     return Groups(folder, None if federation is None else federation.names)
+
+
+def _folder(config: Config, overrides: Sequence[str]) -> Path:
+    """Return the folder of the run: that of a discovery, with another name in the strategy's place."""
+    root = Path(config.results_dir) / config.experiment
+    run = results_folder(config, overrides)
+    return root / "discover" / run.relative_to(root / find_strategy(config.strategy.name).folder)
 
 
 def _listed(names: Sequence[str]) -> str:

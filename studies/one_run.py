@@ -9,13 +9,12 @@ from pathlib import Path
 from florets.conf.compose import compose
 from florets.conf.extras import require
 from florets.conf.problems import ConfigError
-from florets.conf.saved import absolute, results_folder
+from florets.conf.saved import absolute
 from florets.conf.schema import FLOWER, HUGGING_FACE, Config
 from florets.engines.worker_count import cores
 from florets.reports.console import counted
 from florets.reports.summary import RunSummary, ari_words, read_lines, round_seconds, stability_words, unplaced_words
 from florets.server_app.progress import truth_words, with_clients
-from florets.strategies.registry import find_strategy
 from florets.studies.advise.measures import named as named_figure
 from florets.task.raised_in import raised_in
 from florets.task.temporary import held_folder
@@ -41,13 +40,6 @@ def prepare(overrides: Sequence[str], caller: Path) -> Config:
         # Else it is in the data folder, or a name on the hub.
         task = dataclasses.replace(task, data_options={**task.data_options, "source": str(source)})
     return dataclasses.replace(config, task=task, data_dir=str(data_dir), results_dir=str(results_dir))
-
-
-def folder_beside(config: Config, overrides: Sequence[str], word: str) -> Path:
-    """Return a run's results folder with another word in the strategy's place."""
-    root = Path(config.results_dir) / config.experiment
-    run = results_folder(config, overrides)
-    return root / word / run.relative_to(root / find_strategy(config.strategy.name).folder)
 
 
 def measure_name(config: Config) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from florets.conf.problems import ConfigError
-from florets.conf.saved import absolute
+from florets.conf.saved import absolute, results_folder
 from florets.conf.schema import Config
 from florets.reports.console import counted, duration, say
 from florets.reports.folder import write_whole
@@ -24,7 +24,6 @@ from florets.server_app.data_agreement import CHECK, read_preprocessing
 from florets.server_app.data_findings import Finding as CheckFinding
 from florets.server_app.progress import listening
 from florets.strategies.base.federation import FederationError, TrainingDiverged
-from florets.studies import one_run
 from florets.studies.advise.advice import Advice, Evidence, advise, may_be_scale
 from florets.studies.advise.causes import Reason, differences, rule_of
 from florets.studies.advise.compare import ConstantAnswer, Criterion
@@ -173,7 +172,10 @@ def _say_problems(folder: Path) -> None:
 def advice_folder(question: Question, caller: Path) -> Path:
     """Return the folder of an answer, next to those of the experiment's runs."""
     base = dataclasses.replace(question.base, results_dir=str(absolute(question.base.results_dir, caller)))
-    return one_run.folder_beside(base, question.overrides, "advise")
+    run = results_folder(base, question.overrides)
+    # <experiment>/fedavg/<other keys>/seed-<seed>, with another name in the strategy's place.
+    root = Path(base.results_dir) / base.experiment
+    return root / "advise" / run.relative_to(root / "fedavg")
 
 
 class _Study:
