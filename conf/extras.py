@@ -23,7 +23,6 @@ _BRINGS = {
     "sim": {"ray": "ray", "psutil": "psutil"},
     "tensorboard": {"tensorboard": "tensorboard"},
     "mlflow": {"mlflow-skinny": "mlflow", "sqlalchemy": "sqlalchemy", "alembic": "alembic"},
-    "onnx": {"onnx": "onnx", "onnxscript": "onnxscript"},
     "sweep": {"hydra-joblib-launcher": "hydra_plugins.hydra_joblib_launcher"},
     "tune": {"hydra-optuna-sweeper": "hydra_plugins.hydra_optuna_sweeper"},
 }

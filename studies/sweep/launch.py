@@ -29,7 +29,7 @@ from florets.server_app.own_code import changed_files, changed_words, code_on_di
 from florets.studies import one_run
 from florets.studies.go_on import Engine, finished_run, go_on, plain
 from florets.studies.one_run import crowded
-from florets.studies.sweep.best import write_best
+from florets.studies.sweep.best import best_of
 from florets.studies.sweep.jobs import JobResult, Jobs
 from florets.studies.sweep.keys import (
     check_jobs,
@@ -178,7 +178,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
     for problem, number in refused.items():
         say(f"{number} of {total} jobs cannot run: {problem}", sys.stderr)
     ended_early = None
-    chosen = ""
+    best = None
     with held_folder("sweep") as records:
         sweep = Sweep(folder, records, caller, total, engine, keep, given.files_in(texts))
         try:
@@ -193,13 +193,13 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
         results = read_records(sweep.records)
     if results:
         table = write_sweep(folder, Jobs.of(results))
-        chosen = write_best(folder, Jobs.of(results))
+        best = best_of(Jobs.of(results))
         say(f"\n{table}\nResults of the sweep: {folder}")
     if ended_early:
         whole = counted(total, "job") if total else "its jobs"
         say(f"florets: the sweep ended early, after {len(results)} of {whole}: {ended_early}", sys.stderr)
-    if chosen:
-        say(chosen)
+    if best is not None:
+        say(best.words)
     if ended_early == _INTERRUPTED:
         return 130, folder
     whole_sweep = results and ended_early is None and all(result.error is None for result in results)
