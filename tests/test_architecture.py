@@ -35,7 +35,18 @@ ALLOWED = {
     "strategies/core": {"florets.strategies.core", "numpy", "scipy", "sklearn"},
     "strategies/base": {
         *("florets.strategies.base", "florets.strategies.core", "florets.strategies.settings"),
+        *("florets.strategies.coverage", "florets.strategies.layers.compose", "florets.strategies.starts.start"),
         *("florets.task.data.tables.description", "florets.task.given", *_ROUND),
+    },
+    # The machinery composes layers and starts when a run begins; they import it.
+    "strategies/layers": {
+        *("florets.strategies.layers", "florets.strategies.base", "florets.strategies.core"),
+        *("florets.strategies.starts.restarts", "florets.strategies.coverage", "florets.strategies.settings"),
+        *_ROUND,
+    },
+    "strategies/starts": {
+        *("florets.strategies.starts", "florets.strategies.shared", "florets.strategies.base"),
+        *("florets.strategies.core", "florets.strategies.settings", *_ROUND),
     },
     "strategies/shared": {
         *("florets.strategies.shared", "florets.strategies.base", "florets.strategies.core"),
@@ -64,7 +75,7 @@ ALLOWED = {
     "engines": {
         *("florets.engines", "florets.server_app", "florets.reports"),
         *("florets.strategies", "florets.task", "florets.conf"),
-        *("flwr", "numpy", "ray"),
+        *("flwr", "numpy"),
     },
     "studies": {
         *("florets.studies", "florets.engines", "florets.server_app", "florets.reports", "florets.strategies"),
@@ -99,6 +110,7 @@ ALLOWED = {
         *("florets.task.data.tables.preprocessing", "florets.task.registry"),
         *("florets.conf", "florets.task.settings", "florets.task.keys", "florets.task.training.settings"),
         *("florets.strategies.STRATEGIES", "florets.strategies.settings", "florets.strategies.registry"),
+        "florets.strategies.coverage",
         *("hydra", "omegaconf"),
     },
     "deploy": {
@@ -107,7 +119,7 @@ ALLOWED = {
     },
 }
 HEAVY = (
-    *("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib", "ray"),
+    *("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib"),
     *("pandas", "datasets", "flwr_datasets", "cloudpickle"),
 )
 # Loaded when first needed: they cost a second or more, and a client may lack the extra.
@@ -115,7 +127,6 @@ LAZY = {
     "client_app": ("sklearn", "torchvision", "scipy", "pandas"),
     "task": ("sklearn", "torchvision", "scipy", "pandas", "datasets", "flwr_datasets", "cloudpickle"),
     "server_app": ("scipy",),
-    "engines": ("ray",),
     "studies": ("scipy", "pandas", "hydra_plugins"),
     "papers": ("pandas",),
     "api": ("torch", "pandas", "matplotlib", "flwr"),
@@ -133,7 +144,19 @@ STARTS_STUDIES = "server_app/app.py"
 ALGORITHMS = sorted(
     path.stem
     for path in (ROOT / "strategies").iterdir()
-    if path.stem not in ("__init__", "__pycache__", "settings", "registry", "base", "core", "shared")
+    if path.stem
+    not in (
+        "__init__",
+        "__pycache__",
+        "settings",
+        "registry",
+        "coverage",
+        "base",
+        "layers",
+        "starts",
+        "core",
+        "shared",
+    )
 )
 ZOO = sorted(path.name for path in (ROOT / "zoo").iterdir() if path.name not in ("__init__.py", "__pycache__"))
 """The methods of `zoo/`, and what they share."""
@@ -201,10 +224,7 @@ def allowed(path: Path) -> set[str]:
             for half in ("client", "messages")
         }
         if home == "zoo":
-            shared = {
-                f"florets.zoo.shared.{half}" for half in ("client", "messages") if half in (path.stem, "messages")
-            }
-            own |= PUBLIC | shared
+            own |= {*PUBLIC, "florets.zoo.shared.messages", f"florets.zoo.shared.{path.stem}"}
         return own | (CLIENT_HALF if path.stem == "client" else MESSAGES)
     if name_of(path) == REGISTRY:
         found.add("florets.zoo")

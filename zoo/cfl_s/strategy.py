@@ -10,6 +10,7 @@ from flwr.app import RecordDict
 
 from florets import Round, State, Steps, Strategy, Update, setting
 from florets.strategies.base.models import ModelAveraging, Models
+from florets.strategies.base.outliers import without_outliers
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import centroids
 from florets.strategies.core.outliers import lower_median
@@ -294,7 +295,7 @@ class CFLS(Strategy[CFLSSettings, CFLSState]):
             with r.meter.part("place"):
                 # One client alone is compared with the model that it was sent.
                 usual = max(float(np.abs(split.start.bank).max()) for split in splits.values())
-                replies = r.reject_outliers(r.ask(requests, read), usual)
+                replies = without_outliers(r.ask(requests, read), r, usual)
             for key, update in replies.ok:
                 change = self._change(update, splits[key].start.bank[0])
                 tree.places[key] = splits[key].nearest(change[self._compared(r.models)])
