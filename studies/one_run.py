@@ -19,7 +19,10 @@ from florets.task.raised_in import raised_in
 from florets.task.temporary import held_folder
 from florets.task.training.scores import name_of
 
-_OURS = ("florets.engines.", "florets.server_app.", "florets.reports.", "florets.strategies.", "florets.task.wire.")
+_OURS = (
+    *("florets.engines.", "florets.server_app.", "florets.reports."),
+    *("florets.strategies.", "florets.zoo.", "florets.task.wire."),
+)
 
 Runner = Callable[[Config, Sequence[str]], RunSummary]
 """Runs a checked experiment; the overrides name its results folder."""

@@ -17,17 +17,17 @@ from florets.client_app.app import app
 from florets.client_app.client import session
 from florets.engines.local_grid import LocalGrid
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
-from florets.strategies.fedala.messages import TRAIN_MIXED
-from florets.strategies.fedem.messages import TRAIN_MIXTURE
-from florets.strategies.fedpac.messages import TRAIN_SPLIT
-from florets.strategies.flux.messages import DESCRIPTOR
-from florets.strategies.k_fed.messages import KMEANS
-from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task.data.tables.declaration import NODE_FILE
 from florets.task.node_config import ALL_CAPS
 from florets.task.spec import TaskSpec
 from florets.task.wire import kinds
+from florets.zoo.fedala.messages import TRAIN_MIXED
+from florets.zoo.fedem.messages import TRAIN_MIXTURE
+from florets.zoo.fedpac.messages import TRAIN_SPLIT
+from florets.zoo.flux.messages import DESCRIPTOR
+from florets.zoo.k_fed.messages import KMEANS
+from florets.zoo.pacfl.messages import PRINCIPAL_VECTORS
 from tests.fakes import message_to
 
 ROOT = Path(__file__).parents[1]

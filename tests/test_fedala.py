@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from florets.strategies.fedala.client import learned_weights, mixture
-from florets.strategies.fedala.messages import TRAIN_MIXED
 from florets.task.training.losses import counted
+from florets.zoo.fedala.client import learned_weights, mixture
+from florets.zoo.fedala.messages import TRAIN_MIXED
 from tests.method_runs import play
 
 ALA = "strategy=fedala"

@@ -16,11 +16,11 @@ from florets.server_app.build import build_task
 from florets.server_app.run_models import load_run
 from florets.strategies.base.placement import scale_rows
 from florets.strategies.core.cluster import canonical
-from florets.strategies.flux.messages import DESCRIPTOR
-from florets.strategies.flux.strategy import density_clusters, knee, row_scale
 from florets.task.descriptors import describe
 from florets.task.models import mlp
 from florets.task.training.features import features
+from florets.zoo.flux.messages import DESCRIPTOR
+from florets.zoo.flux.strategy import density_clusters, knee, row_scale
 from tests.method_runs import SMALL, play
 
 SHORT = ("strategy=flux", "strategy.cluster_round=1", "num_rounds=2")
