@@ -1,4 +1,4 @@
-"""The picture of docs/architecture.md, drawn from the imports: `python docs/architecture.py` writes architecture.svg."""
+"""The picture of docs/architecture.md, drawn from the imports: `python docs/architecture.py` writes it."""
 
 import ast
 from collections.abc import Iterator, Mapping
