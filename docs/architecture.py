@@ -19,8 +19,9 @@ ABOUT = {
     "reports": (0, "figures, pages, statistics"),
     "conf": (0, "keys, presets, checks"),
     "strategies/*": (1, "one folder or file per method"),
-    "strategies/layers": (2, "protections around every exchange"),
     "strategies/shared": (1, "parts of several methods"),
+    "strategies/starts": (1, "first rounds, several starts"),
+    "strategies/layers": (1, "protections around every exchange"),
     "strategies/base": (1, "the machinery of a round"),
     "strategies": (1, "registry, settings of strategies"),
     "strategies/core": (0, "clustering, in NumPy and SciPy"),
@@ -28,8 +29,12 @@ ABOUT = {
     "task": (1, "data, models, training, messages"),
 }
 """Of each folder the column of the picture that it stands in, and what it is."""
-UPWARD = {("server_app", "studies")}
-"""The one import that goes up: Flower's entry point starts what a run asks for, advice among it."""
+UPWARD = {
+    ("server_app", "studies"),
+    ("strategies/base", "strategies/layers"),
+    ("strategies/base", "strategies/starts"),
+}
+"""Imports that go up: Flower's entry point starts what a run asks for, advice among it; a run composes its layers."""
 ASIDE = {"tests", "benchmarks"}
 _WIDTH, _HEIGHT, _ROW, _COLUMN, _MARGIN, _LEFT = 236, 44, 78, 262, 12, 44
 
@@ -41,7 +46,7 @@ def _room(path: Path) -> str:
     parts = path.relative_to(ROOT).parts
     if parts[0] != "strategies":
         return parts[0]
-    if parts[1] in ("base", "core", "layers", "shared"):
+    if parts[1] in ("base", "core", "layers", "shared", "starts"):
         return f"strategies/{parts[1]}"
     return "strategies" if parts[1] in ("__init__.py", "registry.py", "settings.py") else "strategies/*"
 
@@ -151,10 +156,12 @@ def draw() -> str:
     ]
     for start, to in sorted(found & UPWARD):
         (x, y), (u, v) = centre(start), centre(to)
-        side = _WIDTH // 2
+        # Around the left side of the left column, else around the right side.
+        side = -_WIDTH // 2 if ABOUT[start][0] == 0 else _WIDTH // 2
+        bend = x + side + (40 if side > 0 else -40)
         lines.append(
-            f'<path d="M{x - side},{y} C4,{y} 4,{v} {u - side},{v}" fill="none" stroke="#b33" stroke-dasharray="5 4" '
-            'marker-end="url(#tip)"/>'
+            f'<path d="M{x + side},{y} C{bend},{y} {bend},{v} {u + side},{v}" fill="none" stroke="#b33" '
+            'stroke-dasharray="5 4" marker-end="url(#tip)"/>'
         )
     for room in sorted(levels):
         x, y = centre(room)
