@@ -96,6 +96,7 @@ ASKS = {
     "choices": "clients' choices among the models",
     "folds": "what clients learn on folds of their data",
     "descriptors": "descriptors of clients' data",
+    "gradients": "clients' gradients, over rounds",
     "updates": "each client's update by itself",
     "models": "each client's own model",
     "moments": "moments of clients' data",

@@ -93,14 +93,6 @@ class FedProxByHandler(florets.strategies.FedProx):
     method = PlainHandler
 
 
-class Selected(florets.strategies.FedAvg):
-    method = Halved
-
-    def round(self, r: florets.Round) -> Any:
-        updates = yield r.train_selected()
-        return r.average(updates)
-
-
 class HalvedFedAvg(florets.strategies.FedAvg):
     method = Halved
 

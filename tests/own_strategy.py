@@ -45,8 +45,4 @@ class EvenOdd(Strategy[EvenOddSettings, EvenOddState]):
         return r.average(updates)
 
 
-class Plain:
-    """A class that is no strategy."""
-
-
 NUMBER = 1

@@ -86,14 +86,9 @@ def test_what_cannot_run_is_refused_with_its_remedy(overrides):
         # One model, or one per client: K does not apply, so that a sweep over strategies may set it.
         "strategy=fedavg k=100",
         "task.num_clusters=0 task.partition=my.own:split",
-        "task.model=my.own:net task.loss=reconstruction",
-        "averaging=gradients server_optimizer=adam gradient_batch=10",
         "strategy=cfl_gp averaging=gradients gradient_batch=full strategy.stop_unchanged=0",
         "strategy=cfl_gp k=auto num_rounds=30",
         "strategy=cfl_gp k=auto strategy.k_warmup=5",
-        "strategy=cfl_gp strategy.quantise=truncate strategy.quantise_digits=3",
-        "strategy=two_phase train=sgd strategy.labels=soft strategy.temperature=0.3 train.momentum=0.5",
-        "strategy=cfl_gp k=auto num_rounds=9 strategy.period=4 strategy.k_warmup=5",
     ],
 )
 def test_what_can_run_is_not_refused(overrides):

@@ -12,9 +12,6 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.server_app.build import build_task
-from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.ditto.strategy import Ditto
-from florets.strategies.random_effects.strategy import SlopesClients
 from florets.strategies.shared.messages import TRAIN_BILEVEL
 from tests.method_runs import SMALL, Played, play
 
@@ -57,15 +54,6 @@ def test_a_client_is_given_its_model_and_a_newcomer_the_one_that_fits(
 def test_combinations_that_make_no_sense_are_refused(given: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         compose(given.split())
-
-
-def test_a_strategy_built_by_hand_refuses_them_as_well() -> None:
-    method = SlopesClients()
-    assert CLoVE(k=2, personal=method).personal is method
-    with pytest.raises(ValueError, match="personal=slopes: Ditto cannot follow it"):
-        Ditto(personal=method)
-    with pytest.raises(ValueError, match="use averaging=models"):
-        CLoVE(k=2, averaging="gradients", personal=method)
 
 
 # Whole runs

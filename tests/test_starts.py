@@ -8,33 +8,14 @@ from flwr.app import ArrayRecord
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.strategies.base.models import orthonormal_rows
 from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.ifca.strategy import IFCA
-from florets.strategies.starts.restarts import least_loss, least_share, shuffled
+from florets.strategies.starts.restarts import least_loss, least_share
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, play, thetas
 
 TARGETS = [0.0, 0.4, 10.0, 10.4, 30.0, 30.4]
-
-
-# Functions on arrays
-
-
-def test_other_random_models_hold_the_same_entries_layer_by_layer() -> None:
-    rng = np.random.default_rng(0)
-    bank, layers = rng.normal(size=(3, 12)), np.repeat([0, 1, 2], [6, 4, 2])
-    bank[:, 10:] = 1.0
-    found = shuffled(bank, layers, np.random.default_rng(1))
-    for layer in range(3):
-        assert np.sort(found[:, layers == layer]).tolist() == np.sort(bank[:, layers == layer]).tolist()
-    assert not np.array_equal(found[:, :10], bank[:, :10])
-    # What holds between the models stays.
-    rows = orthonormal_rows(bank)
-    moved = shuffled(rows, layers, rng)
-    assert moved.tolist() != rows.tolist()
-    assert moved @ moved.T == pytest.approx(rows @ rows.T)
 
 
 def test_how_good_a_start_was_by_hand() -> None:

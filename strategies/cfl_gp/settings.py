@@ -48,6 +48,7 @@ class CFLGPSettings(SharedLayers):
 
     compares: ClassVar[Compared] = "clients"
     finds_k: ClassVar[bool] = True
+    asks: ClassVar[frozenset[str]] = frozenset({"gradients"})
     # The profile is made of gradients, or of model changes.
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("gradients", "models"),

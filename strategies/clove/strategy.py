@@ -1,6 +1,6 @@
 """CLoVE: cluster the clients by their loss vectors, match clusters to models, train one model per client."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -29,7 +29,7 @@ class CLoVESettings(ByLosses):
     matching: Literal["min_cost", "overlap", "none"] = setting("min_cost", "how clusters are matched to models")
     stability_rounds: int = setting(3, "a client is stable when its last s assignments are equal", least=1)
     stability_fraction: float = setting(
-        1.0, "fraction of those that answer in a round that must be stable", above=0, most=1, note="1.0 means all"
+        1.0, "fraction of a round's participants that must be stable", above=0, most=1, note="1.0 means all"
     )
     stop_when_stable: bool = setting(True, "freeze the clustering once it is stable")
 
@@ -62,6 +62,8 @@ class CLoVEState(State):
     ----------
     histories
         Last assignments of each client, the latest last.
+    silent
+        Rounds running in which a client took part and did not answer.
     clustered
         Clients that a clustering has placed.
     frozen
@@ -70,6 +72,7 @@ class CLoVEState(State):
 
     phase: str = "clustering"
     histories: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    silent: dict[str, int] = field(default_factory=dict)
     clustered: set[str] = field(default_factory=set)
     frozen: Frozen | None = None
 
@@ -99,11 +102,13 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         losses = r.losses()  # l. 5 to 8
         rows = np.sqrt(np.maximum(losses.rows, 0.0)) if self.settings.square_root else losses.rows
         k, rng, name = self._number(rows, r), r.random(Purpose.CLUSTERING), type(self).__name__  # l. 10
-        groups = r.group(losses.keys, rows, k, lambda some: self.cluster_losses(some, k, rng), name)  # l. 11
+        hook = f"{name}.cluster_losses"
+        groups = r.group(losses.keys, rows, k, lambda some: self.cluster_losses(some, k, rng), hook)  # l. 11
         groups = groups.matched(self._matched, r.models.count, f"{name}.match")  # l. 12 and 13
         self._place(groups.assignment)
         updates = yield r.train(r.members(groups.assignment))  # l. 18 to 22
-        self._remember(r.answered)
+        self._remember(r.members(groups.assignment))
+        self._note_silent(r)
         if groups.is_last or (r.may_depend_on_data and self._is_stable(groups, r)):
             self.state.frozen = Frozen.by_losses(groups, losses.models, losses.limit, self.settings.square_root)
             self.state.details[STABLE_FROM] = r.server_round + 1
@@ -146,21 +151,29 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         self.assignment.update(groups)
         self.state.clustered |= groups.keys()
 
-    def _remember(self, clients: Iterable[str]) -> None:
+    def _remember(self, groups: Mapping[str, int]) -> None:
         """Append the models of a round's clients to their histories."""
         length, histories = self.settings.stability_rounds, self.state.histories
-        histories.update({key: (*histories.get(key, ()), self.assignment[key])[-length:] for key in clients})
+        histories.update({key: (*histories.get(key, ()), model)[-length:] for key, model in groups.items()})
+
+    def _note_silent(self, r: Round) -> None:
+        silent = self.state.silent
+        silent.update({client.key: silent.get(client.key, 0) + 1 for client in r.participants})
+        silent.update(dict.fromkeys(r.answered, 0))
 
     def _is_stable(self, groups: Groups, r: Round) -> bool:
-        """Whether enough of those that answered have had one model for `stability_rounds` rounds (section 3).
+        """Whether enough participants have had one model in their last `stability_rounds` rounds (section 3).
 
-        Deviation: nothing is frozen while a model in use has no centroid: no newcomer could ever be given it.
+        Deviation: who has not answered in so many rounds is not waited for. Nothing is frozen while a model in use
+        has no centroid: no newcomer could ever be given it.
         """
-        length, histories = self.settings.stability_rounds, [self.state.histories[key] for key in r.answered]
-        stable = sum(len(history) == length and len(set(history)) == 1 for history in histories)
-        in_use = {self.assignment[one.key] for one in r.online if one.key in self.state.clustered}
+        state, length = self.state, self.settings.stability_rounds
+        stable = {key for key, last in state.histories.items() if len(last) == length and len(set(last)) == 1}
+        gone = {key for key, rounds in state.silent.items() if rounds >= length}
+        in_use = {self.assignment[key] for key in state.clustered - gone}
+        needed = self.settings.stability_fraction * sum(client.key not in gone for client in r.participants)
         # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
-        enough = stable >= self.settings.stability_fraction * len(histories) - 1e-9
+        enough = len(stable.intersection(r.answered)) >= needed - 1e-9
         return self.settings.stop_when_stable and enough and in_use <= set(groups.models.tolist())
 
     def begins(self, groups: Mapping[str, int], are_found: bool) -> None:

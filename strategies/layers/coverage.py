@@ -12,7 +12,7 @@ COVERS: dict[str, frozenset[str]] = {
     "central": frozenset({"losses", "choices", "folds"}),
     "local": frozenset({"losses", "choices", "folds"}),
     "example": frozenset({"losses", "choices"}),
-    "robust": frozenset(ASKS) - {"moments", "means"},
+    "robust": frozenset(ASKS) - {"moments", "means", "models"},
     "secure_aggregation": frozenset(ASKS) - {"updates", "models", "means"},
 }
 """Of what an algorithm asks (`Settings.asks`), what each protection covers."""
