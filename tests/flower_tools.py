@@ -10,7 +10,6 @@ from flwr.cli.config_utils import load_and_validate
 from flwr.cli.utils import collect_files
 from flwr.client.mod import secaggplus_mod
 from flwr.common.config import get_project_config, parse_config_args
-from flwr.common.logger import log as flower_log
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 from flwr.server import LegacyContext
@@ -26,7 +25,6 @@ __all__ = [
     "RecordDictProto",
     "SecAggPlusWorkflow",
     "build_fab_from_disk",
-    "flower_log",
     "get_project_config",
     "load_app",
     "on_the_wire",
