@@ -23,7 +23,7 @@ ABOUT = {
     "strategies/starts": (1, "first rounds, several starts"),
     "strategies/layers": (1, "protections around every exchange"),
     "strategies/base": (1, "the machinery of a round"),
-    "strategies": (1, "registry, settings of strategies"),
+    "strategies": (1, "registry, settings, coverage"),
     "strategies/core": (0, "clustering, in NumPy and SciPy"),
     "client_app": (2, "the ClientApp"),
     "task": (1, "data, models, training, messages"),
@@ -48,7 +48,7 @@ def _room(path: Path) -> str:
         return parts[0]
     if parts[1] in ("base", "core", "layers", "shared", "starts"):
         return f"strategies/{parts[1]}"
-    return "strategies" if parts[1] in ("__init__.py", "registry.py", "settings.py") else "strategies/*"
+    return "strategies" if parts[1] in ("__init__.py", "coverage.py", "registry.py", "settings.py") else "strategies/*"
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
