@@ -7,7 +7,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = Path(__file__).with_name("architecture.svg")
 ABOUT = {
-    "zoo": (0, "comparisons, by public names alone"),
     "florets": (0, "the public names"),
     "commands": (0, "the command line"),
     "api": (0, "functions and results in Python"),
@@ -18,7 +17,8 @@ ABOUT = {
     "server_app": (0, "the ServerApp: a run and its records"),
     "reports": (0, "figures, pages, statistics"),
     "conf": (0, "keys, presets, checks"),
-    "strategies/*": (1, "one folder or file per method"),
+    "zoo": (2, "methods that papers compare with"),
+    "strategies/*": (1, "one folder per method"),
     "strategies/shared": (1, "parts of several methods"),
     "strategies/starts": (1, "first rounds, several starts"),
     "strategies/layers": (1, "protections around every exchange"),
@@ -48,7 +48,9 @@ def _room(path: Path) -> str:
         return parts[0]
     if parts[1] in ("base", "core", "layers", "shared", "starts"):
         return f"strategies/{parts[1]}"
-    return "strategies" if parts[1] in ("__init__.py", "coverage.py", "registry.py", "settings.py") else "strategies/*"
+    return (
+        "strategies" if parts[1] in ("__init__.py", "coverage.py", "registry.py", "settings.py") else "strategies/*"
+    )
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
