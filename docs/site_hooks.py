@@ -26,6 +26,7 @@ from florets.conf.presets import choices
 from florets.reports import figures
 from florets.strategies import STRATEGIES, TITLES
 from florets.strategies.registry import find_strategy
+from florets.task.node_config import ALL_CAPS
 
 if TYPE_CHECKING:
     # With the extra `docs` alone.
@@ -235,6 +236,12 @@ def _commands() -> str:
     return "\n\n".join(f"## florets {word}\n\n```text\n{help_on(word)}\n```" for word in WORDS)
 
 
+def _caps() -> str:
+    head = "<thead><tr><th>cap</th><th>default</th><th>at most so many</th></tr></thead>"
+    rows = [f"<td><code>{cap.key}</code></td><td>{cap.most:,}</td><td>{_cell(cap.what)}</td>" for cap in ALL_CAPS]
+    return f"<table>\n{head}\n<tbody>{''.join(f'<tr>{row}</tr>' for row in rows)}</tbody>\n</table>"
+
+
 def _method(name: str) -> str:
     """Where a method comes from, in what it deviates, and its settings."""
     module, _, class_name = find_strategy(name).path.partition(":")
@@ -363,6 +370,7 @@ def _curves(axes: Axes, curves: dict[str, Sequence[float]], form: str, title: st
 _MARKERS: dict[str, Callable[..., str]] = {
     "api": _api,
     "configuration": _configuration,
+    "caps": _caps,
     "commands": _commands,
     "method": _method,
     "picture": _picture,

@@ -1,4 +1,4 @@
-"""Caps of a node: hostile messages against the real handlers, and the table of docs/deployment.md."""
+"""Caps of a node: hostile messages against the real handlers."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,6 @@ from florets.engines.local_grid import LocalGrid
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task.data.tables.declaration import NODE_FILE
-from florets.task.node_config import ALL_CAPS
 from florets.task.spec import TaskSpec
 from florets.task.wire import kinds
 from florets.zoo.fedala.messages import TRAIN_MIXED
@@ -30,7 +29,6 @@ from florets.zoo.k_fed.messages import KMEANS
 from florets.zoo.pacfl.messages import PRINCIPAL_VECTORS
 from tests.fakes import message_to
 
-ROOT = Path(__file__).parents[1]
 SPEC = TaskSpec(
     data="own",
     partition="own",
@@ -167,15 +165,6 @@ def test_the_time_of_a_message_has_a_cap(monkeypatch: pytest.MonkeyPatch) -> Non
     for config in ({}, {"max-seconds": 60}):
         deadline.within_deadline(message, Context(1, 2, config, RecordDict(), {}), lambda message, _: message)  # type: ignore[arg-type]
     assert after == [1_000_000, 60]
-
-
-def test_the_page_has_every_cap_with_its_default() -> None:
-    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
-    stated = {
-        key: int(most.replace(",", ""))
-        for key, most in re.findall(r"^\| `(max-[a-z-]+)` \| ([0-9,]+) \|", page, re.M)
-    }
-    assert stated == {cap.key: cap.most for cap in ALL_CAPS}
 
 
 def test_the_file_of_a_data_folder_counts_on_a_real_node(node: dict[str, Any]) -> None:

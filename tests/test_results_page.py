@@ -19,8 +19,9 @@ from florets.studies.sweep.report import store_sweeps, write_sweep
 from tests.pages import ROOT
 from tests.results_examples import NO_ROUNDS
 
-# The other side of papers/agreement.md is code of others, which is no part of the project: no run of ours makes it.
-PAPERS = sorted(set((ROOT / "papers").glob("*.md")) - {ROOT / "papers" / "agreement.md"})
+# Pages that no stored runs make: the authors' code on one side, figures of `benchmarks`, and verdicts in words.
+TYPED = {ROOT / "papers" / f"{name}.md" for name in ("agreement", "benchmarks", "verdicts")}
+PAPERS = sorted(set((ROOT / "papers").glob("*.md")) - TYPED)
 PAGE = ROOT / "papers" / "comparisons.md"
 PLACE = Place(Line("four", "4", {}), Line("clove", "CLoVE", {}), (), 2, compose(["strategy=clove", "data_dir=/here"]))
 DONE = Progress("finished", {"accuracy": 1 / 3, "groups": 4, "loss": None, "code": "12e4", "warnings": ["none"]})
