@@ -31,11 +31,6 @@ def read_config(values: Mapping[str, Any], problems: list[str]) -> tuple[Config 
     return Config(**{**read, "strategy": Chosen(find_strategy(name).id, chosen)}), defaulted
 
 
-def read_settings(kind: type[Settings], values: Mapping[str, Any], prefix: str, problems: list[str]) -> Settings:
-    """Return settings of some values; what is wrong is appended to `problems`, its keys begin with `prefix`."""
-    return kind(**_read_fields(kind, values, prefix, problems, []))
-
-
 def read_strategy(name: str, problems: list[str]) -> type[Settings] | None:
     """Return the settings of a strategy; where there is none, None, and why is appended to `problems`."""
     try:

@@ -226,11 +226,6 @@ class RunSummary:
     stopped: bool
 
     @property
-    def megabytes(self) -> float:
-        """Payload in both directions."""
-        return (self.bytes_down + self.bytes_up) / 1e6
-
-    @property
     def final_worst_tenth(self) -> float | None:
         """Mean accuracy of the worst tenth of the clients at the end; None where there is none."""
         return self.final_metrics.get("accuracy", {}).get(WORST)

@@ -70,12 +70,6 @@ def mixed_regression(
     )
 
 
-def of_site(data_dir: object, seed: int, num_clusters: int) -> Dataset:
-    """Return a few samples, the same wherever they are read from."""
-    x, y = np.eye(12, 3, dtype=np.float32), np.arange(12) % 2
-    return Dataset(x[:8], y[:8], x[8:], y[8:], 2)
-
-
 def in_order(data: Dataset, num_clients: int, num_clusters: int, rng: np.random.Generator) -> list[Shard]:
     rows = np.array_split(np.arange(len(data.y_train)), num_clients)
     return [Shard(i % num_clusters, part, np.array([i])) for i, part in enumerate(rows)]

@@ -37,7 +37,7 @@ ALLOWED = {
     "strategies/base": {
         *("florets.strategies.base", "florets.strategies.core", "florets.strategies.settings"),
         *("florets.strategies.coverage", "florets.strategies.layers.compose", "florets.strategies.starts.start"),
-        *("florets.task.data.tables.description", "florets.task.given", *_ROUND),
+        *("florets.task.given", *_ROUND),
     },
     # The machinery composes layers and starts when a run begins; they import it.
     "strategies/layers": {
@@ -53,14 +53,13 @@ ALLOWED = {
         *("florets.strategies.shared", "florets.strategies.base", "florets.strategies.core"),
         *("florets.strategies.settings", *_ROUND),
     },
-    "strategies": {"florets.strategies", "scipy", "sklearn", *_ROUND},
+    "strategies": {"florets.strategies", "scipy", *_ROUND},
     "zoo": {
         *("florets.zoo", "florets.strategies.base", "florets.strategies.core", "florets.strategies.shared"),
-        *("florets.strategies.settings", "florets.strategies.layers", "florets.strategies.starts"),
-        *("scipy", "sklearn", *_ROUND, *PUBLIC),
+        *("florets.strategies.settings", "scipy", "sklearn", *_ROUND, *PUBLIC),
     },
     "task": {
-        *("florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn", "pandas"),
+        *("florets.task", "numpy", "torch", "scipy", "sklearn", "pandas"),
         "cloudpickle",
     },
     # A message is a dataclass: that of a table's description belongs to tables.
@@ -71,25 +70,24 @@ ALLOWED = {
     "client_app": {"florets.client_app", "florets.task", "flwr", "torch", "numpy"},
     "server_app": {
         *("florets.server_app", "florets.reports", "florets.strategies", "florets.task", "florets.conf"),
-        *("flwr", "hydra", "omegaconf", "numpy", "matplotlib"),
+        *("flwr", "numpy"),
     },
     "engines": {
         *("florets.engines", "florets.server_app", "florets.reports"),
-        *("florets.strategies", "florets.task", "florets.conf"),
-        *("flwr", "numpy"),
+        *("florets.strategies", "florets.task", "florets.conf", "flwr"),
     },
     "studies": {
         *("florets.studies", "florets.engines", "florets.server_app", "florets.reports", "florets.strategies"),
-        *("florets.task", "florets.conf", "flwr", "hydra", "omegaconf", "numpy", "matplotlib", "scipy", "pandas"),
+        *("florets.task", "florets.conf", "hydra", "omegaconf", "numpy", "scipy", "pandas"),
     },
     "papers": {
         *("florets.papers", "florets.studies", "florets.engines", "florets.server_app", "florets.reports"),
-        *("florets.strategies", "florets.task", "florets.conf", "numpy", "matplotlib", "pandas"),
+        *("florets.strategies", "florets.task", "florets.conf", "numpy", "matplotlib"),
     },
     "api": {
         *("florets.api", "florets.papers", "florets.studies", "florets.engines", "florets.server_app"),
         *("florets.reports", "florets.strategies", "florets.task", "florets.conf"),
-        *("flwr", "numpy", "pandas", "torch", "matplotlib"),
+        *("flwr", "numpy", "pandas", "torch"),
     },
     "commands": {
         *(
@@ -100,11 +98,11 @@ ALLOWED = {
             "florets.deploy",
             "florets.engines",
         ),
-        *("florets.server_app", "florets.reports", "florets.strategies", "florets.task", "florets.conf", "numpy"),
+        *("florets.server_app", "florets.reports", "florets.strategies", "florets.task", "florets.conf"),
     },
     "reports": {
         *("florets.reports", "florets.strategies", "florets.task", "florets.conf"),
-        *("numpy", "pandas", "scipy", "sklearn", "matplotlib"),
+        *("numpy", "pandas", "scipy", "matplotlib"),
     },
     # How tables are prepared is checked where the file that says so is read.
     "conf": {
@@ -115,7 +113,7 @@ ALLOWED = {
         *("hydra", "omegaconf"),
     },
     "deploy": {
-        *("florets.deploy", "florets.conf", "florets.engines", "florets.server_app", "florets.reports"),
+        *("florets.deploy", "florets.conf", "florets.engines", "florets.reports"),
         *("florets.task", "omegaconf", "numpy", "sklearn"),
     },
 }
@@ -125,13 +123,11 @@ HEAVY = (
 )
 # Loaded when first needed: they cost a second or more, and a client may lack the extra.
 LAZY = {
-    "client_app": ("sklearn", "torchvision", "scipy", "pandas"),
-    "task": ("sklearn", "torchvision", "scipy", "pandas", "cloudpickle"),
-    "server_app": ("scipy",),
-    "studies": ("scipy", "pandas", "hydra_plugins"),
-    "papers": ("pandas",),
-    "api": ("torch", "pandas", "matplotlib", "flwr"),
-    "reports": ("scipy", "sklearn", "matplotlib"),
+    "client_app": ("sklearn",),
+    "task": ("sklearn", "scipy", "pandas", "cloudpickle"),
+    "studies": ("scipy", "pandas"),
+    "api": ("torch", "pandas", "flwr"),
+    "reports": ("scipy", "matplotlib"),
     "deploy": ("sklearn",),
 }
 DRAWING = ("figures", "run_figures")

@@ -19,7 +19,6 @@ from florets.strategies.core import cluster as module
 from florets.strategies.core.cluster import (
     canonical,
     cluster,
-    cut,
     distinct_rows,
     finch,
     finite_losses,
@@ -28,8 +27,6 @@ from florets.strategies.core.cluster import (
     match_overlap,
     summed_losses,
     ward,
-    ward_tree,
-    within_sums,
 )
 from florets.strategies.core.kmeans import kmeans
 from florets.strategies.core.metrics import adjusted_rand_index, model_error
@@ -110,17 +107,6 @@ def test_nan_and_infinity_count_as_the_largest_finite_loss() -> None:
     assert np.isnan(losses[0, 1]), "the argument must not be changed"
     assert finite_losses(np.full((2, 2), np.nan)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
     assert finite_losses(np.zeros((0, 3))).shape == (0, 3)
-
-
-def test_ward_sums_equal_the_sums_of_squares_of_its_cuts() -> None:
-    vectors = rng(5).standard_normal((12, 3))
-    tree = ward_tree(vectors)
-    sums = within_sums(tree)
-    for num_clusters in range(1, 13):
-        labels = cut(tree, num_clusters)
-        assert len(np.unique(labels)) == num_clusters
-        direct = sum(((vectors[labels == c] - vectors[labels == c].mean(0)) ** 2).sum() for c in np.unique(labels))
-        assert sums[num_clusters - 1] == pytest.approx(direct, abs=1e-12)
 
 
 def test_above_a_number_of_rows_ward_merges_a_cohort(monkeypatch: pytest.MonkeyPatch) -> None:

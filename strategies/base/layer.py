@@ -25,10 +25,6 @@ class Layer:
     name: ClassVar[str]
     """As the log and checkpoints name it."""
     State: ClassVar[type[Any] | None] = None
-    covers: ClassVar[frozenset[str] | None] = None
-    """Of what an algorithm asks (`Settings.asks`) what the layer can protect; None: it has no say."""
-    needs_updates: ClassVar[bool] = False
-    """Whether it looks at single updates, which masks hide."""
 
     def kept(self, r: Round) -> Any:
         """Return the layer's own state."""

@@ -253,16 +253,6 @@ def cut(tree: FloatArray, num_clusters: int) -> IntArray:
     return root[:num_rows]
 
 
-def within_sums(tree: FloatArray) -> FloatArray:
-    """Return the within-cluster sum of squares (M,) of every cut of Ward's tree: entry ``K - 1`` of K clusters.
-
-    A merge at Ward distance h adds h squared / 2.
-    """
-    growth = np.cumsum(tree[:, 2] ** 2 / 2.0)
-    sums: FloatArray = np.concatenate([growth[::-1], [0.0]])
-    return sums
-
-
 def summed_losses(losses: FloatArray, clusters: IntArray) -> FloatArray:
     """Return the cost (C, K) of each cluster on each model: the sum of its members' losses, in row order.
 

@@ -36,7 +36,6 @@ class Hostile(Layer):
 
     name = "quarantine"
     State = Quarantine
-    needs_updates = True
 
     def __init__(self, rule: RobustRule, moves: bool) -> None:
         self.rule, self._moves = rule, moves

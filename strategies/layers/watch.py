@@ -196,7 +196,6 @@ class Watch(Layer):
 
     name = "watch"
     State = Watched
-    needs_updates = True
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold

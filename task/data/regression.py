@@ -10,9 +10,6 @@ from florets.task.data.dataset import Dataset
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import check_ranges, register_data
 
-Float64 = NDArray[np.float64]
-
-
 # Draws of one true model before giving up. At delta=1 in 20 dimensions nearly every draw fits.
 TRIES = 10_000
 

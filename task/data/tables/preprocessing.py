@@ -158,17 +158,6 @@ class Preprocessing:
         """Number of a model's inputs."""
         return sum(column.width for column in self.numeric) + sum(column.width for column in self.categorical)
 
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """A name for each of a model's inputs, in their order."""
-        names = [column.name for column in self.numeric]
-        names += [f"{column.name} is missing" for column in self.numeric if column.indicator]
-        for words in self.categorical:
-            names += [f"{words.name}={category}" for category in words.shown]
-            names += [f"{words.name} is another"] if words.other else []
-            names += [f"{words.name} is missing"] if words.indicator else []
-        return tuple(names)
-
     def scale_of(self, frame: "pd.DataFrame", least: int) -> Scale:
         """Return the scale of a site's own records; the pooled one of a column with fewer than `least` values."""
         values = self._numbers(frame)
