@@ -91,9 +91,11 @@ def _idle(config: Config) -> Iterator[str]:
 
     for key, field, needs in (*_needing(Config), *_needing(type(own), "strategy.")):
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        needed, _, values = needs.partition("=")
+        needed, sign, values = (*re.split("([=>])", needs), "", "")[:3]
         given, value = value_of(needed), value_of(key)
-        is_on = str(given) in values.split("|") if values else given not in (None, "none", "", 0, [])
+        is_on = given not in (None, "none", "", 0, [])
+        if sign:
+            is_on = str(given) in values.split("|") if sign == "=" else given > int(values)
         if value != default and not is_on:
             wanted = needs.replace("|", " or ")
             yield f"{key}={show(value)}: has an effect only with {wanted}; add that, or leave it out."

@@ -1,12 +1,11 @@
 """Coverage: what each protection covers of what an algorithm asks of clients, and which keys it goes with."""
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from florets.strategies.settings import ASKS, PrivacyKind, RunKeys, Settings, idle
+from florets.strategies.settings import ASKS, PrivacyKind, RunKeys, Settings
 
 COVERS: dict[str, frozenset[str]] = {
     "central": frozenset({"losses", "choices", "folds"}),
@@ -99,13 +98,9 @@ def protection_problems(settings: Settings, run: RunKeys) -> list[str]:
 def _of_robust(settings: Settings, run: RunKeys) -> Iterator[str]:
     """Name what clients send that counts without the rule of `robust`."""
     if run.robust == "none":
-        yield from idle(run, ["hostile"], "robust", "")
         return
     if what := bare(settings, "robust"):
         yield f"robust={run.robust}: does not cover {what}, which {_name(settings)} uses; use robust=none."
-    # The rule takes the trimmed mean's place.
-    if hasattr(settings, "trim"):
-        yield from idle(settings, ["trim"], "robust=none")
 
 
 def _of_masks(settings: Settings, run: RunKeys) -> Iterator[str]:
@@ -131,12 +126,9 @@ def _of_masks(settings: Settings, run: RunKeys) -> Iterator[str]:
 
 
 def _of_noise(settings: Settings, run: RunKeys) -> Iterator[str]:
-    """Name keys that `privacy.*` does not cover, or that have no effect on it."""
+    """Name keys that `privacy.*` does not cover."""
     privacy = run.privacy
-    if not privacy.has_noise and hasattr(settings, "fold_size"):
-        yield from idle(settings, ["fold_size"], "privacy.kind")
     if privacy.kind == "none":
-        yield from idle(privacy, [one.name for one in dataclasses.fields(privacy)][1:], "privacy.kind", "privacy.")
         return
     kind, releases, example = f"privacy.kind={privacy.kind}", releases_of(settings, privacy.kind), False
     if releases is None:
@@ -152,14 +144,13 @@ def _of_noise(settings: Settings, run: RunKeys) -> Iterator[str]:
                 yield f"strategy.{name}={str(given).lower()}: groups by what {kind} does not cover; leave it out."
     if privacy.epsilon is None:
         yield f"{kind}: needs privacy.epsilon, such as 8; inf adds no noise and gives no guarantee."
-    if example:
-        yield from idle(privacy, ["min_group"], "privacy.kind=central or local", "privacy.")
-    elif privacy.delta is None and run.num_clients is None and privacy.has_noise:
+    delta, count = (None, 0) if example else (privacy.delta, run.num_clients)
+    if delta is None and count is None and privacy.has_noise:
         yield "privacy.delta: the number of clients is not known; give it, far below 1 / clients."
-    elif privacy.delta is not None and run.num_clients is not None and privacy.delta * run.num_clients >= 1:
+    elif delta is not None and count is not None and delta * count >= 1:
         yield (
-            f"privacy.delta={privacy.delta:g}: from 1 / clients on a run may give a client away; give less than "
-            f"{1 / run.num_clients:g}, or leave it out."
+            f"privacy.delta={delta:g}: from 1 / clients on a run may give a client away; give less than "
+            f"{1 / count:g}, or leave it out."
         )
     rows: list[tuple[str, Any, str]] = [
         ("robust", "none" if local else run.robust, "the noise is made for sums, and a robust rule takes none"),

@@ -1,6 +1,5 @@
 """Keys of the run that strategies follow, and the base classes of an algorithm's own settings."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -57,7 +56,10 @@ class Privacy:
         0.2, "fraction of the budget (of the sum of squared noise levels) that is spent on grouping", above=0, below=1
     )
     min_group: int = setting(
-        3, "clients that a group needs for its own model; smaller ones take the others' mean", least=1
+        3,
+        "clients that a group needs for its own model; smaller ones take the others' mean",
+        least=1,
+        needs="privacy.kind=central|local",
     )
 
     @property
@@ -150,13 +152,16 @@ class RunKeys:
         "largest fraction of a group's clients that may be hostile (robust): so many are left out by trimmed_mean "
         "and multi_krum, bounded in weight, and put in quarantine at most",
         most=0.5,
+        needs="robust",
     )
     secure_aggregation: bool = setting(
         False,
         "once groups are fixed, clients mask their updates so that the server learns the sum of each group's alone "
         "(docs/privacy.md); groups of less than 3 are not trained then",
     )
-    privacy: Privacy = setting(Privacy(), "differential privacy of clients, or of single records")
+    privacy: Privacy = setting(
+        Privacy(), "differential privacy of clients, or of single records", needs="privacy.kind"
+    )
     loss_data: LossData | None = setting(
         None,
         "loss vectors are taken on the training data, or on a fifth of them that is then not trained on; null: train",
@@ -340,20 +345,6 @@ class Weighted(ManyModels):
         "weights of an average: by examples, uniform, or relative to all participants, of whom those with another "
         "model count as unchanged",
     )
-
-
-def idle(settings: Any, names: Sequence[str], needed: str, prefix: str = "strategy.") -> list[str]:
-    """Return one line for each of the keys that has another value than its default although it has no effect.
-
-    `needed` is what they have an effect with, e.g. "k=auto".
-    """
-    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
-    return [
-        f"{prefix}{name}={'null' if (value := getattr(settings, name)) is None else value}: has an effect only with "
-        f"{needed}; add that, or leave it out."
-        for name in names
-        if getattr(settings, name) != defaults[name]
-    ]
 
 
 def choice_of(settings: Settings, name: str, given: Any) -> Any:

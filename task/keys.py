@@ -43,7 +43,7 @@ def setting(
         Of a key that a node caps: the cap's key in the node config, see `florets.task.node_config`.
     needs
         Another key, in full, without which this one, or the keys of this group, have no effect: that key alone, where
-        any value turns it on, or with the values that do, ``train.schedule=exponential``.
+        any value turns it on, or with the values that do: ``train.schedule=exponential``, ``strategy.restarts>1``.
     """
     bounds = {"least": least, "above": above, "most": most, "below": below, "note": note, "cap": cap, "needs": needs}
     metadata = {"help": text, **{name: value for name, value in bounds.items() if value not in (None, "")}}

@@ -89,7 +89,7 @@ def test_one_client_that_lies_about_its_losses_does_not_choose_the_start() -> No
         (("strategy.restarts=2", "k=auto"), "k=auto: starts with different numbers of models"),
         (("strategy.restarts=2", "first_round=update"), "first_round=update starts from one model"),
         (("strategy.restarts=2", "strategy.probes=1"), "strategy.probes=1: cannot be used with strategy.restarts"),
-        (("strategy.restart_rounds=2",), "restart_rounds=2: has an effect only with strategy.restarts of 2 or more"),
+        (("strategy.restart_rounds=2",), "restart_rounds=2: has an effect only with strategy.restarts>1"),
     ],
 )
 def test_starts_that_cannot_work_are_refused(settings: tuple[str, ...], message: str) -> None:

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from florets.strategies.cfl_gp.messages import coordinates
 from florets.strategies.core import IntArray
-from florets.strategies.settings import Compared, Experiment, SharedLayers, idle
+from florets.strategies.settings import Compared, Experiment, SharedLayers
 from florets.task.keys import setting
 from florets.task.randomness import Purpose, generator
 from florets.task.training.settings import Quantise
@@ -38,13 +38,15 @@ class CFLGPSettings(SharedLayers):
     compression: float = setting(1.0, "d / d_hat: the profile takes one random coordinate in this many", least=1)
     profile_layers: list[str] = setting([], "name prefixes of the layers that make the profile; none: all")
     quantise: Quantise = setting("none", "decimals of all gradients and model changes that a client sends")
-    quantise_digits: int = setting(2, "decimals that are kept; 0: integers (quantise)", least=0)
+    quantise_digits: int = setting(
+        2, "decimals that are kept; 0: integers", least=0, needs="strategy.quantise=round|truncate"
+    )
     spectrum_rounds: list[int] = setting(
         [],
         "clustering rounds (2, 2 + period, ...) whose features and singular values are plotted; rounds.jsonl keeps "
         "20 of the singular values; []: none",
     )
-    k_warmup: int = setting(20, "rounds before the number of clusters is estimated (k=auto)", least=1)
+    k_warmup: int = setting(20, "rounds before the number of clusters is estimated (k=auto)", least=1, needs="k=auto")
 
     compares: ClassVar[Compared] = "clients"
     finds_k: ClassVar[bool] = True
@@ -63,25 +65,21 @@ class CFLGPSettings(SharedLayers):
         """Whether clustering ever stops."""
         return self.stop_unchanged > 0 or self.cluster_rounds is not None
 
-    def conflicts(self) -> list[str]:
-        """Refuse decimals where none are dropped."""
-        needed = "strategy.quantise=round or truncate"
-        return (
-            idle(self, ["quantise_digits"], needed) if self.quantise == "none" and self.quantise_digits >= 0 else []
-        )
-
     def problems(self, run: Experiment) -> list[str]:
-        """Refuse a warm-up that no clustering follows, and one without k=auto."""
-        lines = idle(self, ["initial_groups"], "first_round=random") if run.first_round == "update" else []
-        lines += self._never_clustered(run)
+        """Refuse a warm-up that no clustering follows, and groups at first where round 1 forms them."""
+        lines = self._never_clustered(run)
+        if run.first_round == "update" and self.initial_groups != "random":
+            lines.append(
+                f"strategy.initial_groups={self.initial_groups}: has an effect only with first_round=random; add "
+                "that, or leave it out."
+            )
         if self.quantise != "none" and run.wire != "float32":
             lines.append(
                 f"strategy.quantise={self.quantise}: decimals are of float32; leave it, or wire={run.wire}, out."
             )
         if run.k == "auto" and run.choose_k != "folds":
             return [*lines, *self._never_finds_k(run)]
-        needed = "k=auto choose_k=spectral" if run.k == "auto" else "k=auto"
-        return [*lines, *(idle(self, ["k_warmup"], needed) if self.k_warmup >= 1 else [])]
+        return lines
 
     def _never_clustered(self, run: Experiment) -> list[str]:
         """Return a problem if a round whose features are to be kept does not cluster, or is named twice."""

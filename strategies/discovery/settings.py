@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray
 from florets.strategies.core.placement import Centres
-from florets.strategies.settings import Experiment, SharedLayers, idle
+from florets.strategies.settings import SharedLayers
 from florets.strategies.shared.fold_round import NOISED_SIZE, FoldRound
 from florets.task.keys import setting
 
@@ -22,6 +22,7 @@ class DiscoverySettings(SharedLayers):
         NOISED_SIZE,
         "samples of each of two folds where nothing may depend on how many clients have (privacy.kind)",
         least=1,
+        needs="privacy.kind",
     )
     level: float = setting(0.005, "level of the test: how often identical clients may be divided", above=0, below=1)
     least_gain: float = setting(
@@ -33,6 +34,7 @@ class DiscoverySettings(SharedLayers):
     subgroups: bool = setting(
         False,
         "each group within a group has a model, down to the leaves of the tested tree (k=auto); up to 1000 clients",
+        needs="k=auto",
     )
     clients_needed: int | None = setting(
         None,
@@ -72,10 +74,6 @@ class DiscoverySettings(SharedLayers):
     def freezes(self) -> bool:  # type: ignore[override]  # it depends on keys
         """Whether clients are never asked for their folds again."""
         return not (self.second_look or self.rediscover_every)
-
-    def problems(self, run: Experiment) -> list[str]:
-        """Refuse models of groups within groups where K is given: nothing is tested then."""
-        return [] if run.k == "auto" else idle(self, ["subgroups"], "k=auto")
 
 
 @dataclass

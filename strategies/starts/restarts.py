@@ -10,7 +10,7 @@ from florets.strategies.base.report import Detail
 from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.outliers import LOSS_FACTOR
-from florets.strategies.settings import Experiment, Weighted, idle
+from florets.strategies.settings import Experiment, Weighted
 from florets.strategies.shared.estimates import without_outliers
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
@@ -30,17 +30,16 @@ class Restarted(Weighted):
         least=1,
     )
     restart_rounds: int = setting(
-        5, "rounds of each start; those of the continued one count towards num_rounds", least=1
+        5,
+        "rounds of each start; those of the continued one count towards num_rounds",
+        least=1,
+        needs="strategy.restarts>1",
     )
 
     @property
     def first_rounds(self) -> int:
         """Rounds of the starts that do not go on."""
         return (self.restarts - 1) * self.restart_rounds
-
-    def conflicts(self) -> list[str]:
-        """Refuse settings of starts where there is one."""
-        return idle(self, ["restart_rounds"], "strategy.restarts of 2 or more") * (self.restarts == 1)
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse starts that no round follows, and those that would all be alike or have other numbers of models."""

@@ -195,8 +195,6 @@ _LONGEST_HEADER = 1024
 _IN_CACHE = 2**15
 _TOGETHER = 64
 """Values in float64 that stay in a processor's cache from one step of arithmetic to the next."""
-_ROUNDING, _UNDERFLOW = 1 + 1e-6, 1e-18
-"""Factor and term by which a norm in float32 may be too small: rounding, and values whose square is zero."""
 
 
 class MalformedMessage(ValueError):
@@ -255,12 +253,11 @@ class Entry:
 class PackedVector:
     """A flat vector (R,) whose values were checked and are kept as they were sent: half the memory of float64.
 
-    `parts` are the values of each entry in turn; no absolute value is larger than `bound`, which may be infinite.
+    `parts` are the values of each entry in turn.
     """
 
     parts: tuple[npt.NDArray[np.generic], ...]
     size: int
-    bound: float = math.inf
 
     @property
     def largest(self) -> float:
@@ -422,7 +419,8 @@ class Layout:
             if entry.name not in arrays:
                 raise MalformedMessage(f"array {entry.name!r} is missing")
             parts.append(read_array(arrays[entry.name], entry))
-        return PackedVector(tuple(parts), self.size, _bound(parts))
+        _refuse_not_finite(parts)
+        return PackedVector(tuple(parts), self.size)
 
     def arrays(self, vector: Vector) -> dict[str, Array]:
         """Return the named arrays of one flat vector (R,), each in its own dtype."""
@@ -466,23 +464,16 @@ def read_array(array: Array, entry: Entry) -> npt.NDArray[np.generic]:
     return values.reshape(entry.shape, order="F" if fortran_order else "C")
 
 
-def _bound(parts: Sequence[npt.NDArray[Any]]) -> float:
-    """Return a number that no absolute value exceeds; raise NotFinite where one is NaN or infinite."""
-    # Of a sum of squares, which takes less time than to look at each value: rounding makes it no smaller than its
-    # largest term, and NaN and infinity stay in it. Finite values that are too large for it are looked at.
+def _refuse_not_finite(parts: Sequence[npt.NDArray[Any]]) -> None:
+    """Raise NotFinite where a value is NaN or infinite."""
+    # By a sum of squares, which takes less time than to look at each value: NaN and infinity stay in it. Where it is
+    # too large, each value is looked at.
     squares = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
-        for part in parts:
-            if part.dtype.kind == "f":
-                flat = part.ravel()
-                squares += float(flat.dot(flat))
-            elif part.size:
-                squares += _largest(part) ** 2
-    if math.isfinite(squares):
-        return math.sqrt(squares) * _ROUNDING + _UNDERFLOW
-    if all(np.isfinite(part).all() for part in parts):
-        return math.inf
-    raise NotFinite("the arrays hold NaN or infinite values")
+        for flat in (part.ravel() for part in parts if part.dtype.kind == "f"):
+            squares += float(flat.dot(flat))
+    if not math.isfinite(squares) and not all(np.isfinite(part).all() for part in parts):
+        raise NotFinite("the arrays hold NaN or infinite values")
 
 
 def write_array(values: npt.NDArray[Any]) -> Array:

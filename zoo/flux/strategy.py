@@ -17,7 +17,7 @@ from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, cluster
 from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
-from florets.strategies.settings import Compared, idle
+from florets.strategies.settings import Compared
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.leaving import MODELS, MOMENTS
@@ -47,7 +47,9 @@ class FLUXSettings(Settings):
     clustering: Literal["dbscan", "kmeans"] = setting(
         "dbscan", "dbscan determines the number of groups; kmeans makes k"
     )
-    eps_scale: float = setting(1.0, "factor on the radius of DBSCAN that the knee gives", above=0)
+    eps_scale: float = setting(
+        1.0, "factor on the radius of DBSCAN that the knee gives", above=0, needs="strategy.clustering=dbscan"
+    )
     noise_epsilon: float | None = setting(
         None, "epsilon of Laplace noise on each value of a descriptor; null: none", above=0
     )
@@ -56,10 +58,6 @@ class FLUXSettings(Settings):
     compares: ClassVar[Compared] = "clients"
     one_model: ClassVar[bool] = True
     """The groups say how many models there are; `k` is used with clustering=kmeans alone."""
-
-    def conflicts(self) -> list[str]:
-        """Refuse a key without an effect."""
-        return idle(self, ("eps_scale",), "strategy.clustering=dbscan") if self.clustering == "kmeans" else []
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse a round that never comes, and a K that cannot be."""

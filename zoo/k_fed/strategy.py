@@ -14,7 +14,6 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, nearest_centroid
-from florets.strategies.settings import idle
 from florets.strategies.shared.fixed_groups import FixedClusters, FixedGroups
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
@@ -33,14 +32,11 @@ class KFEDSettings(ManyModels):
     local_method: Literal["kmeans", "awasthi_sheffet"] = setting(
         "kmeans",
         "how a client finds several centres: k-means++, or Awasthi and Sheffet's k-means, as the paper has it",
+        needs="strategy.local_clusters>1",
     )
     features: Literal["inputs", "inputs_and_targets"] = setting(
         "inputs", "what is clustered: the inputs, or the inputs with the targets (labels one-hot) as well"
     )
-
-    def conflicts(self) -> list[str]:
-        """Refuse a method where a client's one centre is its mean."""
-        return idle(self, ["local_method"], "strategy.local_clusters=2 or more") if self.local_clusters == 1 else []
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse more local clusters than models."""

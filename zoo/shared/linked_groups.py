@@ -11,7 +11,7 @@ from florets import Experiment, Round, Settings, setting
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.settings import Compared, idle
+from florets.strategies.settings import Compared
 from florets.strategies.shared.fixed_groups import GroupedOnce, OnceState
 from florets.zoo.shared.agglomerative import Grouping, group_below, group_by_largest_gap, group_into
 
@@ -24,13 +24,17 @@ class TreeSettings(Settings):
         "largest_gap", "where the tree is cut: at its largest gap, at strategy.threshold, or into k clusters"
     )
     threshold: float | None = setting(
-        None, "clusters nearer than this are merged (cut=threshold); its unit is the distance's", least=0
+        None,
+        "clusters nearer than this are merged (cut=threshold); its unit is the distance's",
+        least=0,
+        needs="strategy.cut=threshold",
     )
     smallest_group: int = setting(
         1,
         "consider only cuts that leave two clusters of at least this many clients; 2 or more keeps one distant "
         "client from taking the largest gap",
         least=1,
+        needs="strategy.cut=largest_gap",
     )
 
     compares: ClassVar[Compared] = "clients"
@@ -38,16 +42,9 @@ class TreeSettings(Settings):
     """The tree says how many models there are; `k` is used with cut=k alone."""
 
     def conflicts(self) -> list[str]:
-        """Refuse a threshold that is missing, and keys that have no effect."""
-        if self.cut != "largest_gap" and (lines := idle(self, ["smallest_group"], "strategy.cut=largest_gap")):
-            return lines
+        """Refuse a threshold that is missing."""
         if self.cut == "threshold" and self.threshold is None:
             return ["strategy.cut=threshold: needs strategy.threshold; add it, or use strategy.cut=largest_gap."]
-        if self.cut != "threshold" and self.threshold is not None:
-            return [
-                f"strategy.threshold={self.threshold:g}: has an effect only with strategy.cut=threshold; add that, "
-                "or leave it out."
-            ]
         return []
 
     def problems(self, run: Experiment) -> list[str]:
@@ -78,12 +75,8 @@ class LinkedSettings(TreeSettings):
         "the largest gap counts where the distance above it is at least so many times the one under it; else all "
         "clients are one group. 1: always",
         least=1,
+        needs="strategy.cut=largest_gap",
     )
-
-    def conflicts(self) -> list[str]:
-        """Refuse a ratio that has no effect, besides what trees refuse."""
-        unused = [] if self.cut == "largest_gap" else idle(self, ["least_ratio"], "strategy.cut=largest_gap")
-        return super().conflicts() or unused
 
 
 def problems_of_k(run: Experiment, setting: str, otherwise: str) -> list[str]:

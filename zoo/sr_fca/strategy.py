@@ -33,7 +33,12 @@ class SRFCASettings(TreeSettings):
     refine_steps: int = setting(2, "refinements, in which clients are reassigned and near clusters merge", least=0)
     refine_every: int = setting(3, "rounds of training before each refinement", least=1)
     trim: float = setting(
-        0.15, "beta, fraction of the updates left out at either end of each average", least=0, below=0.5
+        0.15,
+        "beta, fraction of the updates left out at either end of each average",
+        least=0,
+        below=0.5,
+        # The rule takes the trimmed mean's place.
+        needs="robust=none",
     )
 
     asks: ClassVar[frozenset[str]] = frozenset({"losses", "updates"})
