@@ -46,7 +46,7 @@ server:
 nodes:
   - {name: St. Mary/2, data-dir: data}
   - {name: north, data-dir: /srv/data, max-epoch: 3, max-steps: 0, device: 1}
-  - {name: north, data-dir: /srv, port: 65535}
+  - {name: north, data-dir: /srv, port: 65536}
   - {name: server, data-dir: /srv/../etc, device: tpu, log: xml}
 extra: 1
 """
@@ -75,7 +75,7 @@ def test_every_mistake_in_the_file_is_named_before_anything_is_written(tmp_path:
         "nodes[north].device=1: must be a string",
         "nodes[north].name=north: two nodes have this name",
         f"nodes[north].data-dir=/srv: must not hold the node's key ({HOME}/north)",
-        "nodes[north].port=65535: must be from 1 to 65534",
+        "nodes[north].port=65536: must be from 1 to 65535",
         "nodes[server].name=server: is the name of a folder of the federation's own",
         "nodes[server].device=tpu: must be cpu, cuda, cuda:<number>, mps or auto",
         "nodes[server].data-dir=/srv/../etc: must be the absolute path",
@@ -261,10 +261,9 @@ def test_systemd_and_compose_start_the_same_file_which_starts_flower(tmp_path: P
         assert f"\nExecStart={start}\n" in (kit / "systemd" / f"florets-{name}.service").read_text()
     assert started == {
         "north": "node start approved=approved.json --superlink fl.example.org:8000 --root-certificates ca.crt "
-        "--auth-supernode-private-key node.key --node-config node.toml --port 9094 "
-        "--health-server-address 127.0.0.1:9095",
+        "--auth-supernode-private-key node.key --node-config node.toml --port 9094",
         "server": "--host 0.0.0.0 --port 8000 --database state/state.db --enable-supernode-auth --ssl-ca-certfile "
-        "ca.crt --ssl-certfile server.pem --ssl-keyfile server.key --health-server-address 127.0.0.1:8001",
+        "ca.crt --ssl-certfile server.pem --ssl-keyfile server.key",
     }
 
 
