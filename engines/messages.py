@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 
 from florets.task.shared_file import Place
-from florets.task.wire.flower import array
 
 Sent = Sequence[tuple[Message, Context]]
 """Messages, and the contexts of the clients that they go to."""
@@ -47,7 +46,7 @@ def unpickled(data: bytes | memoryview, record_at: RecordAt | None = None) -> An
 
 def _plain(values: Array) -> Any:
     # What else an array has noted, such as its values' hash, is computed again on request.
-    return array, (values.dtype, values.shape, values.data, values.stype)
+    return Array, (values.dtype, values.shape, values.stype, values.data)
 
 
 class _Reading(pickle.Unpickler):

@@ -25,7 +25,6 @@ from florets.task.node_log import Logged, NodeLog
 from florets.task.wire import flower, kinds
 from florets.task.wire.codec import form_of
 from florets.task.wire.leaving import FACTS, LEAVING, NAMES, OWN, Left, asked_for
-from florets.task.wire.records import reply_message
 from tests.fakes import message_to
 from tests.test_caps import sent
 from tests.test_check import write
@@ -273,7 +272,7 @@ def test_a_handler_that_a_decorator_registers_is_under_the_policy_and_in_the_log
 
     @own.query("mine")
     def mine(message: Message, _: Context) -> Message:
-        return reply_message(RecordDict({"figures": MetricRecord({"mean": 1.0})}), message)
+        return Message(RecordDict({"figures": MetricRecord({"mean": 1.0})}), reply_to=message)
 
     def asked(**policy: Any) -> Message:
         config = {"data-dir": str(tmp_path), "log-folder": str(tmp_path / "log"), **policy}

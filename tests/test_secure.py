@@ -34,7 +34,6 @@ from florets.task.wire import kinds
 from florets.task.wire.flower import entries
 from florets.task.wire.leaving import LOSS_VECTORS, MASKED, MODELS
 from florets.task.wire.masking import decoded, encoded, mask, neighbours, scale_bits
-from florets.task.wire.records import record_dict
 from florets.task.wire.replies import Update
 from tests.flower_tools import DefaultWorkflow, LegacyContext, SecAggPlusWorkflow, secaggplus_mod
 
@@ -170,8 +169,8 @@ def test_a_client_does_no_step_twice_and_sends_nothing_in_clear_afterwards() -> 
     for kind in STEPS[1:]:
         assert "it does none twice" in again(kind, first[kind].content)
     for kind in (kinds.TRAIN, kinds.TRAIN_SELECT, kinds.TRAIN_ESTIMATE, "train.custom", "query.custom"):
-        assert "sends no update in clear" in again(kind, record_dict(clear))
-    assert again(kinds.EVALUATE, record_dict(clear)) == ""
+        assert "sends no update in clear" in again(kind, RecordDict(clear))
+    assert again(kinds.EVALUATE, RecordDict(clear)) == ""
     # A later try of the same round could leave one member out.
     later = first[kinds.SECURE_KEYS].content
     entries(later["config"])[kinds.ATTEMPT] = 2
