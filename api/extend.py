@@ -26,7 +26,7 @@ from florets.reports.summary import RunSummary
 from florets.server_app.own_code import CODE, look_for_given
 from florets.server_app.recorder import read_summary
 from florets.server_app.resume import CHANGEABLE, Parent, read_accept, refuse_changed_code, refuse_other_frozen
-from florets.strategies.base.privacy import LEDGER, Budget, read_budget
+from florets.strategies.layers.noise import LEDGER, Budget, read_budget
 from florets.task.imported import import_from
 
 OTHERS = tuple(key for key in CHANGEABLE if key not in ("num_rounds", "data_dir", "results_dir"))

@@ -53,7 +53,7 @@ from florets.strategies.core.robust import RobustName, RobustRule
 from florets.task.client_data import ClientData
 from florets.task.task import Task
 from florets.task.wire import Layout, bank, kinds
-from florets.task.wire.records import array_record
+from florets.task.wire.flower import filled
 from florets.task.wire.replies import Update
 
 FEDERATIONS = {
@@ -352,7 +352,7 @@ def _cell(rows: Sequence[Row]) -> str:
 def cost(clients: int, parameters: int, repeats: int = 5) -> Iterator[str]:
     """Yield the lines of a table of what each rule costs, and of that the judging of updates."""
     rng, rows = np.random.default_rng(0), max(parameters // 400, 1)
-    start = array_record({"a": Array(rng.normal(size=(rows, 400)).astype(np.float32))})
+    start = filled(ArrayRecord(), {"a": Array(rng.normal(size=(rows, 400)).astype(np.float32))})
     layout = Layout.of(start)
     models = Models(bank.pack(np.repeat(layout.flatten(start)[np.newaxis], 4, axis=0), layout))
     theta = start["a"].numpy()

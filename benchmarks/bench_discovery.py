@@ -32,7 +32,7 @@ from florets.strategies.shared.fold_round import NOISED_WIDTH, OWN_NOISE_WIDTH
 
 def silhouette(rows: np.ndarray, k_max: int, rng: np.random.Generator) -> int:
     """Best mean silhouette of Ward's clusters (Rousseeuw 1987)."""
-    return choose_k(rows, min(k_max, len(rows) - 1), "silhouette", 0.0, rng)
+    return choose_k(rows, min(k_max, len(rows) - 1), rng)
 
 
 def gap(rows: np.ndarray, k_max: int, rng: np.random.Generator, references: int = 20) -> int:

@@ -165,7 +165,7 @@ def step(name: str, num_vectors: int) -> dict[str, float]:
     work: list[Callable[[], object]] = [
         lambda: cluster(vectors, 10, "kmeans", rng),
         lambda: cluster(vectors, 10, "agglomerative", rng),
-        lambda: choose_k(vectors, 10, "silhouette", 0.0, rng),
+        lambda: choose_k(vectors, 10, rng),
         lambda: match_min_cost(vectors, truth),
         lambda: nearest_centroid(vectors, np.eye(10)),
         lambda: adjusted_rand_index(truth.tolist(), truth.tolist()),

@@ -15,9 +15,10 @@ from florets.conf.schema import Config
 from florets.engines.engine import client_side
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, message_settings
+from florets.strategies.base.loop import RoundObserver
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
-from florets.strategies.base.strategy import RoundObserver, Strategy
+from florets.strategies.base.strategy import Strategy
 from florets.task.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -42,6 +42,7 @@ from florets.task.randomness import Purpose
 from florets.task.registry import OwnCodeFailed
 from florets.task.training.losses import counted
 from florets.task.wire import bank, kinds
+from florets.task.wire.flower import filled
 from florets.task.wire.narrow import MODEL_RECORDS, narrow_reply
 from florets.task.wire.noise import ANSWERED, NOISED_HANDLERS
 from florets.task.wire.replies import Work
@@ -193,7 +194,7 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
             cost = Work(perf_counter() - start + prepared, effort.gradients, effort.losses)
             cost = Work() if is_noised else cost
             # Flower's own strategies demand one record of metrics in a reply: this one is of another kind.
-            content.update({kinds.WORK: ConfigRecord(vars(cost))})
+            filled(content, {kinds.WORK: filled(ConfigRecord(), vars(cost))})
         return Message(content, reply_to=message)
 
     return answer

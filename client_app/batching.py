@@ -32,7 +32,7 @@ log = logging.getLogger("florets")
 _TRAINING = (kinds.TRAIN, kinds.TRAIN_SELECT)
 _COMPARING = (kinds.LOSSES, kinds.TRAIN_SELECT)
 _BLOCKED = frozenset({*_TRAINING, *_COMPARING, kinds.EVALUATE})
-_OWN = frozenset({kinds.CLIENT_NUMBER, kinds.HISTORY, kinds.MODEL_INDEX})
+_OWN = frozenset({kinds.CLIENT_NUMBER, kinds.MODEL_INDEX})
 """Settings that differ from client to client of one exchange, and do not decide on how a message is answered."""
 
 

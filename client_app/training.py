@@ -40,9 +40,10 @@ from florets.task.training.losses import (
 from florets.task.training.modules import load, on_host, state_of
 from florets.task.training.newton import MOST_PARAMETERS, newton_update
 from florets.task.training.settings import Quantise, Training
-from florets.task.wire import is_stable, kinds, noise
+from florets.task.wire import kinds, noise
 from florets.task.wire.codec import pack
-from florets.task.wire.records import Record, array_record, write_array
+from florets.task.wire.flower import filled
+from florets.task.wire.records import Record, write_array
 from florets.task.wire.replies import Losses, SelectedUpdate, TracedUpdate, Update
 from florets.task.wire.sampled_noise import Declared, multiplier
 
@@ -369,16 +370,17 @@ def _by_full_steps(client: Client, problem: _Problem) -> tuple[Arrays, float] | 
 
 def reply(arrays: ArrayRecord | None, metrics: Mapping[str, Number], **others: ArrayRecord) -> RecordDict:
     """Return a reply of arrays, numbers and further array records by name."""
-    records: dict[str, Record] = {kinds.METRICS: MetricRecord(metrics), **others}
+    records: dict[str, Record] = {kinds.METRICS: filled(MetricRecord(), metrics), **others}
     if arrays is not None:
         records[kinds.ARRAYS] = arrays
-    return RecordDict(records)
+    return filled(RecordDict(), records)
 
 
 def packed(arrays: Mapping[str, NDArray[Any] | Array]) -> ArrayRecord:
     """Return arrays as they are sent; their values are copied."""
-    return array_record(
-        {name: values if isinstance(values, Array) else write_array(values) for name, values in arrays.items()}
+    return filled(
+        ArrayRecord(),
+        {name: values if isinstance(values, Array) else write_array(values) for name, values in arrays.items()},
     )
 
 
@@ -461,7 +463,7 @@ def values_of(module: Module) -> Arrays:
 def train(client: Client) -> RecordDict:
     """Train the model that came, or the kept one that is named, and return it or its gradient.
 
-    Asked to, this client also says whether it is stable, or what its losses were from step to step.
+    Asked to, this client also says what its losses were from step to step.
 
     Source: CLoVE Alg. 1, l. 19 and 21; stability: section 3, "Checking for cluster stability".
     """
@@ -476,11 +478,7 @@ def train(client: Client) -> RecordDict:
         with recorded() as losses:
             own = update(client, state)
         return pack(TracedUpdate, **own, **told_of_training(client), step_losses=reported(in_parts(losses, parts)))
-    stable = None
-    if rounds := int(client.number(kinds.STABILITY_ROUNDS, 0)):
-        history = client.config.get(kinds.HISTORY, [])
-        stable = is_stable(history if isinstance(history, list) else [], rounds)
-    return pack(Update, **update(client, state), **told_of_training(client), stable=stable)
+    return pack(Update, **update(client, state), **told_of_training(client))
 
 
 def train_select(client: Client) -> RecordDict:

@@ -228,10 +228,7 @@ def follow(
             # A value that another strategy takes is no slip of the keyboard.
             slip = value not in words_of(type_hints(Config)[key])
             hint = did_you_mean(show(value), can) if slip else ""
-            remedy = "leave it out"
-            if key == "personal" and isinstance(value, str) and value in STRATEGIES and value != strategy:
-                remedy += f", or use strategy={value}"
-            problems.append(f"{explicit[key].text}: strategy {strategy} {rule}; {remedy}.{hint}")
+            problems.append(f"{explicit[key].text}: strategy {strategy} {rule}; leave it out.{hint}")
             # Whatever else is wrong with the value has been said by that.
             values[key] = None
         elif value not in can:

@@ -155,7 +155,6 @@ OPTION_KEYS = (
     "task.table.preprocessing",
     "task.table.classes",
     "train.optimizer_options",
-    "personal_options",
 )
 """Keys whose value is a free mapping: the function that takes the options checks them."""
 
@@ -163,7 +162,7 @@ OPTION_KEYS = (
 WITHOUT_EFFECT = (
     *("results_dir", "quiet", "start_timeout", "checkpoint_every", "checkpoint_keep", "loss_matrix"),
     *("loss_matrix_timeout", "pictures", "tracker", "prometheus", "log", "workers", "ray_address", "superlink"),
-    *("clients_per_node", "eval"),
+    "clients_per_node",
 )
 """Keys that change no figure of a run: its folder is not named by them, and they may change when it is resumed."""
 

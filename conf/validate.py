@@ -11,9 +11,10 @@ from typing import Any
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import AUTO, FLOWER, HUGGING_FACE, NATURAL, OWN, Config
-from florets.conf.typed import read_config, read_settings, show
-from florets.strategies.registry import personal_settings_type, usable_settings
-from florets.strategies.settings import Settings, privacy_problems, robust_problems, too_few
+from florets.conf.typed import read_config, show
+from florets.strategies.layers.coverage import protection_problems, releases_of, too_few
+from florets.strategies.registry import usable_settings
+from florets.strategies.settings import Settings
 from florets.task.keys import range_problems
 from florets.task.settings import (
     COX,
@@ -80,7 +81,6 @@ def find_problems(config: Config) -> list[str]:
         *_personal(config),
         *_privacy(config),
         *too_few(own, config, None if config.task.partition == OWN else config.num_clients),
-        *robust_problems(own, config),
         *_trackers(tracker_names(config.tracker)),
         *_prometheus(config.prometheus),
     ]
@@ -178,8 +178,6 @@ def _loss(config: Config) -> Iterator[str]:
         yield f"strategy={name}: mixes outputs, which have no meaning for task.loss={loss}; use another strategy."
     if config.train.solver == "newton":
         yield f"train.solver=newton: solves squared errors and cross-entropy, not task.loss={loss}; leave it out."
-    if config.personal in ("intercept", "slopes"):
-        yield f"personal={config.personal}: is for logits or one value, and not for task.loss={loss}; use another."
 
 
 def joint_problems(config: Config) -> list[str]:
@@ -465,47 +463,22 @@ def _drift(config: Config) -> Iterator[str]:
         )
 
 
-def personal_settings(config: Config, problems: list[str]) -> Settings | None:
-    """Return the settings of the personal method, None without one; what is wrong is appended to `problems`."""
-    if config.personal in (None, "none"):
-        return None
-    given = dict(config.personal_options)
-    if given.pop("fraction_train", None) is not None:
-        problems.append(
-            "personal_options.fraction_train: the strategy says who takes part; use strategy.fraction_train instead."
-        )
-    return read_settings(personal_settings_type(str(config.personal)), given, "personal_options.", problems)
-
-
 def _personal(config: Config) -> Iterator[str]:
-    problems: list[str] = []
-    settings = personal_settings(config, problems)
-    yield from problems
-    if settings is None:
-        if config.personal_options:
-            yield (
-                f"personal_options={show(config.personal_options)}: has an effect only with personal=ditto, fedala, "
-                "fedproto, intercept or slopes; add one, or leave it out."
-            )
+    if config.personal in (None, "none"):
         return
-    yield from range_problems(settings, "personal_options.")
-    for line in (*settings.conflicts(), *settings.problems(config)):
-        # A method that is a strategy as well names its keys as that strategy's.
-        rest = line.removeprefix("strategy.")
-        yield line if rest == line else f"personal_options.{rest}"
+    name, loss = config.personal, config.task.loss
+    if loss not in PLAIN_LOSSES or loss == "reconstruction":
+        yield f"personal={name}: is for logits or one value, and not for task.loss={loss}; use personal=none."
     if config.averaging == "gradients":
-        yield (
-            f"averaging=gradients: clients of personal={config.personal} send models; use averaging=models, or "
-            "personal=none."
-        )
+        yield f"averaging=gradients: clients of personal={name} send models; use averaging=models, or personal=none."
 
 
 def _privacy(config: Config) -> Iterator[str]:
-    yield from privacy_problems(config.strategy.settings, config)
+    yield from protection_problems(config.strategy.settings, config)
     kind = f"privacy.kind={config.privacy.kind}"
     if not config.privacy.has_noise:
         return
-    releases = config.strategy.settings.releases(config.privacy.kind)
+    releases = releases_of(config.strategy.settings, config.privacy.kind)
     by_noise = ("stop_at_groups",) if releases is not None and releases.finds_k else ()
     for key in {"patience", "stop_at_ari", "stop_at_groups"}.difference(by_noise):
         if (value := getattr(config, key)) not in (None, False):

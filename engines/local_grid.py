@@ -160,7 +160,7 @@ class LocalGrid(Grid):
         """Return all node ids."""
         return list(self._contexts)
 
-    def get_nodes(self) -> list[flower.NodeInfo]:
+    def get_nodes(self) -> list[Any]:
         """Return all nodes; their node config's client-id is the name that they would be registered under."""
         return [
             flower.NodeInfo(node_id=node_id, name=str(self._contexts[node_id].node_config.get("client-id", "")))

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 
 from florets.task.shared_file import Place
+from florets.task.wire.records import array
 
 Sent = Sequence[tuple[Message, Context]]
 """Messages, and the contexts of the clients that they go to."""
@@ -46,7 +47,7 @@ def unpickled(data: bytes | memoryview, record_at: RecordAt | None = None) -> An
 
 def _plain(values: Array) -> Any:
     # What else an array has noted, such as its values' hash, is computed again on request.
-    return Array, (values.dtype, values.shape, values.stype, values.data)
+    return array, (values.dtype, values.shape, values.data, values.stype)
 
 
 class _Reading(pickle.Unpickler):

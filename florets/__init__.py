@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from florets.api.theory import theory
     from florets.client_app.authors_client import Client
     from florets.conf.problems import ConfigError
-    from florets.strategies.base.context import Plan, Round
     from florets.strategies.base.method import Method, PerClient
     from florets.strategies.base.report import State
+    from florets.strategies.base.round import Plan, Round, Steps
     from florets.strategies.base.strategy import Strategy
     from florets.strategies.settings import Experiment, ManyModels, OneModel, Settings, Weighted
     from florets.task.data.dataset import Dataset
@@ -60,6 +60,7 @@ __all__ = [
     "Settings",
     "Shard",
     "State",
+    "Steps",
     "Strategy",
     "Sweep",
     "Term",
@@ -107,13 +108,14 @@ _HOMES = {
     "Objective": "task.training.losses",
     "OneModel": "strategies.settings",
     "PerClient": "strategies.base.method",
-    "Plan": "strategies.base.context",
+    "Plan": "strategies.base.round",
     "Proximal": "task.training.losses",
-    "Round": "strategies.base.context",
+    "Round": "strategies.base.round",
     "Run": "api.run",
     "Settings": "strategies.settings",
     "Shard": "task.partitions.shard",
     "State": "strategies.base.report",
+    "Steps": "strategies.base.round",
     "Strategy": "strategies.base.strategy",
     "Sweep": "api.sweep",
     "Term": "task.training.losses",

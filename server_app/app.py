@@ -73,8 +73,7 @@ def main(grid: Grid, context: Context) -> None:
 
 def _with_parcels(grid: Grid, config: Config) -> Grid:
     """Return the grid on which one message to a node holds all of its clients' messages, where a run needs it."""
-    # With the next round's training, a test is a part of the client's message, and their model is sent once.
-    if config.clients_per_node == 1 and config.eval == "after":
+    if config.clients_per_node == 1:
         return grid
     of = 0 if config.task.partition == OWN else config.num_clients
     return ParcelGrid(grid, Hosting(config.clients_per_node, of), config.start_timeout / 2)

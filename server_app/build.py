@@ -13,7 +13,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.schema import Config
-from florets.conf.validate import joint_problems, personal_settings
+from florets.conf.validate import joint_problems
+from florets.strategies import PERSONAL
 from florets.strategies.base.models import Models, orthonormal_rows, untrained_of
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
@@ -68,7 +69,7 @@ def build_task(config: Config, table: Mapping[str, Any] | None = None) -> Task:
 def build_strategy(config: Config, task: Task) -> Strategy[Any, Any]:
     """Return the strategy of a configuration, ready to start on its task."""
     cls = strategy_class(config.strategy.name)
-    personal = personal_settings(config, [])
+    personal = config.personal if config.personal in PERSONAL else None
     run = {field.name: getattr(config, field.name) for field in fields(RunKeys)}
     if config.task.partition == "own":
         # Simulated clients are exactly as many; of nodes with data of their own more may come.
@@ -81,7 +82,7 @@ def build_strategy(config: Config, task: Task) -> Strategy[Any, Any]:
         num_outputs=task.num_outputs,
         loss=config.task.loss,
         validation=config.task.validation_fraction > 0,
-        personal=None if personal is None else personal_method(str(config.personal), personal),
+        personal=None if personal is None else personal_method(personal),
         fingerprint=code_fingerprint(cls.client_handlers),
     )
     if task.drifts:

@@ -50,10 +50,11 @@ from florets.server_app.run_models import save_clusters, save_own_models
 from florets.server_app.tracker import Tracker
 from florets.server_app.tracking import Tracking, make_trackers, serving
 from florets.strategies.base.federation import FederationError, TrainingDiverged
+from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models
-from florets.strategies.base.privacy import LEDGER, Budget, read_budget
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, ClientRound, RoundReport, named
-from florets.strategies.base.strategy import NOTHING, Earlier, Strategy
+from florets.strategies.base.strategy import Strategy
+from florets.strategies.layers.noise import LEDGER, Budget, read_budget
 from florets.strategies.registry import find_strategy
 from florets.task.layers import at_home_arrays, at_home_hash
 from florets.task.node_config import MOST_MESSAGES

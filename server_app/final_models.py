@@ -10,9 +10,9 @@ from flwr.app import ArrayRecord
 
 from florets.reports.console import counted, duration, size
 from florets.reports.summary import UNMEASURED, Distances
-from florets.strategies.base.context import Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
+from florets.strategies.base.round import Round
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.metrics import model_error

@@ -140,7 +140,7 @@ class ParcelGrid(Grid):
         known = {name: client for client, name in self._clients[node].items()}
         self._clients[node] = {known.get(name) or next(self._numbers): name for name in names}
 
-    def get_nodes(self) -> Iterable[NodeInfo]:
+    def get_nodes(self) -> Iterable[Any]:
         """Return what is known of each client's node; a registered name is the node's and the client's own."""
         if self._hosting.per_node == 1:
             return self._grid.get_nodes()

@@ -80,7 +80,7 @@ PERSONAL = {
     "intercept": "random_effects.strategy:InterceptClients",
     "slopes": "random_effects.strategy:SlopesClients",
 }
-"""Personal methods that are no strategies: the name, and the path of the class within this package."""
+"""Values of `personal`, and the path of each one's class within this package."""
 
 TITLES = STRATEGIES | {
     "cfl_gp": "CFL-GP",

@@ -145,23 +145,10 @@ def strategy_class(name: str) -> type[Any]:
     return cls
 
 
-def personal_settings_type(name: str) -> type[Settings]:
-    """Return the settings of a personal method, one of our own strategies or of `PERSONAL`."""
-    if name not in PERSONAL:
-        return settings_type(name)
-    own: type[Settings] = _settings_of(*_personal_path(name).split(":"))
-    return own
-
-
-def personal_method(name: str, settings: Settings) -> Any:
-    """Return the `PersonalMethod` of that name, to run within the groups of a strategy."""
-    module, cls = _personal_path(name).split(":")
-    method = getattr(importlib.import_module(module), cls)
-    return method(method.Settings(**vars(settings)))
-
-
-def _personal_path(name: str) -> str:
-    return f"{_PACKAGE}.{PERSONAL[name]}" if name in PERSONAL else f"{_class_path(name)}Clients"
+def personal_method(name: str) -> Any:
+    """Return the `PersonalMethod` of that name, one of `PERSONAL`, to run within the groups of a strategy."""
+    module, cls = PERSONAL[name].split(":")
+    return getattr(importlib.import_module(f"{_PACKAGE}.{module}"), cls)()
 
 
 def _settings_of(module: str, cls: str) -> Any:

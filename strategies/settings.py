@@ -1,7 +1,6 @@
 """Keys of the run that strategies follow, and the base classes of an algorithm's own settings."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -11,13 +10,13 @@ from florets.task.settings import TaskConfig
 from florets.task.training.settings import Training
 
 Averages = Literal["models", "gradients"]
-FirstRound = Literal["random", "evaluate", "update", "farthest"]
+FirstRound = Literal["random", "evaluate", "update"]
 Compared = Literal["", "participants", "clients"]
-ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "spectral", "folds"]
+ChooseK = Literal["silhouette", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
 Robust = Literal["none", "clip", "trimmed_mean", "median", "geometric_median", "multi_krum"]
 Wire = Literal["float32", "float16", "int8"]
-PersonalName = Literal["none", "ditto", "fedala", "fedproto", "intercept", "slopes"]
+PersonalName = Literal["none", "intercept", "slopes"]
 Weighting = Literal["examples", "uniform", "all_participants"]
 Start = Literal["different", "same", "orthonormal", "true"]
 
@@ -92,35 +91,18 @@ class Privacy:
         return 1 if self.hides_records else self.min_group
 
 
-@dataclass(frozen=True)
-class Releases:
-    """What of one client's data an algorithm releases with noise besides an update in each round.
-
-    Attributes
-    ----------
-    before
-        Releases for grouping in all, until groups are fixed.
-    each
-        Releases for grouping in each round.
-    start
-        Releases for grouping in round 1, with first_round=update.
-    compared
-        Rounds after the first one in which clients compare models with the mean client, see `Guard.compared`.
-    hidden
-        The server alone knows who belongs to which group (`privacy.kind=central`): sizes of groups are noised.
-    handlers
-        Client handlers whose answers hold nothing else.
-    finds_k
-        The number of groups is found in these releases.
-    """
-
-    before: int = 0
-    each: int = 0
-    start: int = 0
-    compared: int = 0
-    hidden: bool = False
-    handlers: tuple[str, ...] = ()
-    finds_k: bool = False
+ASKS = {
+    "losses": "clients' losses of the models",
+    "choices": "clients' choices among the models",
+    "folds": "what clients learn on folds of their data",
+    "descriptors": "descriptors of clients' data",
+    "gradients": "clients' gradients, over rounds",
+    "updates": "each client's update by itself",
+    "models": "each client's own model",
+    "moments": "moments of clients' data",
+    "means": "means that are not the run's",
+}
+"""What algorithms ask of clients besides the mean of their updates, in words (`Settings.asks`)."""
 
 
 @dataclass(frozen=True)
@@ -146,13 +128,12 @@ class RunKeys:
     first_round: FirstRound | None = setting(
         None,
         "round 1 assigns models at random, by the losses (evaluate), or by the updates of one model, and each group "
-        "starts from its mean (update), or by the losses of models of clients that are far apart (farthest); null: "
-        "the strategy's own (random)",
+        "starts from its mean (update); null: the strategy's own (random)",
     )
     choose_k: ChooseK | None = setting(
         None,
-        "rule that chooses K (k=auto); silhouette_lone: for few participants per cluster; folds: discovery in round "
-        "1, which may detect no groups, with first_round=update; null: the strategy's own",
+        "rule that chooses K (k=auto); folds: discovery in round 1, which may detect no groups, with "
+        "first_round=update; null: the strategy's own",
     )
     wire: Wire = setting(
         "float32",
@@ -185,16 +166,11 @@ class RunKeys:
     )
     personal: PersonalName | None = setting(
         None,
-        "personal models within groups, by the method of that name; null: none",
+        "what of its group's model each client has of its own: its last layer's intercepts, or all coefficients of "
+        "that layer; null: none",
     )
-    personal_options: dict[str, Any] = setting({}, "settings of that method, such as {proximal_lambda: 0.1}")
     eval_every: int = setting(
         1, "rounds between evaluations on test data; the last round is always evaluated", least=1
-    )
-    eval: Literal["after", "before"] = setting(
-        "after",
-        "when a round's models are tested: after the round, or before the next round's training in the same exchange "
-        "(the last round's always after). Results are equal; with before a round is recorded one exchange later",
     )
     eval_clients: Literal["all", "participants"] = setting(
         "all", "which clients test: all with a model, or the round's participants"
@@ -291,8 +267,14 @@ class Settings:
     key that is not named means nothing to it. Who names `loss_data` follows `loss_batch`, too."""
     adapts: ClassVar[bool] = False
     """Each client adapts the model to its own data before it uses it: what a run saves is the model before that."""
+    asks: ClassVar[frozenset[str]] = frozenset()
+    """What the algorithm asks of clients besides the mean of their updates, of `ASKS`: what protections must cover.
+
+    Where noise or masks protect the mean alone, an algorithm that looks at more is stopped in its first round."""
     freezes: ClassVar[bool] = False
-    """Groups stay as they are from some round on, whose updates are averaged and used for nothing else."""
+    """Groups stay as they are from some round on."""
+    grouping_rounds: ClassVar[int | None] = None
+    """Rounds with groupings until groups may be frozen; None: as many as there are."""
     compares: ClassVar[Compared] = ""
     """Whose pairs the server compares, a round's participants' or all clients': memory grows with their square."""
     starts: ClassVar[Start] = "different"
@@ -320,28 +302,6 @@ class Settings:
         Called with the keys of the run by the command, `florets.run` and all that start runs; and by
         `florets.prepare` with ``strategy=``, without which a ServerApp of one's own does not ask it.
         """
-        return []
-
-    def open_groups(self) -> str | None:
-        """Return why groups never stay as they are, which `secure_aggregation` needs; None: they do at some time."""
-        if self.freezes:
-            return None
-        return (
-            "may change groups, or uses clients' models, in every round"
-            if self.has_groups
-            else "keeps clients' own models"
-        )
-
-    def releases(self, kind: PrivacyKind) -> Releases | None:
-        """Return what `privacy.kind` has to cover of the algorithm; None: it cannot, and is refused."""
-        return None
-
-    def unruled(self, run: RunKeys) -> list[str]:
-        """Return one line for each of these settings with which a mean over clients does not follow `robust`."""
-        return []
-
-    def uncovered(self, run: RunKeys) -> list[str]:
-        """Return one line for each of these settings that `privacy.kind` does not cover."""
         return []
 
     @property
@@ -430,101 +390,7 @@ def loss_batch_of(settings: Settings, given: int | None) -> int | None:
     return given
 
 
-def robust_problems(settings: Settings, run: RunKeys) -> list[str]:
-    """Return one line for each setting with which clients' updates count without the rule of `robust`."""
-    if run.robust == "none":
-        return idle(run, ["hostile"], "robust", "")
-    lines = settings.unruled(run)
-    if run.first_round == "farthest":
-        lines.append(
-            f"robust={run.robust}: first_round=farthest starts models from single clients' updates, which no rule "
-            "guards; use another first_round, or robust=none."
-        )
-    return lines
-
-
-def least_clients(settings: Settings, run: RunKeys) -> int:
-    """Return how many clients a run needs for its noise or masks, so that each round has enough; at least 1."""
-    in_round = run.privacy.least_group if run.privacy.has_noise else 1
-    if run.secure_aggregation:
-        # It brings cryptography, which few runs need.
-        from florets.task.wire.masking import LEAST
-
-        in_round = max(run.privacy.min_group, LEAST)
-    return 1 if in_round == 1 else math.ceil(in_round / max(settings.fraction_train, 1e-6) - 1e-9)
-
-
-def too_few(settings: Settings, run: RunKeys, count: int | None) -> list[str]:
-    """Return a line where a run has fewer clients than its noise or masks need; None: it is not known how many."""
-    if count is None or count >= (needed := least_clients(settings, run)):
-        return []
-    key = "secure_aggregation=true" if run.secure_aggregation else f"privacy.min_group={run.privacy.min_group}"
-    rate = f" (strategy.fraction_train={settings.fraction_train:g})" if settings.fraction_train < 1 else ""
-    return [f"{key}: needs {needed} clients{rate}, and there are {count}; use more, or another value."]
-
-
 def sampled_of(fraction: float, clients: int) -> int:
     """Return how many of some clients a round samples."""
     # The small constant keeps products such as 0.29 * 100 from losing one to rounding.
     return max(1, int(fraction * clients + 1e-9))
-
-
-COVERED = ("fedavg", "fedprox", "clove", "ifca", "oracle", "discovery")
-"""Strategies that `privacy.kind` covers."""
-
-
-def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
-    """Return one line for each key that `privacy.*` does not cover, or that has no effect on it."""
-    privacy, name = run.privacy, type(settings).__name__.removesuffix("Settings")
-    if privacy.kind == "none":
-        return idle(privacy, [one.name for one in dataclasses.fields(privacy)][1:], "privacy.kind", "privacy.")
-    kind = f"privacy.kind={privacy.kind}"
-    releases = settings.releases(privacy.kind)
-    example = privacy.kind == "example"
-    if releases is None:
-        covered = ", ".join(one for one in COVERED if not example or one != "discovery")
-        return [
-            f"{kind}: what clients of {name} send is not covered by its noise; use one of {covered}, or "
-            "privacy.kind=none."
-        ]
-    problems = list(settings.uncovered(run))
-    if privacy.epsilon is None:
-        problems.append(f"{kind}: needs privacy.epsilon, such as 8; inf adds no noise and gives no guarantee.")
-    if example:
-        problems += idle(privacy, ["min_group"], "privacy.kind=central or local", "privacy.")
-    elif privacy.delta is None and run.num_clients is None and privacy.has_noise:
-        problems.append("privacy.delta: the number of clients is not known; give it, far below 1 / clients.")
-    elif privacy.delta is not None and run.num_clients is not None and privacy.delta * run.num_clients >= 1:
-        problems.append(
-            f"privacy.delta={privacy.delta:g}: from 1 / clients on a run may give a client away; give less than "
-            f"{1 / run.num_clients:g}, or leave it out."
-        )
-    local, start = privacy.kind != "central", run.first_round
-    for key, value, why in (
-        ("robust", "none" if local else run.robust, "the noise is made for sums, and a robust rule takes none"),
-        (
-            "secure_aggregation",
-            run.secure_aggregation and releases.hidden,
-            "members learn how many they are, and only known groups have sizes to tell",
-        ),
-        ("secure_aggregation", example and run.secure_aggregation, "clients add noise for themselves alone"),
-        ("averaging", run.averaging if example and run.averaging != "models" else None, "clients send models"),
-        ("loss_data", run.loss_data if example and run.loss_data != "train" else None, "fewer records train"),
-        ("personal", run.personal, "what is kept for single clients has no noise"),
-        (
-            "first_round",
-            start if start == "farthest" or (local and start == "update") else None,
-            "single clients' updates decide on groups",
-        ),
-        (
-            "k",
-            run.k if run.k == "auto" and not releases.finds_k else None,
-            "losses without noise decide on the number",
-        ),
-        ("statistics", local and run.statistics, "sums of tests have no noise"),
-        ("fine_tune_epochs", local and run.fine_tune_epochs, "tests have no noise"),
-    ):
-        if value not in (None, "none", False, 0):
-            remedy = "give an integer" if key == "k" else "leave it out"
-            problems.append(f"{key}={str(value).lower()}: not covered by {kind}: {why}; {remedy}.")
-    return problems

@@ -1,4 +1,4 @@
-"""Shared settings: one thread per process, and the folder of real data where there is one."""
+"""Shared settings: one thread per process, draws that are the same in every run, and no pictures."""
 
 import os
 import sys
@@ -19,8 +19,6 @@ os.environ.update(past_proxies(os.environ))
 # The same examples in every run: what fails here fails everywhere. HYPOTHESIS_PROFILE=default looks for new ones.
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
-
-DATA_DIR = Path(os.environ.get("FLORETS_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -58,14 +56,6 @@ def no_module_counts_as_edited() -> Iterator[None]:
     if (edited := sys.modules.get("florets.task.edited_modules")) is not None:
         edited._noted.clear()
         edited._paths.clear()
-
-
-@pytest.fixture
-def mnist_dir() -> Path:
-    """Folder with MNIST; the test skips where it is missing."""
-    if not (DATA_DIR / "MNIST" / "raw").is_dir():
-        pytest.skip(f"no MNIST in {DATA_DIR}; set FLORETS_DATA to a torchvision data folder")
-    return DATA_DIR
 
 
 @pytest.fixture

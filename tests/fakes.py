@@ -18,7 +18,7 @@ from florets.strategies.base.report import RoundReport
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.strategies.flexcfl.messages import LABELS
 from florets.strategies.k_fed.messages import KMEANS
-from florets.task.wire import bank, is_stable, kinds
+from florets.task.wire import bank, kinds
 from florets.task.wire.flower import INSTALLED
 
 Fault = Callable[[RecordDict], RecordDict]
@@ -156,8 +156,6 @@ class FakeClients:
         else:
             update = model((theta + self.targets[client]) / 2, count + 1)
         metrics = MetricRecord({kinds.TRAIN_LOSS: losses[chosen], kinds.NUM_EXAMPLES: n})
-        if rounds := int(config.get(kinds.STABILITY_ROUNDS, 0)):  # type: ignore[arg-type]
-            metrics["stable"] = int(is_stable(config.get(kinds.HISTORY, []), rounds))  # type: ignore[arg-type]
         if number := int(config.get(kinds.STEP_LOSSES, 0)):  # type: ignore[arg-type]
             metrics[kinds.STEP_LOSSES] = [losses[chosen]] * number
         if kind == TRAIN_PROBE:

@@ -78,7 +78,7 @@ SETTINGS = {
     "digits-clove-auto": f"{_LABELS} k=auto k_max=8",
     "digits-clove-gradients": f"{_LABELS} averaging=gradients server_learning_rate=0.5",
     "digits-clove-partial": f"{_DIGITS} strategy.fraction_train=0.5 strategy.stability_rounds=2 "
-    "strategy.stability_fraction=0.7 strategy.reassign_unstable=true num_rounds=8",
+    "strategy.stability_fraction=0.7 num_rounds=8",
     "digits-clove-shared": f"{_DIGITS} strategy.shared_layers=[1] strategy.init=orthonormal first_round=evaluate",
     # Frozen in round 4; half of the clients move in round 9, and are back in their groups in round 10.
     "digits-clove-watch": f"{_DIGITS} strategy.watch=4 strategy.stability_rounds=2 task.drift.rounds=[9] "
@@ -104,10 +104,6 @@ SETTINGS = {
     "digits-fedala": f"{_LABELS} strategy=fedala strategy.fraction_train=0.7 strategy.most_passes=20 num_rounds=4",
     "digits-fedproto": f"{_LABELS} strategy=fedproto strategy.fraction_train=0.3",
     "digits-fedpac": f"{_LABELS} strategy=fedpac strategy.fraction_train=0.5",
-    "digits-clove-ditto": f"{_LABELS} personal=ditto strategy.fraction_train=0.7 strategy.stability_rounds=2 "
-    "strategy.stability_fraction=0.7 num_rounds=5",
-    "digits-ifca-fedala": f"{_DIGITS} strategy=ifca personal=fedala personal_options.most_passes=20",
-    "digits-oracle-fedproto": f"{_LABELS} strategy=oracle personal=fedproto strategy.fraction_train=0.5",
     "digits-oracle": f"{_DIGITS} strategy=oracle",
     "digits-oracle-gradients": f"{_DIGITS} strategy=oracle averaging=gradients strategy.fraction_train=0.5",
     "digits-one_shot": f"{_DIGITS} strategy=one_shot strategy.estimate_epochs=2",

@@ -56,12 +56,6 @@ def broken(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
     raise TypeError("boom")
 
 
-def anyhow(data: Dataset, num_clients: int, num_clusters: int, rng: np.random.Generator) -> list[Shard]:
-    train = np.array_split(rng.permutation(len(data.y_train)), num_clients)
-    test = np.array_split(rng.permutation(len(data.y_test)), num_clients)
-    return [Shard(0, a, b) for a, b in zip(train, test, strict=True)]
-
-
 def mixed_regression(
     data_dir: object, seed: int, num_clusters: int, d: int = 10, clients: int = 60, n: int = 40, noise: float = 0.1
 ) -> Dataset:
@@ -113,10 +107,6 @@ def mirrored(x: Tensor, rng: np.random.Generator) -> Tensor:
 
 def noisy(x: Tensor, rng: np.random.Generator) -> Tensor:
     return x.add_(torch.rand(x.shape))
-
-
-def shorter(x: Tensor, rng: np.random.Generator) -> Tensor:
-    return x[1:]
 
 
 def failing(x: Tensor, rng: np.random.Generator) -> Tensor:

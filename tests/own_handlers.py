@@ -25,8 +25,3 @@ def draws(client: florets.Client) -> RecordDict:
 
 def nothing(client: florets.Client) -> None:
     """Forget the reply."""
-
-
-def of_two(client: florets.Client, path: str) -> RecordDict:
-    """Take more than a client."""
-    return RecordDict()

@@ -1,6 +1,5 @@
 """Methods and queries as an author writes them, some of which are wrong."""
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -69,7 +68,7 @@ class Asking(florets.strategies.FedAvg):
     client_handlers = (statistics,)
     answers: Any = None
 
-    def plan(self, context: florets.Round) -> Any:
+    def round(self, context: florets.Round) -> Any:
         if context.server_round == 1:
             found = context.query(
                 statistics,
@@ -79,7 +78,7 @@ class Asking(florets.strategies.FedAvg):
                 settings={"factor": 2},
             )
             type(self).answers = found
-        return super().plan(context)
+        return (yield from super().round(context))
 
 
 class WithoutItsReturns(florets.strategies.FedAvg):
@@ -92,20 +91,6 @@ class PlainHandler(florets.Method[Any, Any]):
 
 class FedProxByHandler(florets.strategies.FedProx):
     method = PlainHandler
-
-
-class Selected(florets.strategies.FedAvg):
-    method = Halved
-
-    def plan(self, context: florets.Round) -> Any:
-        return context.train_selected()
-
-
-class Combined(florets.strategies.FedAvg):
-    method = Halved
-
-    def plan(self, context: florets.Round) -> Any:
-        return replace(super().plan(context), combine=lambda updates: context.models.bank)
 
 
 class HalvedFedAvg(florets.strategies.FedAvg):

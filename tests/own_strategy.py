@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.settings import Experiment, ManyModels
 from florets.task.keys import setting
-from florets.task.wire.replies import Update
 
 
 @dataclass(frozen=True)
@@ -38,17 +37,12 @@ class EvenOdd(Strategy[EvenOddSettings, EvenOddState]):
     Settings = EvenOddSettings
     State = EvenOddState
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         every = self.settings.swap_every
-        if every and context.server_round % every == 0:
+        if every and r.server_round % every == 0:
             self.state.swaps += 1
-        return context.train_assigned(
-            {client.key: (client.number + self.state.swaps) % context.models.count for client in context.participants}
-        )
-
-
-class Plain:
-    """A class that is no strategy."""
+        updates = yield r.train({c.key: (c.number + self.state.swaps) % r.models.count for c in r.participants})
+        return r.average(updates)
 
 
 NUMBER = 1

@@ -1,23 +1,20 @@
 """`florets advise`: what follows from a finding and from results, in sentences, and the runs that it takes."""
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from advise_examples import LONE, NONE, OWN, SETUP, SITES, TWO, constant_of, given, outcome, words
+from advise_examples import LONE, NONE, OWN, SITES, TWO, given, outcome, words
 
 from florets.api.advise import Advice
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.engines.local_grid import LocalGrid
-from florets.server_app.app import advise as advise_nodes
 from florets.strategies.base.federation import TrainingDiverged
-from florets.studies.advise.advice import Evidence, advise
+from florets.studies.advise.advice import Evidence
 from florets.studies.advise.causes import ColumnShift, Reason
 from florets.studies.advise.compare import Criterion
 from florets.studies.advise.methods import (
@@ -28,7 +25,6 @@ from florets.studies.advise.methods import (
     candidates,
     command,
     first_run,
-    remedies,
     rounds_of,
     search,
     setup_of,
@@ -155,29 +151,6 @@ def test_a_site_that_fits_nobody_is_named_with_what_may_be_wrong_with_it(
     assert text in " ".join(said.reasons)
 
 
-def test_sites_of_one_class_or_few_records_are_named_and_make_nobody_else_differ() -> None:
-    outcomes = {name: outcome(name, [0.95] * 4 + [1.0]) for name in ("fedavg", "local")}
-    tests = outcomes["fedavg"].test
-    criterion = Criterion.of("accuracy", tests, ["e"])
-    advice = advise(NONE, outcomes, criterion, constant_of(outcomes["fedavg"]), Evidence(one_class=("e",)))
-    said = words(advice)
-    assert "one class only: e" in " ".join(said.reasons)
-    assert [row.note for row in said.rows] == ["", "", "", "", "one class only"]
-    assert math.isnan(said.rows[4].gain)
-    assert criterion.figure(tests) == criterion.mean_of_sites(tests) == pytest.approx(0.95)
-    assert criterion.difference(tests, outcome("local", [0.9] * 5).test).clients == 4
-
-
-def test_the_table_of_sites_has_gains_with_intervals_of_their_own_records() -> None:
-    advice = given(NONE, fedavg=[0.9] * 4 + [0.6], local=[0.9] * 4 + [0.95])
-    said = words(replace(advice, chosen="fedavg", evidence=Evidence(names={"e": "west"})))
-    row = said.rows[4]
-    assert (row.name, row.train, row.test, row.advised, row.alone) == ("west", 120, 40, 0.6, pytest.approx(0.95))
-    assert row.gain == pytest.approx(-35.0)
-    assert row.low < row.gain < row.high < 0
-    assert said.paragraphs[0].startswith("west: its own model alone would be better here (-35.0 (")
-
-
 def test_nothing_useful_is_said_first_with_what_was_tried() -> None:
     evidence = Evidence(tried=("class weights", "more rounds"), unscaled=True)
     said = words(given(NONE, evidence, fedavg=[0.5] * 5, local=[0.5] * 5))
@@ -191,22 +164,6 @@ def test_nothing_useful_is_said_first_with_what_was_tried() -> None:
     assert "Use:" not in said.short
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        ("all_differ", ", each different from all others (p = 0.0025): "),
-        ("too_few", "; groups cannot be tested for: too few records or sites: "),
-        ("open", "; groups were not tested for, because too few sent what the test needs: "),
-        ("moving", "; groups were not tested for, because the common model was still improving: "),
-    ],
-)
-def test_why_there_are_no_groups_is_said_as_it_is(kind: str, text: str, tmp_path: Path) -> None:
-    finding = Finding(kind, (SITES,), (), 0.0025)  # type: ignore[arg-type]
-    said = words(given(finding, fedavg=[0.9] * 5, local=[0.9] * 5), *OWN, "pictures=false")
-    assert said.answer.startswith(f"5 sites{text}")
-    assert write_page(tmp_path, said).is_file()
-
-
 def test_the_page_is_whole_in_itself_and_takes_names_as_text(tmp_path: Path) -> None:
     advice = given(TWO, Evidence(names={"a": "<b>{x}"}), fedavg=[0.5] * 5, discovery=[0.9] * 5, local=[0.9] * 5)
     page = write_page(tmp_path, words(advice)).read_text(encoding="utf-8")
@@ -215,15 +172,6 @@ def test_the_page_is_whole_in_itself_and_takes_names_as_text(tmp_path: Path) -> 
     assert "Constant answer (most frequent class)" in page
     assert page.count("data:image/png;base64,") == 1
     assert not any(word in page for word in ("http://", "https://", "<script", 'src="/'))
-
-
-def test_keys_that_the_comparison_decides_are_refused_before_any_work() -> None:
-    for key in ("strategy=clove", "k=3", "strategy.memory=true", "stop_at_ari=0.9", "personal=intercept"):
-        with pytest.raises(ConfigError, match="compares strategies itself; leave it out"):
-            Question.of([key])
-    Question.of(["strategy.fraction_train=0.5"])
-    assert main(["advise", "strategy=ifca"]) == 2
-    assert main(["advise", "--no-such-option"]) == 2
 
 
 def test_every_method_has_the_same_budget_and_rates_and_what_is_typed_holds() -> None:
@@ -280,43 +228,6 @@ def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_can
     groups = candidate_run(question, setup, "discovery", candidates(question, TWO)["discovery"], 1.0)
     assert groups == replace(first_run(question), measure=groups.measure, pictures=False)
     assert setup_of(Question.of([*OWN, "train.ridge=3"]), "r2", is_rare=False).rates == (3.0,)
-
-
-def test_a_ridge_is_tried_as_long_as_it_matters_and_the_common_one_serves_what_is_learned_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[tuple[str, float]] = []
-    accuracies = {("local", 10.0): 0.85, ("local", 100.0): 0.8, ("local", 1.0): 0.7}
-
-    def run(name: str, config: Config, said: Callable[[Path], str]) -> Path:
-        method = name.split("-ridge-", maxsplit=1)[0]
-        asked.append((method, config.train.ridge))
-        return Path(f"{method} {config.train.ridge}")
-
-    def read(name: str, folder: Path, rate: float = 0.0, tuned: bool = False) -> object:
-        method, _, text = str(folder).partition(" ")
-        return replace(outcome(name, [accuracies.get((method, float(text)), 0.8)] * 5), rate=rate)
-
-    monkeypatch.setattr("florets.studies.advise.methods.read_outcome", read)
-    question = Question.of(OWN)
-    methods = {name: keys for name, keys in candidates(question, NONE).items() if name != "slopes"}
-    found, _ = search(question, setup_of(question, "log_loss", False), methods, Criterion("log_loss"), run)
-    common = [("fedavg", 1.0), ("fedavg", 10.0), ("intercept", 1.0)]
-    assert asked == [*common, ("local", 1.0), ("local", 10.0), ("local", 100.0)]
-    assert {name: one.rate for name, one in found.items()} == {"fedavg": 1.0, "intercept": 1.0, "local": 10.0}
-
-
-def test_the_obvious_is_tried_where_nothing_is_useful() -> None:
-    question = replace(Question.of(OWN), by_newton=False)
-    tried = remedies(question, setup_of(question, "auc", is_rare=False), question.standardise_keys)
-    assert [text.split()[0] for text, _ in tried] == ["each", "class", "smaller", "larger", "more"]
-    for _, setup in tried:
-        candidate_run(question, setup, "fedavg", candidates(question, NONE)["fedavg"], setup.rates[0])
-    linear = Question.of(OWN)
-    tried = remedies(linear, setup_of(linear, "log_loss", is_rare=True), linear.standardise_keys)
-    assert [text.split()[0] for text, _ in tried] == ["each", "larger"]
-    typed = Question.of(["train.learning_rate=0.1", "num_rounds=3", "train.class_weights=root"])
-    assert remedies(typed, SETUP, ()) == []
 
 
 def test_of_three_rates_the_best_is_taken_and_those_below_a_better_one_are_spared(
@@ -396,20 +307,6 @@ def test_a_whole_answer_on_digits_leaves_a_page_and_the_runs(
     found.show()
     assert capsys.readouterr().out == said
     assert found._repr_html_().startswith("<iframe srcdoc=")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_pictures")
-def test_an_app_on_nodes_answers_as_the_command_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from florets.client_app.app import app as client_app
-
-    monkeypatch.chdir(tmp_path)
-    run_config = {"advise": True, "overrides": " ".join(TINY), "results-dir": str(tmp_path), "seed": -1, "k": -1}
-    folder = advise_nodes(LocalGrid(client_app, 6), run_config)
-    assert (folder / "advice.html").is_file()
-    for key in ("resume", "config-json"):
-        with pytest.raises(ConfigError, match="cannot be combined with advise=true"):
-            advise_nodes(LocalGrid(client_app, 6), {**run_config, key: "x"})
 
 
 @pytest.mark.slow

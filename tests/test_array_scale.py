@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 import florets
 from florets.api.export import export
-from florets.conf.problems import ConfigError
 from florets.task.data.array_scale import ArrayScale
-from florets.task.data.own import describe, own
+from florets.task.data.own import own
 
 RNG = np.random.default_rng(0)
 CENTRE, WIDTH = np.array([5e7, 0.0, 3.0]), np.array([10.0, 1e-4, 1.0])
@@ -59,33 +57,6 @@ def test_values_and_inputs_of_any_scale_are_learned_and_predicted_in_their_unit(
     np.testing.assert_allclose(shipped["predict"]("0", inputs)[:, 0], run.predict(x).labels, rtol=0, atol=0.05)
 
 
-def test_without_it_arrays_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    small = [(RNG.normal(size=(40, 3)), RNG.normal(size=40)) for _ in range(2)]
-    run = florets.run(small, **KEYS, **{"task.table.standardise": "none"})
-    assert "scale" not in run.config["task"]["data_options"]
-    with pytest.raises(
-        ConfigError, match=r"task.table.standardise=site: holds for tables, and the sites have arrays"
-    ):
-        florets.run(small, **KEYS, **{"task.table.standardise": "site"})
-
-
-def test_images_integers_and_few_records_send_no_figures(tmp_path: Path) -> None:
-    for x, is_real, count in (
-        (RNG.normal(size=(50, 3)), True, 3),
-        (RNG.normal(size=(9, 3)), True, 0),
-        (RNG.integers(0, 9, (50, 3)), False, 0),
-        (RNG.integers(0, 256, (50, 3), dtype=np.uint8), False, 0),
-        (RNG.normal(size=(50, 1, 4, 4)), False, 0),
-    ):
-        np.savez(tmp_path / "train.npz", x=x, y=np.arange(len(x)) % 2)
-        np.savez(tmp_path / "test.npz", x=x, y=np.arange(len(x)) % 2)
-        found = describe(tmp_path, {}, {}, 0)
-        assert (found.is_real, len(found.feature_means), found.target) == (is_real, count, None)
-    silent = describe(tmp_path, {}, {}, 0).without_figures()
-    assert silent.feature_means == ()
-
-
 def test_a_scale_is_checked_and_brings_each_record_alone_to_it(tmp_path: Path) -> None:
     np.savez(tmp_path / "train.npz", x=np.array([[3.0, 1e9], [5.0, 1e9 + 2]]), y=np.array([3e7, 3e7 + 4]))
     np.savez(tmp_path / "test.npz", x=np.array([[3.0, 1e9]]), y=np.array([3e7 + 4]))
@@ -112,18 +83,3 @@ def test_a_check_of_values_compares_their_units(tmp_path: Path, monkeypatch: pyt
     assert found.is_usable
     (text,) = found.findings["text"]
     assert text.startswith("'y' is about 1/1e+03 of the other sites'")
-
-
-def test_a_sparse_matrix_is_named_with_its_remedy(tmp_path: Path) -> None:
-    matrix = sparse.csr_matrix(np.eye(20))
-    for x in (matrix, sparse.coo_array(np.eye(20)), np.array(matrix, dtype=object)):
-        with pytest.raises(
-            ConfigError, match=r"client 0 is a sparse matrix of SciPy; give it as an array: .toarray\(\)"
-        ):
-            florets.Federation([(x, np.arange(20) % 2)] * 2)
-    np.savez(tmp_path / "data.npz", x=np.array(matrix, dtype=object), y=np.arange(20) % 2)
-    with pytest.raises(ValueError, match=r"it holds a sparse matrix of SciPy.*x=<matrix>.toarray\(\)"):
-        own(tmp_path, 0, 0)
-    sparse.save_npz(tmp_path / "data.npz", matrix)
-    with pytest.raises(ValueError, match=r"it is a sparse matrix, .*x=<matrix>.toarray\(\)"):
-        own(tmp_path, 0, 0)

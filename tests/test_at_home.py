@@ -16,7 +16,7 @@ from torch import nn
 import florets
 from florets.conf.problems import ConfigError
 from florets.strategies.base.federation import FederationError
-from florets.task.layers import at_home, at_home_hash, keep_at_home, make_whole
+from florets.task.layers import at_home, keep_at_home, make_whole
 from florets.task.training.model_check import check_model
 from tests.own_functions import frozen_first
 
@@ -82,18 +82,6 @@ def test_a_state_dict_holds_what_trains_and_buffers_and_copies_do_as_well() -> N
     assert next(iter(make_whole(other).state_dict())) == "first.weight"
 
 
-def test_the_hash_is_of_the_frozen_values_alone() -> None:
-    module = Tied()
-    assert at_home_hash(module) == ""
-    keep_at_home(module)
-    before = at_home_hash(module)
-    with torch.no_grad():
-        module.out.weight.add_(1)
-        assert at_home_hash(module) == before
-        module.first.weight[0, 0].add_(1e-6)
-    assert at_home_hash(module) != before
-
-
 def half(module: nn.Module) -> None:
     """Keep the frozen layer in half precision."""
     layer: Any = module[1]  # type: ignore[index]
@@ -132,10 +120,8 @@ def test_frozen_parameters_may_have_any_type_and_may_not_change(change: Callable
     "keys",
     [
         {"strategy": "clove"},
-        {"strategy": "ifca", "robust": "median"},
         {"strategy": "discovery", "wire": "float16"},
         {"strategy": "fedavg", "privacy": {"kind": "central", "epsilon": 50.0}, "min_clients": 6},
-        {"strategy": "ifca", "averaging": "gradients"},
     ],
     ids=lambda keys: keys["strategy"],
 )

@@ -98,15 +98,6 @@ def test_the_groups_are_found_in_round_1_and_stay(make: Callable[..., Strategy])
 
 
 @pytest.mark.parametrize("make", [one_shot, k_fed])
-def test_everybody_is_asked_first_though_few_take_part(make: Callable[..., Strategy]) -> None:
-    clients = FakeClients(TARGETS)
-    strategy = make(fraction_train=0.5)
-    seen = play(strategy, clients, 2, 4.0, 8.0)
-    assert len(seen[0].assignment) == 4
-    assert len(clients.asked(kinds.TRAIN, 1)) == len(seen[0].participants) == 2
-
-
-@pytest.mark.parametrize("make", [one_shot, k_fed])
 def test_a_client_whose_answer_was_lost_is_placed_when_it_takes_part(
     make: Callable[..., Strategy],
 ) -> None:
@@ -120,68 +111,7 @@ def test_a_client_whose_answer_was_lost_is_placed_when_it_takes_part(
     assert clients.asked(kinds.TRAIN, 2) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("make", [one_shot, k_fed])
-def test_groups_are_formed_by_a_quorum_and_later_placements_need_none(
-    make: Callable[..., Strategy],
-) -> None:
-    strategy = make(quorum=0.5, round_tries=2)
-    kind = KINDS[type(strategy)]  # type: ignore[index]
-    tries = dict.fromkeys(range(1, 4), 0)
-
-    def at_first(client: int) -> Fault:
-        def once(content: RecordDict) -> RecordDict:
-            tries[client] += 1
-            return lost(content) if tries[client] == 1 else content
-
-        return once
-
-    faults = {(kind, 1, client): at_first(client) for client in (1, 2)}
-    clients = FakeClients(TARGETS, faults={**faults, (kind, 1, 3): lost, (kind, 2, 3): lost})
-    seen = play(strategy, clients, 3, 4.0, 8.0)
-    assert [report.tries for report in seen] == [2, 1, 1]
-    assert seen[0].assignment == {"0": 0, "1": 0, "2": 1}
-    assert seen[2].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-
-
-@pytest.mark.parametrize("make", [one_shot, k_fed])
-def test_a_first_round_that_stays_without_any_answer_ends_the_run(make: Callable[..., Strategy]) -> None:
-    strategy = make(quorum=0.01, round_tries=1)
-    kind = KINDS[type(strategy)]  # type: ignore[index]
-    clients = FakeClients(TARGETS, faults={(kind, 1, client): lost for client in range(4)})
-    with pytest.raises(FederationError, match=r"a valid description from none of 4 asked, and needs 1: 4 failed"):
-        play(strategy, clients, 1, 0.0, 1.0)
-
-
-@pytest.mark.parametrize("make", [one_shot, k_fed])
-def test_more_models_than_kinds_of_clients_leave_models_untrained(make: Callable[..., Strategy]) -> None:
-    strategy = make()
-    play(strategy, FakeClients([1.0, 1.0, 9.0]), 1, 0.0, 0.0, 5.0, 6.0)
-    assert strategy.assignment == {"0": 0, "1": 0, "2": 1}
-    assert thetas(strategy.context.models.record) == [0.5, 4.5, 5.0, 6.0]
-
-
 # One-shot
-
-
-def test_estimates_start_from_model_0_and_counters_do_not_count() -> None:
-    # The fake's counters differ by 100 from client to client, its estimates by at most 10.4.
-    clients = FakeClients(TARGETS)
-    strategy = OneShot(estimate_epochs=7)
-    play(strategy, clients, 1, 4.0, 8.0)
-    assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-    sent = [config for config in clients.configs if kinds.ESTIMATE in config]
-    assert [config["local-epochs"] for config in sent] == [7] * 4
-
-
-def test_an_estimate_that_is_not_finite_is_refused_and_asked_for_again() -> None:
-    def diverged(content: RecordDict) -> RecordDict:
-        content[kinds.ARRAYS]["theta"] = Array(np.array([np.nan], dtype=np.float32))  # type: ignore[index]
-        return content
-
-    clients = FakeClients(TARGETS, faults={(kinds.TRAIN_ESTIMATE, 1, 0): diverged})
-    seen = play(OneShot(), clients, 2, 4.0, 8.0)
-    assert seen[0].replies["invalid"] == 1
-    assert seen[1].assignment["0"] == seen[1].assignment["1"]
 
 
 # k-FED
@@ -202,38 +132,6 @@ def test_a_client_of_two_kinds_of_data_joins_the_group_of_most_of_its_samples() 
     strategy = KFED(input_shape=(1,), local_clusters=2)
     play(strategy, FakeClients([*TARGETS, 0.0], faults=faults), 1, 4.0, 8.0)
     assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1, "4": 1}
-
-
-def test_clients_cannot_hold_more_groups_than_there_are() -> None:
-    clients = FakeClients(TARGETS)
-    with pytest.raises(ValueError, match=r"local_clusters=3.*the 2 there are"):
-        play(KFED(input_shape=(1,), local_clusters=3), clients, 1, 0.0, 1.0)
-    assert clients.seen == []
-    with pytest.raises(ValueError, match="local_clusters=0"):
-        KFED(input_shape=(1,), local_clusters=0)
-
-
-def test_invalid_centres_cost_the_client_its_place_until_it_sends_better_ones() -> None:
-    faults = {(KMEANS, 1, 1): lambda _: centres([np.nan], sizes=[5])}
-    strategy = k_fed()
-    seen = play(strategy, FakeClients(TARGETS, faults=faults), 2, 4.0, 8.0)
-    assert seen[0].replies["invalid"] == 1
-    assert "1" not in seen[0].assignment
-    assert seen[1].assignment["1"] == 0
-
-
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
-
-
-def column(*values: float) -> FloatArray:
-    return np.array(values, dtype=np.float64)[:, np.newaxis]
-
-
-def test_far_centres_found_two_groups_and_the_others_join_the_nearer() -> None:
-    groups, means = group_centres(column(0, 1, 9, 10), np.arange(4), 2, rng())
-    np.testing.assert_array_equal(groups, [0, 0, 1, 1])
-    np.testing.assert_array_equal(means, column(0.5, 9.5))
 
 
 def plain(centres: FloatArray, owners: IntArray, k: int, first: int) -> list[set[int]]:

@@ -2,25 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.serverapp import Grid
 
 from florets.client_app import batching
 from florets.client_app.app import app
 from florets.client_app.batching import in_blocks
 from florets.client_app.client import session
 from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.experiment import run_experiment
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
 from florets.task.models.autoencoders import autoencoder
@@ -69,7 +64,6 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport]]:
     [
         ("strategy=clove", "loss_data=held_out", "task.validation_fraction=0.2", "num_rounds=2", "train=sgd"),
         ("strategy=ifca", "task.model=linear", "task.model_options={bias: true}", "num_rounds=2", "train=sgd"),
-        ("strategy=clove", "loss_batch=9", "num_rounds=3"),
         ("strategy=ifca", "task.model=tests.own_functions:smooth", "num_rounds=2", "train.batch_size=20"),
         (
             "strategy=ifca",
@@ -212,18 +206,6 @@ def test_linear_models_steps_are_those_of_single_trainings(loss: str, bias: bool
     as_alone(linear_updates(names, shares, loss, settings), module, start, parts, loss, settings)
 
 
-def test_one_clients_infinite_inputs_stay_its_own() -> None:
-    module = mlp((4,), 3, [5])
-    start, network = dict(module.state_dict()), network_of(module)
-    assert network is not None
-    parts = clients((4,), "cross_entropy", 3)
-    parts[3] = (torch.full((20, 4), torch.nan), parts[3][1])
-    shares = [vectorised.Share(start, x, y, lambda: np.random.default_rng(0)) for x, y in parts]
-    found = vectorised.stacked_update(network, shares, "cross_entropy", Training(0.01, 2, 6))
-    finite = [all(np.isfinite(array).all() for array in trained.arrays.values()) for trained in found]
-    assert finite == [True, True, True, False, True]
-
-
 @pytest.mark.parametrize(
     "module",
     [cnn((2, 6, 5), 3, [3, 4], kernel=3, padding=1), mlp((4,), 3, [5]), own_functions.Smooth(4, 3)],
@@ -324,56 +306,6 @@ def test_a_client_that_fails_costs_its_own_reply_alone(monkeypatch: pytest.Monke
 
 def message(node: int, config: ConfigRecord, models: ArrayRecord) -> Message:
     return Message(RecordDict({kinds.CONFIG: config, kinds.ARRAYS: models}), node, kinds.TRAIN)
-
-
-def test_the_choice_of_a_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert vectorised.block_size(mlp((64,), 10, [64])) == 64
-    assert vectorised.block_size(mlp((784,), 10, [200])) == 16
-    assert vectorised.block_size(cnn((1, 28, 28), 10)) == 6
-    assert (
-        vectorised.block_size(mlp((784,), 10, [2000]))
-        == vectorised.block_size(mlp((4,), 3, [5], batch_norm=True))
-        == 1
-    )
-    config = compose(list(SMALL))
-    task, made = build_task(config), grid(7, 60)
-    assert made.choose_blocks(replace(config, batch_clients="off"), task).batch_clients == "off"
-    assert made.block_size == 1
-    assert made.choose_blocks(replace(config, batch_clients=9), task).batch_clients == made.block_size == 9
-    for device, gpu in (("auto", False), ("cuda", True), ("auto", True)):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda gpu=gpu: int(gpu))
-        size = vectorised.MOST_ON_DEVICE if gpu else vectorised.block_size(task.build_model())
-        assert made.choose_blocks(replace(config, device=device), task).batch_clients == made.block_size == size
-
-
-@pytest.mark.parametrize(
-    ("module", "shape", "batch", "most"),
-    [
-        (mlp((784,), 10, [32]), (784,), 100, 41),
-        # Six would fit: one after the other is as fast.
-        (mlp((784,), 10, [200]), (784,), 100, 1),
-        (cnn((1, 28, 28), 10, [32, 64]), (1, 28, 28), 100, 6),
-        (cnn((3, 32, 32), 10, [32, 64]), (3, 32, 32), 100, 1),
-        (cnn((3, 32, 32), 10, [16, 32]), (3, 32, 32), 10, 6),
-    ],
-)
-def test_training_is_stacked_where_that_is_faster(
-    module: torch.nn.Module, shape: tuple[int, ...], batch: int, most: int
-) -> None:
-    network = network_of(module)
-    assert network is not None
-    assert vectorised.stack_size(network, module, torch.zeros(100, *shape), batch) == most
-
-
-def test_other_engines_take_no_blocks(tmp_path: Path) -> None:
-    assert compose([*SMALL, "engine=flwr"]).batch_clients == "auto"
-    with pytest.raises(ConfigError, match="batch_clients=4: Flower sends each client"):
-        compose([*SMALL, "batch_clients=4", "engine=flwr"])
-    with pytest.raises(ConfigError, match="batch_clients=0: must be"):
-        compose([*SMALL, "batch_clients=0"])
-    with pytest.raises(ConfigError, match="batch_clients=4: needs the in-process engine"):
-        run_experiment(Mock(spec=Grid), compose([*SMALL, "batch_clients=4"]), tmp_path / "run")
 
 
 @pytest.mark.parametrize("most", [1, 50, 10**6])

@@ -8,7 +8,6 @@ from torch import nn
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.centralised.strategy import TRAIN_POOLED
@@ -48,8 +47,3 @@ def test_a_real_node_refuses() -> None:
     context = Context(1, 2, {"partition-id": 1, "data-dir": "here"}, RecordDict(), {})
     with pytest.raises(ValueError, match="a real node does not have; use strategy=fedavg"):
         app(message_to(content, 2, TRAIN_POOLED), context)
-
-
-def test_nodes_with_data_of_their_own_are_refused_before_the_run() -> None:
-    with pytest.raises(ConfigError, match=r"strategy=centralised: .* \(task.partition=own\) keep theirs"):
-        compose(["experiment=own_digits", "strategy=centralised"])

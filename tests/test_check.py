@@ -1,17 +1,18 @@
-"""`florets check`: findings about sites' tables, each with its site and remedy, and none about clean ones."""
+"""`florets check`: findings about tables, each with its site and remedy; units; classes without training records."""
 
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import florets
 from florets.commands import main
-from florets.server_app.data_findings import find
-from florets.task.data.tables.description import Description
+from florets.server_app.units import Span, conversion, outside
 
 Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
@@ -138,28 +139,6 @@ def test_codes_for_missing_values_are_named_with_their_sites_and_the_remedy_ends
     assert check(tmp_path) == (0, [])
 
 
-def test_nines_among_few_classes_may_mark_missing_values(tmp_path: Path) -> None:
-    marks = {"s0": 9, "s1": -99, "s2": 2}
-    for seed, (name, mark) in enumerate(marks.items()):
-
-        def change(table: dict[str, np.ndarray], mark: int = mark) -> dict[str, np.ndarray]:
-            return {**table, "sick": np.where(np.arange(200) % 20 == 0, mark, np.arange(200) % 2)}
-
-        write(tmp_path / "sites", name, seed, change=change)
-    texts = [one["text"] for one in check(tmp_path)[1]]
-    assert [text for text in texts if "far outside" in text] == [
-        "'sick' is \"9\" in 10 records of 's0', far outside its other values",
-        "'sick' is \"-99\" in 10 records of 's1', far outside its other values",
-    ]
-
-
-def test_equal_arrays_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    clients = [(np.random.default_rng(seed).normal(size=(40, 2)), np.arange(40) % 2) for seed in (0, 1, 0)]
-    (text,) = florets.check(clients).findings["text"]
-    assert text == "'0', '2' have equal data"
-
-
 @pytest.mark.parametrize("key", ["drop", "id", "categorical", "columns"])
 def test_a_declared_column_that_no_site_has_is_refused(key: str, tmp_path: Path) -> None:
     for seed in range(2):
@@ -167,12 +146,6 @@ def test_a_declared_column_that_no_site_has_is_refused(key: str, tmp_path: Path)
     code, findings = check(tmp_path, f"task.table.{key}=[ages]")
     text = f"task.table.{key} names 'ages', and no site has such a column; correct it"
     assert (code, findings[0]["text"]) == (1, text)
-
-
-def test_one_site_is_checked_alone_before_it_joins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path, "sites", 0)
-    assert check(tmp_path) == (0, [])
-    assert "1 site, 200 records: sites (200)" in capsys.readouterr().out
 
 
 def test_collinear_numbers_are_named_once_and_dummies_that_sum_to_one_are_not(tmp_path: Path) -> None:
@@ -197,55 +170,6 @@ def test_collinear_numbers_are_named_once_and_dummies_that_sum_to_one_are_not(tm
     assert finding["remedy"].endswith("task.table.drop=[total].")
 
 
-def test_a_column_that_follows_from_later_ones_is_named(tmp_path: Path) -> None:
-    for seed in range(3):
-        rng = np.random.default_rng(seed + 70)
-
-        def rough(table: dict[str, np.ndarray], rng: np.random.Generator = rng) -> dict[str, np.ndarray]:
-            radius, dents = rng.normal(size=(2, 200))
-            # The radius leaves 0.3 % of the girth's variance, with the dents 0.04 %; girth leaves 14 % of these.
-            girth = radius + 0.05 * dents + 0.02 * rng.normal(size=200)
-            return {"radius": radius.round(5), "girth": girth.round(5), "dents": dents.round(5), "ill": table["ill"]}
-
-        write(tmp_path / "sites", f"s{seed}", seed, change=rough)
-    (finding,) = check(tmp_path)[1]
-    assert finding["text"].startswith("'girth' is nearly a linear function of 'radius', 'dents'")
-
-
-def test_what_is_collinear_at_one_site_alone_is_a_note_on_that_site(tmp_path: Path) -> None:
-    for seed in range(3):
-        rng = np.random.default_rng(seed + 50)
-        extra = lambda t, seed=seed, rng=rng: {  # noqa: E731
-            "dose": (t["age"] / 3).round(6) if seed == 1 else rng.normal(20, 3, 200).round(2), **t
-        }  # fmt: skip
-        write(tmp_path / "sites", f"s{seed}", seed, change=extra)
-    (finding,) = check(tmp_path)[1]
-    assert finding["level"] == "note"
-    assert finding["text"].startswith("'age' is a linear function of 'dose' at 's1': a model of this site alone")
-
-
-def test_where_half_of_the_sites_depart_neither_half_is_wrong(tmp_path: Path) -> None:
-    for seed in range(6):
-        inches = {"change": lambda t: {**t, "chol": (t["chol"] / 38.67).round(2)}} if seed % 2 else {}
-        write(tmp_path / "sites", f"s{seed}", seed, **inches)
-    (finding,) = check(tmp_path)[1]
-    assert finding["site"] == ""
-    assert finding["text"].endswith("'s1', 's3', 's5' against 's0', 's2', 's4'")
-    assert "Agree on one unit" in finding["remedy"]
-
-
-def test_arrays_far_from_a_standard_scale_are_a_warning_with_its_remedy() -> None:
-    plain = Description("archive", 90, 80, shape=(3,), classes=("0", "1"))
-    raw = Description("archive", 90, 80, shape=(3,), classes=("0", "1"), scale="raw")
-    assert find({"a": plain, "b": plain}, None, {}) == []
-    values = Description("archive", 90, 80, shape=(3,), target_scale="raw")
-    (of_targets,) = find({"a": values}, None, {})
-    assert of_targets.text.startswith("the arrays' targets are far from a standard scale")
-    (some,) = find({"a": plain, "b": raw}, None, {})
-    assert (some.level, some.text.endswith("('b')")) == ("warning", True)
-    assert some.remedy.startswith("Give them as floating numbers, which are standardised (task.table.standardise=")
-
-
 def test_a_site_that_keeps_its_statistics_is_described_without_figures(tmp_path: Path) -> None:
     for seed in range(3):
         write(tmp_path / "sites", f"s{seed}", seed)
@@ -256,3 +180,105 @@ def test_a_site_that_keeps_its_statistics_is_described_without_figures(tmp_path:
     assert [any(column.get("quantiles") for column in described[key]["columns"]) for key in ("s0", "s1", "s2")] == [
         True, False, True
     ]  # fmt: skip
+
+
+def span(mean: float, deviation: float) -> Span:
+    return mean - 1.28 * deviation, mean, mean + 1.28 * deviation
+
+
+@pytest.mark.parametrize(
+    ("usual", "own", "factor"),
+    [
+        ((230, 40), (230 / 38.67, 40 / 38.67), 1 / 38.67),
+        ((170, 9), (66, 3.6), 1 / 2.54),
+        ((1.0, 0.2), (90, 17), 88.42),
+        ((62, 9), (760, 100), 12.0),
+        # 37 degrees are 98.6: inches to cm would have a spread of 2.54 times.
+        ((37, 0.5), (98.5, 0.9), 1.8),
+        ((37, 0.5), (310.1, 0.5), 1.0),
+        ((98.6, 0.9), (36.9, 0.5), 1 / 1.8),
+    ],
+    ids=["cholesterol", "inches", "creatinine", "months", "fahrenheit", "kelvin", "celsius"],
+)
+def test_a_unit_is_a_known_conversion(usual: tuple[float, float], own: tuple[float, float], factor: float) -> None:
+    spans = {name: span(usual[0] * shift, usual[1]) for name, shift in (("a", 0.98), ("b", 1.0), ("c", 1.02))}
+    found = outside({**spans, "d": span(*own)})
+    assert found.keys() == {"d"}
+    known = conversion(span(*own), found["d"])
+    assert known is not None
+    assert known.factor == pytest.approx(factor)
+
+
+def test_no_conversion_has_this_factor_or_another_one_for_the_spread() -> None:
+    usual = span(100.0, 10.0)
+    assert conversion(span(550.0, 55.0), usual) is None
+    assert conversion(span(1200.0, 10.0), usual) is None
+
+
+def test_persons_who_differ_leave_no_gap_and_two_units_among_many_do() -> None:
+    rng = np.random.default_rng(0)
+    persons = {key: span(level, 0.2 * level) for key, level in enumerate(np.exp(rng.normal(0, 0.6, 42)))}
+    assert outside(persons) == {}
+    # One is 12 times as high as the others' middle, and near the next.
+    assert outside({**persons, "high": span(1.5 * max(mean for _, mean, _ in persons.values()), 0.3)}) == {}
+    cm = {key: span(length, 8.0) for key, length in enumerate(rng.normal(170, 3, 30))}
+    odd = {"inch": span(67.0, 3.1), "inch too": span(66.0, 3.2), "m": span(1.7, 0.08)}
+    assert outside({**cm, **odd}).keys() == odd.keys()
+
+
+def test_around_zero_the_fewer_sites_are_outside() -> None:
+    usual = {"a": span(-0.4, 1.0), "b": span(-0.2, 1.0), "c": span(0.0, 1.0)}
+    assert outside(usual) == {}
+    assert outside({**usual, "d": span(-8.0, 0.4), "e": span(-8.5, 0.4)}).keys() == {"d", "e"}
+    # Other means, and values in common.
+    assert outside({**usual, "d": span(2.5, 2.0)}) == {}
+
+
+WARNING = "warning b: 1 test record of a class that no site trains on, left out."
+
+
+def part(rng: np.random.Generator, n: int, odd: int | None, form: str) -> Any:
+    """Return samples of two classes, one of them of class `odd`."""
+    y = np.arange(n) % 2
+    x = rng.normal(size=(n, 2)) + y[:, None]
+    if odd is not None:
+        y[0] = odd
+    if form == "arrays":
+        return x.astype("f4"), y
+    names = np.array(["ill", "well", "dead"])[y]
+    return (x.astype("f4"), names) if form == "names" else pd.DataFrame({"u": x[:, 0], "v": x[:, 1], "y": names})
+
+
+@pytest.mark.parametrize("form", ["arrays", "names", "frames"])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_site_takes_part_and_the_record_is_tested_if_another_site_trains_on_its_class(
+    tmp_path: Path, form: str, elsewhere: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    clients = {name: {"train": part(rng, 60, None, form), "test": part(rng, 20, None, form)} for name in "abc"}
+    clients["b"]["test"] = part(rng, 20, 2, form)
+    if elsewhere:
+        # Of words a class is named from five records on.
+        both = [part(rng, 30, None, form), *(part(rng, 3, 2, form) for _ in range(6))]
+        joined = pd.concat(both) if form == "frames" else tuple(map(np.concatenate, zip(*both, strict=True)))
+        clients["a"]["train"] = joined
+    keys = {"results_dir": tmp_path, **({"target": "y"} if form == "frames" else {})}
+    found = florets.check(clients, **keys)
+    assert found.is_usable
+    assert (WARNING in found.text) != elsewhere
+    run = florets.run(clients=clients, strategy="fedavg", num_rounds=1, quiet=True, pictures=False, **keys)
+    assert run.clients.set_index("client")["test_examples"].to_dict() == {"a": 20, "b": 19 + elsewhere, "c": 20}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_check_finds_what_a_run_refuses_whatever_the_split(tmp_path: Path, seed: int) -> None:
+    for site in "abc":
+        table = part(np.random.default_rng(0), 60, None, "frames")
+        if site == "c":
+            table.loc[7, "y"] = "wel"
+        (tmp_path / "sites").mkdir(exist_ok=True)
+        table.to_csv(tmp_path / "sites" / f"{site}.csv", index=False)
+    given = ["check", f"data_dir={tmp_path / 'sites'}", "target=y", f"results_dir={tmp_path}", f"seed={seed}"]
+    assert main.main(given) == 1
+    assert main.main([*given, "task.table.classes={ill: [ill], well: [well]}"]) == 1
+    assert main.main([*given, "task.table.classes={ill: [ill], well: [well, wel]}"]) == 0

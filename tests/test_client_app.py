@@ -21,15 +21,11 @@ from florets.client_app.client import session
 from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.engines.local_grid import LocalGrid, as_flowers_process
-from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.base.strategy import Strategy
-from florets.strategies.cfl_gp.strategy import CFLGP
+from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.layers import untrained_entries
 from florets.task.task import Task
-from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, codec, kinds
-from florets.task.wire.evaluation import read_evaluation
 from florets.task.wire.replies import Introduction, Losses, SelectedUpdate, read_update
 from tests.fakes import asker
 from tests.own_functions import flagged, frozen_first, net
@@ -74,14 +70,6 @@ def test_losses_are_the_mean_loss_of_each_model_on_all_training_data(ask: Ask) -
     assert not read.kept
 
 
-def test_a_client_declares_stability_from_the_history_that_it_is_sent(ask: Ask) -> None:
-    one, rounds = bank.model(BANK, 0), {kinds.STABILITY_ROUNDS: 3}
-    assert read_update(ask(kinds.TRAIN, one, **{kinds.HISTORY: [2, 1, 1, 1], **rounds}), LAYOUT, 0).stable
-    assert not read_update(ask(kinds.TRAIN, one, **{kinds.HISTORY: [1, 2, 1], **rounds}), LAYOUT, 0).stable
-    # Nobody asked: a strategy of Flower's own finds the metrics that it expects.
-    assert "stable" not in ask(kinds.TRAIN, one).metric_records[kinds.METRICS]
-
-
 def test_a_kept_model_is_trained_as_if_it_had_come_with_the_message(ask: Ask) -> None:
     assert codec.read(Losses, ask(kinds.LOSSES, BANK, **{kinds.BANK: "round 7"}), K=3).kept
     kept = ask(kinds.TRAIN, None, **{kinds.BANK: "round 7", kinds.MODEL_INDEX: 2})
@@ -100,15 +88,6 @@ def test_models_that_are_not_kept_are_never_replaced_by_others(ask: Ask, monkeyp
     monkeypatch.setattr(session, "_kept", None)
     with pytest.raises(AssertionError, match="no longer has the models of this round"):
         ask(kinds.TRAIN, None, **train)
-
-
-def test_training_is_repeatable_and_differs_by_round_client_and_seed(ask: Ask) -> None:
-    def trained(node: int = 2, **settings: object) -> bytes:
-        update = read_update(ask(kinds.TRAIN, bank.model(BANK, 0), node, **settings), LAYOUT, 0)
-        return update.vector.tobytes()
-
-    assert trained() == trained()
-    assert len({trained(), trained(3), trained(**{kinds.SERVER_ROUND: 2}), trained(**{kinds.SEED: 1})}) == 4
 
 
 LAYOUT = Layout.of(bank.model(BANK, 0))
@@ -130,12 +109,6 @@ def test_selection_by_errors_trains_the_model_that_classifies_most_samples_right
     assert update.model == int(np.argmin(plain_losses(2, wrong)))
 
 
-def test_evaluation_uses_the_test_set(ask: Ask) -> None:
-    read = read_evaluation(ask(kinds.EVALUATE, bank.model(BANK, 0)))
-    assert read.num_examples == len(TASK.client(0).x_test)
-    assert read.accuracy is not None
-
-
 def context(**node_config: bool | int | float | str) -> Context:
     return Context(run_id=1, node_id=2, node_config=dict(node_config), state=RecordDict(), run_config={})
 
@@ -143,12 +116,6 @@ def context(**node_config: bool | int | float | str) -> Context:
 def test_a_node_that_is_not_simulated_never_opens_a_folder_that_the_server_names() -> None:
     with pytest.raises(ValueError, match="has no data-dir in its node config"):
         session.task(SETTINGS, context(**{"partition-id": 0}))
-
-
-def test_a_node_uses_its_own_data_folder_before_the_servers() -> None:
-    own = {"partition-id": 0, "data-dir": "mine"}
-    spec = replace(TASK.spec, data="mnist", data_dir="theirs")
-    assert session.task(ConfigRecord({kinds.TASK: spec.to_json()}), context(**own)).spec.data_dir == "mine"
 
 
 def test_a_node_makes_no_data() -> None:
@@ -167,20 +134,6 @@ def test_flowers_own_fedavg_drives_the_app_and_agrees_with_ours() -> None:
     ours = FedAvg().start(LocalGrid(app, 4), first, num_rounds=2, train_config=SETTINGS)
     np.testing.assert_allclose(LAYOUT.flatten(bank.model(ours.arrays, 0)), LAYOUT.flatten(stock.arrays), atol=1e-6)
     assert stock.evaluate_metrics_clientapp[2]["eval_acc"] > 0
-
-
-def test_wrong_settings_are_named_however_often_others_were_read() -> None:
-    config: dict[str, Any] = {**SETTINGS, "local-epochs": 1.0}
-    assert Training.received(config) is Training.received(dict(config))
-    for value in (True, [1.0], "1", float("nan"), 0):
-        with pytest.raises(ValueError, match="has local_epochs="):
-            Training.received({**config, "local-epochs": value})
-
-
-def test_orthonormal_models_keep_their_running_statistics() -> None:
-    config = compose(["num_clients=4", "k=3", "strategy.init=orthonormal", "task.model=tests.own_functions:net"])
-    for arrays in bank.models(build_models(config, build_task(config))):
-        np.testing.assert_array_equal(arrays["2.running_var"].numpy(), np.ones(16))
 
 
 CONTEXT = Context(1, 2, {}, RecordDict(), {})
@@ -227,13 +180,6 @@ def test_a_nodes_process_that_hangs_is_ended(
     assert "in answer" in said
 
 
-@pytest.mark.parametrize("ttl", [0.1, 3600.0, float("inf")])
-def test_a_client_that_answers_is_left_alone(monkeypatch: pytest.MonkeyPatch, ttl: float) -> None:
-    monkeypatch.setattr(sys, "argv", ["flwr-clientapp"])
-    assert handle(0, ttl) == "answer"
-    time.sleep(0.2)
-
-
 def test_a_process_that_is_not_one_messages_alone_is_never_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda *_, **__: pytest.fail("a deadline was set"))
     assert handle(0) == "answer"
@@ -248,27 +194,10 @@ def configured(*overrides: str) -> tuple[Config, Task, ConfigRecord]:
     return config, task, message_settings(config, task)
 
 
-def ran(*overrides: str) -> tuple[Strategy, ArrayRecord]:
-    config, task, settings = configured(*overrides)
-    strategy = build_strategy(config, task)
-    result = strategy.start(
-        LocalGrid(app, config.num_clients), build_models(config, task), config.num_rounds, train_config=settings
-    )
-    return strategy, result.arrays
-
-
 def test_buffers_and_frozen_parameters_are_untrained() -> None:
     assert untrained_entries(net((1, 8, 8), 10)) == STATISTICS
     assert untrained_entries(flagged((1, 8, 8), 10)) == ["flag", *STATISTICS]
     assert untrained_entries(frozen_first((1, 8, 8), 10)) == ["1.weight", "1.bias"]
-
-
-def test_running_statistics_make_no_profile() -> None:
-    strategy, models = ran("strategy=cfl_gp", "averaging=models", "num_rounds=2", "strategy.period=2")
-    assert isinstance(strategy, CFLGP)
-    assert strategy.state.profiles is not None
-    parameters = sum(p.numel() for p in net((1, 8, 8), 10).parameters())
-    assert strategy.state.profiles.profile.blocks[0].shape[1] == parameters < Layout.of(bank.model(models, 0)).size
 
 
 def asked_for_gradient(settings: ConfigRecord, arrays: ArrayRecord, **more: str | int) -> RecordDict:
@@ -292,13 +221,3 @@ def test_a_gradient_of_batch_normalisation_is_taken_in_train_mode() -> None:
         np.testing.assert_allclose(found[name].numpy(), parameter.grad.numpy(), atol=1e-6)
     for name in STATISTICS:
         np.testing.assert_allclose(found[name].numpy(), module.state_dict()[name].numpy(), rtol=1e-6)
-
-
-def test_decimals_of_running_statistics_beside_a_gradient_are_those_of_their_change() -> None:
-    config, task, settings = configured()
-    first = bank.model(build_models(config, task), 0)
-    exact = asked_for_gradient(settings, first)[kinds.ARRAYS]
-    coarse = asked_for_gradient(settings, first, **{kinds.QUANTISE: "round", kinds.QUANTISE_DIGITS: 2})[kinds.ARRAYS]
-    np.testing.assert_allclose(coarse["1.bias"].numpy(), exact["1.bias"].numpy().round(2), atol=1e-6)
-    start, moved = first["2.running_mean"].numpy(), exact["2.running_mean"].numpy()
-    np.testing.assert_allclose(coarse["2.running_mean"].numpy(), start + (moved - start).round(2), atol=1e-6)

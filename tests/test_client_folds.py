@@ -107,12 +107,6 @@ def test_rows_are_compressed_as_the_server_says(ask: Ask, upload: str) -> None:
     assert np.mean(np.abs(rows - expected) < 1e-2) > 0.95
 
 
-def test_the_second_half_of_a_row_is_of_linear_models_alone(ask: Ask) -> None:
-    rows = rows_of(ask, form=RowForm("full", 2 * SIZE, 2 * SIZE), fold_estimates=True, fold_width=2 * SIZE)
-    np.testing.assert_allclose(np.linalg.norm(rows[:, :SIZE], axis=1), 1.0, rtol=1e-5)
-    assert not rows[:, SIZE:].any()
-
-
 # Estimates
 
 
@@ -136,31 +130,7 @@ def test_estimates_are_distances_from_the_common_model_in_standard_errors(bias: 
             assert row[-1] == pytest.approx(hessian[-1] @ change / np.sqrt(hessian[-1, -1]), rel=1e-4)
 
 
-def test_entries_of_estimates_are_noise_of_variance_one_where_clients_are_alike() -> None:
-    rng = np.random.default_rng(1)
-    state = {"w": torch.tensor([[0.0, 0.0], [1.0, -0.5]]), "b": torch.tensor([0.0, -2.0])}
-    x = rng.standard_normal((40_000, 2)) @ [[1, 0.8], [0, 0.6]]
-    y = (rng.random(40_000) < 1 / (1 + np.exp(2 - x @ [1.0, -0.5]))).astype(np.int64)
-    parts = np.split(np.arange(40_000), np.cumsum([100, 400] * 79))[:-1]
-    tensors = torch.from_numpy(x), torch.from_numpy(y)
-    rows = estimates_on(LinearNames("w", "b"), state, *tensors, "cross_entropy", parts, Training())
-    # Two outputs are one too many: of the coefficients half of the directions say nothing.
-    assert (rows**2).sum(axis=1).mean() == pytest.approx(3, rel=0.2)
-    assert np.square(rows[::2]).sum(axis=1).mean() == pytest.approx(np.square(rows[1::2]).sum(axis=1).mean(), rel=0.2)
-
-
 # Folds
-
-
-def test_folds_are_disjoint_of_one_size_and_drawn_anew_by_seed() -> None:
-    x = torch.arange(40.0).reshape(20, 2)
-    folds = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(1))[0]
-    assert [len(fold) for fold in folds] == [5, 5, 5]
-    assert len(set(np.concatenate(folds).tolist())) == 15
-    again = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(1))[0]
-    other = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(2))[0]
-    assert np.array_equal(folds, again)
-    assert not np.array_equal(folds, other)
 
 
 def test_equal_records_are_in_one_fold() -> None:
@@ -192,16 +162,6 @@ def test_near_duplicates_by_hand() -> None:
     assert near_duplicates(line, least=10) is None
     # Links that differ little are no gap.
     assert near_duplicates(np.arange(20.0)[:, None] ** 1.5) is None
-
-
-def test_near_duplicates_share_a_fold_and_other_records_do_not() -> None:
-    data = copies(60, 3)
-    x = torch.from_numpy(data[:, :-1].astype(np.float32))
-    folds, alike = disjoint_folds(x, torch.zeros(60), 4, 15, np.random.default_rng(0))
-    assert alike
-    inside = [set(data[fold, -1].tolist()) for fold in folds]
-    assert sum(map(len, inside)) == len(set().union(*inside)) == 20
-    assert not disjoint_folds(torch.randn(60, 20), torch.zeros(60), 4, 15, np.random.default_rng(0))[1]
 
 
 def test_only_a_client_with_near_duplicates_says_so(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,25 +9,16 @@ import pytest
 from flwr.app import ArrayRecord, RecordDict
 
 import florets
-from florets.client_app.app import app
-from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
-from florets.server_app.experiment import run_experiment
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models
-from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import STABLE_FROM, RoundReport
 from florets.strategies.cfl_s.strategy import CFLS
 from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.core.outliers import clipped, equal_for_all_models
-from florets.strategies.discovery.strategy import Discovery
 from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.fedgwc.strategy import FedGWC
 from florets.strategies.ifca.strategy import IFCA
+from florets.strategies.layers.outliers import EQUAL, FAR, Seen
 from florets.strategies.local.strategy import Local
-from florets.strategies.shared.loss_vectors import EQUAL, FAR, Outliers
-from florets.strategies.shared.watch import Departure, Watch
 from florets.task.data.dataset import Dataset
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, lost, models, play, steps, thetas
@@ -136,15 +126,6 @@ def test_a_client_that_comes_after_stability_gets_the_nearest_saved_centroid() -
     assert thetas(strategy.state.frozen.models.record) != thetas(strategy.context.models.record)
 
 
-def test_a_round_that_lacks_a_cluster_is_not_frozen() -> None:
-    faults = {(kinds.LOSSES, 3, client): lost for client in (2, 3)}
-    strategy = CLoVE(k=2, first_round="evaluate", stability_fraction=0.5)
-    seen = play(strategy, FakeClients(TWO_GROUPS, faults=faults), 6, 4.0, 6.0)
-    assert [report.stable for report in seen] == [False] * 4 + [True] * 2
-    assert strategy.state.frozen is not None
-    assert sorted(strategy.state.frozen.model_of_cluster) == [0, 1]
-
-
 @pytest.mark.parametrize("strategy", [CLoVE(k=2, first_round="evaluate"), IFCA(first_round="evaluate")])
 def test_a_model_that_diverged_does_not_end_the_run(strategy: CLoVE | IFCA) -> None:
     def diverged(content: RecordDict) -> RecordDict:
@@ -171,25 +152,6 @@ def test_outlier_losses_of_one_client_are_refused_and_the_others_go_on(settings:
     assert report.assignment["1"] != report.assignment["2"] == report.assignment["3"]
 
 
-def test_unstable_clients_can_be_placed_again_once_after_stability() -> None:
-    faults = {(kinds.LOSSES, r, 3): lost for r in (2, 3, 4)}
-    clients = FakeClients(TWO_GROUPS, faults=faults)
-    strategy = CLoVE(k=2, first_round="evaluate", stability_fraction=0.75, reassign_unstable=True)
-    play(strategy, clients, 7, 4.0, 6.0)
-    assert clients.asked(kinds.LOSSES, 5) == [3]
-    assert clients.asked(kinds.LOSSES, 6) == []
-
-
-def test_memory_clusters_clients_that_are_not_there_this_round() -> None:
-    clients = FakeClients(TWO_GROUPS)
-    strategy = CLoVE(k=2, first_round="evaluate", memory=True, fraction_train=0.5, seed=3, stop_when_stable=False)
-    seen = play(strategy, clients, 8, 4.0, 6.0)
-    final = seen[-1].assignment
-    assert len(final) == 4
-    assert final["0"] == final["1"] != final["2"] == final["3"]
-    assert all(len(clients.asked(kinds.LOSSES, r)) == 2 for r in range(1, 9))
-
-
 def test_fewer_models_than_clusters_are_refused_at_once() -> None:
     clients = FakeClients(TWO_GROUPS)
     with pytest.raises(ValueError, match="k=3 clusters need as many models, but the initial arrays hold 2"):
@@ -213,17 +175,6 @@ def test_overlap_keeps_cluster_and_model_together_and_none_takes_the_order_of_th
     plain = CLoVE(k=2, first_round="evaluate", matching="none")
     plain.start(clients.grid(), models(6.0, 4.0), num_rounds=1)
     assert plain.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-
-
-def test_square_roots_change_the_space_in_which_clients_are_grouped() -> None:
-    # On a model at 0 the losses are 1, 49, 81 and the roots 1, 7, 9: the middle client changes sides at
-    # (1 + 81) / 2 = 41 < 49 and (1 + 9) / 2 = 5 < 7, so a client at 6 (36, root 6) is what tells them apart.
-    clients = [1.0, 6.0, 9.0]
-    plain, roots = (CLoVE(k=2, first_round="evaluate", square_root=flag) for flag in (False, True))
-    for strategy in (plain, roots):
-        strategy.start(FakeClients(clients).grid(), models(0.0, 0.0), num_rounds=1)
-    assert plain.assignment["0"] == plain.assignment["1"] != plain.assignment["2"]
-    assert roots.assignment["0"] != roots.assignment["1"] == roots.assignment["2"]
 
 
 def test_clusters_of_square_roots_are_matched_by_their_losses() -> None:
@@ -329,21 +280,7 @@ def test_participation_draws_the_asked_share_anew_each_round() -> None:
     assert [report.participants for report in again] == [report.participants for report in seen]
 
 
-def test_evaluation_comes_every_few_rounds_and_in_the_last() -> None:
-    clients = FakeClients([1.0, 2.0])
-    seen = play(FedAvg(eval_every=2), clients, 5, 0.0)
-    assert [bool(report.evaluations) for report in seen] == [False, True, False, True, True]
-
-
-def test_bytes_are_those_of_the_algorithms_messages() -> None:
-    few = play(IFCA(first_round="evaluate"), FakeClients([1.0, 2.0]), 1, 0.0)[0]
-    many = play(IFCA(first_round="evaluate"), FakeClients([1.0, 2.0]), 1, 0.0, 5.0, 9.0)[0]
-    # Down: two more models for each of the two clients. Up: two more losses.
-    assert many.bytes_up - few.bytes_up == 2 * 2 * 8
-    assert many.bytes_down - few.bytes_down == 2 * 2 * sum(len(array.data) for array in models(0.0).values())
-
-
-@pytest.mark.parametrize("make", [CFLS, Discovery, FedGWC])
+@pytest.mark.parametrize("make", [CFLS])
 def test_sharing_every_layer_is_refused_before_models_are_added(make: Any) -> None:
     strategy = make(shared_layers=["theta", "steps"])
     clients = FakeClients(TWO_GROUPS)
@@ -357,17 +294,6 @@ def test_a_strategy_object_runs_once() -> None:
     strategy.start(FakeClients([1.0]).grid(), models(0.0), num_rounds=1)
     with pytest.raises(RuntimeError, match="has already run"):
         strategy.start(FakeClients([1.0]).grid(), models(0.0), num_rounds=1)
-
-
-def test_a_model_that_does_not_exist_is_refused_before_it_is_sent() -> None:
-    class Third(FedAvg):
-        def plan(self, context: Round) -> Plan:
-            return context.train_assigned({client.key: 2 for client in context.participants})
-
-    clients = FakeClients([1.0, 2.0])
-    with pytest.raises(ValueError, match="given model 2, but there are 2 models"):
-        Third().start(clients.grid(), models(0.0, 1.0), num_rounds=1)
-    assert clients.asked(kinds.TRAIN) == []
 
 
 class Halves(florets.strategies.CLoVE):
@@ -389,22 +315,7 @@ def test_a_subclass_clusters_and_matches_in_its_own_way() -> None:
     assert run(Halves(k=2, first_round="evaluate")) == {"0": 1, "1": 1, "2": 0, "3": 0}
 
 
-@pytest.mark.parametrize(
-    ("hook", "returned", "rule"),
-    [
-        ("cluster_losses", [0, 2, 0, 2], "numbered from 0 without a gap"),
-        ("cluster_losses", [0, 1], "give each of 4 clients a cluster"),
-        ("match", [1, 1], "give each of 2 clusters a model of its own, from 0 to 1"),
-        ("match", [0, 2], "from 0 to 1"),
-    ],
-)
-def test_what_a_hook_returns_is_checked(hook: str, returned: list[int], rule: str) -> None:
-    wrong = type("Wrong", (Halves,), {hook: lambda self, *given: np.array(returned)})
-    with pytest.raises(ValueError, match=rf"Wrong.{hook} returned .*{rule}"):
-        run(wrong(k=2, first_round="evaluate"))
-
-
-def found(outliers: Outliers, losses: dict[str, list[float]], factor: float | None = 100.0) -> dict[str, set[str]]:
+def found(outliers: Seen, losses: dict[str, list[float]], factor: float | None = 100.0) -> dict[str, set[str]]:
     reports = [(key, np.array(vector)) for key, vector in losses.items()]
     outliers.measure([vector for _, vector in reports])
     return outliers.reject(reports, factor)
@@ -414,7 +325,7 @@ ORDINARY = {"a": [1.0, 2.0], "b": [1.5, 1.0], "c": [2.0, 0.5]}
 
 
 def test_an_outlier_is_refused_two_rounds_running_and_then_clustered() -> None:
-    outliers = Outliers()
+    outliers = Seen()
     for _ in range(2):
         assert found(outliers, {**ORDINARY, "z": [400.0, 420.0]}) == {FAR: {"z"}}
     assert found(outliers, {**ORDINARY, "z": [400.0, 420.0]}) == {}
@@ -430,28 +341,9 @@ def test_an_outlier_is_refused_two_rounds_running_and_then_clustered() -> None:
 
 @pytest.mark.parametrize("vector", [[1e4, 1e4], [math.inf, math.inf], [math.inf, 1e30]])
 def test_losses_that_are_equal_for_all_models_stay_refused(vector: list[float]) -> None:
-    outliers = Outliers()
+    outliers = Seen()
     for _ in range(9):
         assert found(outliers, {**ORDINARY, "z": vector}) == {EQUAL: {"z"}}
-
-
-def test_without_the_bound_or_with_one_model_nobody_is_refused() -> None:
-    assert found(Outliers(), {**ORDINARY, "z": [1e9, 1e9]}, factor=None) == {}
-    assert found(Outliers(), {key: vector[:1] for key, vector in {**ORDINARY, "z": [1e9, 1e9]}.items()}) == {}
-
-
-def test_vectors_are_clipped_in_their_own_direction() -> None:
-    vectors = np.array([[1.0, 2.0], [3.0, 6.0], [math.inf, 8.0], [1e308, 5e307]])
-    np.testing.assert_allclose(clipped(vectors, 4.0), [[1.0, 2.0], [2.0, 4.0], [math.inf, 4.0], [4.0, 2.0]])
-    np.testing.assert_array_equal(clipped(vectors, math.inf), vectors)
-    np.testing.assert_array_equal(equal_for_all_models(vectors), [False, False, True, False])
-
-
-def test_a_newcomer_of_the_group_in_another_unit_finds_its_centroid() -> None:
-    # Centroids of clipped vectors; unclipped, (400, 150) is nearer to the first one.
-    means = np.array([[0.1, 9.0], [5.0, 2.0]])
-    frozen = Frozen("losses", means, Models(models(0.0, 1.0)), np.array([0, 1]), limit=5.0)
-    assert frozen.nearest_model(np.array([400.0, 150.0])) == 1
 
 
 def test_a_group_in_another_unit_gets_a_model_and_its_refusals_are_reported() -> None:
@@ -485,69 +377,6 @@ LINEAR = (
     "task.num_clusters=2", "num_clients=8", "task.partition_options.samples_per_client=100", "train.local_epochs=2",
     "quiet=true",
 )  # fmt: skip
-
-
-def test_linear_regressions_with_targets_20_times_as_large_are_placed_and_told_apart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = compose([*LINEAR, "num_rounds=5"])
-    summary = run_experiment(LocalGrid(app, 8), config, tmp_path / "run")
-    assert (summary.final_ari, summary.final_ari_clients, summary.final_unplaced) == (1.0, 8, 0)
-    assert " clients not placed)" in capsys.readouterr().err
-
-
-CLIENTS = {f"{model}{letter}": model for model in (0, 1, 2) for letter in "abcde"}
-
-
-def trained(rng: np.random.Generator, number: int, **higher: float) -> list[tuple[str, Any]]:
-    """Updates of a round whose losses fall together, with 10 % of noise; `higher` are factors of single clients."""
-    common = 2.0 * 0.9**number
-    losses = {key: common * float(np.exp(0.1 * rng.standard_normal())) * higher.get(key, 1.0) for key in CLIENTS}
-    return [(key, SimpleNamespace(model=CLIENTS[key], train_loss=loss)) for key, loss in losses.items()]
-
-
-def settled(seed: int = 0, rounds: int = 8) -> tuple[Watch, np.random.Generator]:
-    watch, rng = Watch(), np.random.default_rng(seed)
-    for number in range(rounds):
-        watch.observe(trained(rng, number), 8)
-    return watch, rng
-
-
-def test_noise_that_all_clients_have_and_a_common_change_are_no_departure() -> None:
-    for seed in range(2):
-        watch, rng = settled(seed, 40)
-        assert watch.departed == {}
-        watch.observe(trained(rng, 40, **dict.fromkeys(CLIENTS, 1.3)), 8)
-        assert watch.departed == {}
-        # No usual change: whatever it is that happened to all of them, it is worth a question.
-        watch.observe(trained(rng, 41, **dict.fromkeys(CLIENTS, 9.0)), 8)
-        assert watch.departed.keys() == CLIENTS.keys()
-
-
-def test_a_client_departs_and_is_as_usual_again() -> None:
-    watch, rng = settled()
-    watch.observe(trained(rng, 8, **{"0a": 4.0}), 8)
-    assert watch.departed.keys() == watch.fresh == {"0a"}
-    assert not watch.departed["0a"].together
-    watch.observe(trained(rng, 9, **{"0a": 4.0}), 8)
-    assert watch.departed.keys() == {"0a"}
-    assert watch.fresh == set()
-    watch.observe(trained(rng, 10), 8)
-    assert watch.departed == {}
-    assert len(watch.levels["0a"]) == 1
-
-
-@pytest.mark.parametrize(("together", "answers", "opens"), [(True, 1, True), (False, 1, False), (False, 2, True)])
-def test_a_group_opens_the_clustering_at_once_and_single_clients_when_asked_twice(
-    together: bool, answers: int, opens: bool
-) -> None:
-    watch = Watch(departed={key: Departure(0, np.log(0.1), together) for key in "ab"})
-    for departure in watch.departed.values():
-        for _ in range(answers):
-            departure.answered(np.array([5.0, 4.0]), 0)
-    assert watch.opens() is opens
-    del watch.departed["b"]
-    assert not watch.opens()
 
 
 class Drifting(FakeClients):
@@ -601,7 +430,7 @@ def test_a_client_that_no_model_fits_stays_where_it_is_and_is_asked_again() -> N
     assert [report.assignment["0"] for report in reports[7:]] == [0] * 5
     assert reports[9].details["watch"] == {"asked": ["0"], "moved": [], "opened": False}
     assert [clients.asked(kinds.LOSSES, number) for number in (10, 11, 12)] == [[0], [0], []]
-    assert strategy.state.watch.departed["0"].unfit == 2
+    assert strategy.state.layers["watch"].departed["0"].unfit == 2
 
 
 @pytest.mark.slow

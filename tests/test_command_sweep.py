@@ -6,18 +6,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.schema import Config
-from florets.engines import engine
 from florets.reports.summary import RunSummary
-from florets.server_app.recorder import read_summary
-from florets.studies.go_on import Engine
 from florets.studies.sweep.keys import decode, encode, expand, read_sweep
-from florets.studies.sweep.launch import Sweep, read_records, run_job
 from tests.test_command import summary_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,22 +78,11 @@ def test_a_job_that_fails_is_recorded_and_the_others_go_on(ran, tmp_path, capsys
     assert "in run" in (folder / "job-2-traceback.txt").read_text()
 
 
-def test_what_some_combinations_cannot_do_is_said_before_the_first_job(monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
-    said = []
-    monkeypatch.setattr("florets.studies.sweep.launch.run_job", lambda *_: said.append(capsys.readouterr().err))
-    main(["-m", "strategy=clove,ifca", "strategy.memory=true"])
-    assert said[0].startswith("1 of 2 jobs cannot run: strategy.memory=True: strategy ifca has no such key")
-    assert said[1:] == [""]
-
-
 @pytest.mark.parametrize(
     ("overrides", "wrong"),
     [
         (["strategy=clove,ifka,ifca"], ["strategy=ifka: no such strategy"]),
         (["seed=0,1", "train.learning_rate=0.1,high,-1"], ["train.learning_rate=high", "train.learning_rate=-1.0"]),
-        # Thirty models for 20 clients: no strategy of this sweep can do that.
-        (["strategy=clove,ifca", "k=2,30"], ["k=30: more models than clients"]),
     ],
 )
 def test_a_value_that_is_wrong_in_every_job_ends_the_sweep_before_it_begins(ran, tmp_path, capsys, overrides, wrong):
@@ -114,10 +98,7 @@ def test_a_value_that_is_wrong_in_every_job_ends_the_sweep_before_it_begins(ran,
     ("overrides", "message"),
     [
         (["seed=0,1", "seed=2"], "seed: given twice, seed=0,1 and seed=2; separate the values"),
-        (["+x=1"], "+x=1: keys are neither added"),
-        (["experiment=glob(*)"], "glob is not understood"),
         (["seed=0,1", "hydra/launcher=nope"], "Hydra cannot start the sweep: "),
-        (["seed=0,1", "results_dir=taken"], "results_dir=taken: "),
     ],
 )
 def test_a_sweep_that_cannot_start_says_why(ran, tmp_path, capsys, overrides, message):
@@ -127,14 +108,6 @@ def test_a_sweep_that_cannot_start_says_why(ran, tmp_path, capsys, overrides, me
     assert message in shown
     assert "Traceback" not in shown
     assert ran == []
-
-
-@pytest.mark.slow
-def test_an_interrupted_sweep_keeps_the_summary_of_what_has_run(ran, tmp_path, capsys):
-    assert main(["-m", "seed=0,99,1"]) == 130
-    shown = capsys.readouterr()
-    assert "the sweep ended early, after 2 of 3 jobs: interrupted" in shown.err
-    assert [row["error"] for row in rows(sweep_folder(tmp_path))] == ["", "interrupted"]
 
 
 def test_a_choice_and_a_key_of_the_same_group_do_not_meet_in_hydra():
@@ -152,27 +125,6 @@ def test_a_column_keeps_its_blank_in_a_job():
         assert compose([text]).task.table.target in ("Diagnosis Label", "400")
 
 
-def test_a_job_beside_others_is_quiet_and_tells_all_in_one_line(ran, tmp_path, capsys):
-    sweep = Sweep(tmp_path, tmp_path, tmp_path, None, Engine(engine.run, engine.resume))
-    # A run without validation data has nothing to be chosen by.
-    assert run_job(4, ["seed=7"], sweep, alone=False) is None
-    assert ran[0].quiet
-    assert capsys.readouterr().out.startswith("[5/?] seed=7: accuracy 98.5 %")
-    (result,) = read_records(tmp_path)
-    assert (result.overrides, result.error, result.summary.seed) == ({"seed": "7"}, None, 7)
-
-
-def test_a_job_whose_process_dies_is_in_the_records(tmp_path):
-    def die(*_: object) -> RunSummary:
-        raise SystemExit(9)
-
-    sweep = Sweep(tmp_path, tmp_path, tmp_path, 2, Engine(die, engine.resume))
-    with pytest.raises(SystemExit):
-        run_job(0, ["seed=0"], sweep, alone=True)
-    (result,) = read_records(tmp_path)
-    assert "its process ended early" in str(result.error)
-
-
 @pytest.mark.slow
 def test_jobs_in_other_processes_report_by_files(tmp_path, monkeypatch, capsys):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
@@ -185,28 +137,3 @@ def test_jobs_in_other_processes_report_by_files(tmp_path, monkeypatch, capsys):
     folder = sweep_folder(tmp_path)
     assert [bool(row["error"]) for row in rows(folder)] == [False, True, False, True]
     assert "2 of 4 jobs failed" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_runs_on_different_data_keep_folders_of_their_own(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    x = np.random.default_rng(0).standard_normal((20, 3))
-    for name, scale in {"raw": 100.0, "scaled": 1.0}.items():
-        (tmp_path / name / "site").mkdir(parents=True)
-        np.savez(tmp_path / name / "site" / "data.npz", x=scale * x, y=x.sum(axis=1) > 0)
-    given = ["task=own", "task.partition_options={input_shape: [3], num_outputs: 2}", "strategy=fedavg"]
-    given += ["min_clients=1", "num_rounds=1", "task.model=linear", "quiet=true"]
-    assert main(["-m", *given, "data_dir=raw,scaled"]) == 0
-    found = rows(sweep_folder(tmp_path))
-    assert [row["data_dir"] for row in found] == ["raw", "scaled"]
-    assert len({row["folder"] for row in found}) == 2
-    for row in found:
-        # The figures of the row are those of a folder that is there.
-        assert row["final_loss"] == str(read_summary(Path(row["folder"])).final_loss)
-    table = (sweep_folder(tmp_path) / "summary.md").read_text()
-    assert "| fedavg data_dir=raw " in table
-    assert "| fedavg data_dir=scaled " in table
-    capsys.readouterr()
-    folder = found[0]["folder"]
-    assert main([f"resume={folder}", "num_rounds=2", f"data_dir={tmp_path / 'scaled'}"]) == 0
-    assert f"Results: {folder}\n" in capsys.readouterr().out

@@ -1,17 +1,18 @@
-"""Order of the layers, independence of the surroundings, and every wrong key told in our words."""
+"""Order of the layers, independence of the surroundings, wrong keys in our words, class names as they are typed."""
 
 import os
-import pickle
-import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from florets.conf.compose import compose
 from florets.conf.overrides import parse_overrides_string
-from florets.conf.problems import NAMES, ConfigError
-from florets.conf.schema import Chosen, Config, as_plain, known_keys
-from florets.strategies import STRATEGIES
+from florets.conf.presets import OWN_DIR
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Chosen, Config, as_plain
 from florets.strategies.clove.strategy import CLoVESettings
+from florets.task.data.samples import targets
 
 
 def problems(*overrides: str) -> tuple[str, ...]:
@@ -41,20 +42,9 @@ def test_an_optimiser_chosen_by_hand_beats_the_presets_figures():
     assert compose(["train=sgd", "train.learning_rate=0.5"]).train.learning_rate == 0.5
 
 
-def test_another_data_set_keeps_the_presets_partition():
-    task = compose(["task=mnist"]).task
-    assert (task.data, task.model, task.partition) == ("mnist", "cnn", "rotation")
-    assert task.partition_options == {"split": "shared"}
-
-
 @pytest.mark.parametrize("override", ["task=linear", "task.partition=label_skew_1"])
 def test_options_go_with_the_function_that_they_belong_to(override):
     assert compose([override]).task.partition_options == {}
-
-
-def test_options_given_beside_another_partition_stay():
-    task = compose(["task.partition=label_skew_1", "task.partition_options.samples_per_client=7"]).task
-    assert task.partition_options == {"samples_per_client": 7}
 
 
 def test_options_take_new_entries_without_a_plus_in_any_order():
@@ -73,18 +63,6 @@ def test_a_presets_open_k_is_the_true_number_for_strategies_that_need_a_number()
     assert compose([preset, "strategy=ifca"]).k == 5
     assert compose([preset, "strategy=ifca", "task.num_clusters=2"]).k == 2
     assert compose([preset, "strategy=ifca", "k=3"]).k == 3
-
-
-def test_values_may_refer_to_environment_and_to_other_keys(monkeypatch):
-    monkeypatch.setenv("FLORETS_TEST_FOLDER", "/somewhere/else")
-    config = compose(["task.data=mnist", "data_dir=${oc.env:FLORETS_TEST_FOLDER}", "k=${task.num_clusters}"])
-    assert (config.data_dir, config.k) == ("/somewhere/else", 4)
-
-
-def test_a_configuration_reaches_other_processes_although_its_strategy_is_not_imported(monkeypatch):
-    monkeypatch.delitem(sys.modules, "florets.strategies.pacfl.strategy", raising=False)
-    config = compose(["strategy=pacfl"])
-    assert pickle.loads(pickle.dumps(config)) == config
 
 
 @pytest.mark.parametrize(
@@ -111,11 +89,6 @@ def test_one_value_is_a_list_of_one(key, value, wanted, conf_copy):
         assert found == wanted
 
 
-def test_the_papers_names_stand_for_strategies_and_keys_that_there_are() -> None:
-    keys = set().union(*map(known_keys, STRATEGIES))
-    assert set(NAMES.values()) <= keys | set(STRATEGIES)
-
-
 WRONG = {
     ("k=5", "k=6"): "k: given twice with two values, k=5 and k=6; keep one.",
     ("sed=1",): "sed=1: there is no such key. Did you mean seed?",
@@ -129,7 +102,7 @@ WRONG = {
     ("T1=4",): "T1=4: there is no such key. Did you mean strategy.inner_steps, a key of strategy=two_phase?",
     ("moment_rounds=4",): "there is no such key. Did you mean strategy.moment_rounds, a key of strategy=two_phase?",
     ("T=4",): "T=4: there is no such key. Did you mean num_rounds?",
-    ("first_round=updat",): "takes only random or evaluate or update or farthest; leave it out. Did you mean update?",
+    ("first_round=updat",): "takes only random or evaluate or update; leave it out. Did you mean update?",
     ("strategy.clustering=kmean",): "for example strategy.clustering=kmeans. Did you mean kmeans?",
     ("strategy.name=ifca",): "strategy.name=ifca: choose a strategy with strategy=<name>.",
     ("strategy=fedavg", "strategy.memory=true"): (
@@ -184,3 +157,71 @@ def test_overrides_in_one_text_are_split_as_a_shell_would():
     assert parse_overrides_string("") == []
     with pytest.raises(ConfigError, match="close every quote"):
         parse_overrides_string("data_dir='/my")
+
+
+OWN = ("experiment=own_data", "task.partition_options={input_shape: [2], num_outputs: 2}")
+
+
+def names(*overrides: str) -> list:
+    return compose(overrides).task.data_options["classes"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("[no, yes]", ["no", "yes"]),
+        ("[null,1.0,1_000,nan]", ["null", "1.0", "1_000", "nan"]),
+        ("""[0,1,'true',"a,1e3,b"]""", [0, 1, "true", "a,1e3,b"]),
+    ],
+)
+def test_on_the_command_line(typed, expected):
+    assert names(*OWN, f"task.data_options.classes={typed}") == expected
+    assert names(*OWN, f"task.data_options={{classes: {typed}, grayscale: true}}") == expected
+
+
+def preset(folder: Path, monkeypatch: pytest.MonkeyPatch, **written: str) -> None:
+    (folder / "experiment").mkdir(exist_ok=True)
+    for name, classes in written.items():
+        (folder / "experiment" / f"{name}.yaml").write_text(
+            f"# Test.\ndefaults:\n  - /experiment/own_data\ntask:\n  data_options:\n    classes: {classes}\n"
+        )
+    monkeypatch.setenv(OWN_DIR, str(folder))
+
+
+def test_in_presets(tmp_path, monkeypatch):
+    written = {
+        "words": "[no, yes]",
+        "zeros": "[01, 02]",
+        "floats": "[1e3, 2e3]",
+        "integers": "[0, 1]",
+        "others": '[true, null, ~, 2020-01-01, 1:30, "no", 1_0]',
+    }
+    preset(tmp_path, monkeypatch, **written)
+    assert names("experiment=words") == ["no", "yes"]
+    assert names("experiment=zeros") == ["01", "02"]
+    assert names("experiment=floats") == ["1e3", "2e3"]
+    assert names("experiment=integers") == [0, 1]
+    assert names("experiment=others") == ["true", "null", "~", "2020-01-01", "1:30", "no", "1_0"]
+    # A preset laid over another one inherits them.
+    (tmp_path / "experiment" / "heir.yaml").write_text("# Test.\ndefaults:\n  - words\n")
+    assert names("experiment=heir") == ["no", "yes"]
+    assert names("experiment=words", "task.data_options.classes=[1,2]") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "classes", "expected"),
+    [
+        (np.array([0.0, 1.0]), ["0", "1"], [0, 1]),
+        (np.array(["0.0", "1.00", "1."]), ["0", "1"], [0, 1, 1]),
+        (np.array(["01", "1", "1.0"]), ["01", "1"], [0, 1, 1]),
+    ],
+)
+def test_labels_match_the_names_of_classes(values, classes, expected):
+    assert targets(Path("x"), values, classes, False).tolist() == expected
+
+
+@pytest.mark.parametrize("values", [np.array([0.0, 7.5]), np.array(["01", "1"]), np.array(["a", "marked"])])
+def test_a_label_that_is_no_class_is_not_quoted(values):
+    with pytest.raises(ValueError, match=r"the target of sample \d is none of the classes") as caught:
+        targets(Path("x"), values, ["0", "1", "a"], False)
+    assert not {"7.5", "01", "marked"} & set(str(caught.value).split())

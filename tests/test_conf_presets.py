@@ -52,7 +52,7 @@ def test_every_preset_composes_with_strategies_and_survives_json():
     """Each with its own strategy and another one, so that every strategy meets some presets."""
     for place, experiment in enumerate(choices("experiment")):
         own = compose([f"experiment={experiment}"]).strategy.name
-        composes(experiment, [own, *list(STRATEGIES)[place % 20 :: 20]])
+        composes(experiment, [own, *list(STRATEGIES)[place % 40 :: 40]])
 
 
 @pytest.mark.slow
@@ -66,18 +66,6 @@ def test_a_preset_begins_with_its_command_line_and_says_what_it_is():
         lines = text_of("experiment", experiment).splitlines()
         assert lines[0] == f"# florets experiment={experiment}"
         assert len(lines[1]) > 20
-
-
-@pytest.mark.parametrize(
-    ("name", "num_clients", "samples"), [("a", 200, 10_000), ("b", 920, 10_000), ("c", 920, 10_000)]
-)
-def test_the_mixed_regression_presets_hold_the_papers_figures(name, num_clients, samples):
-    config = compose([f"experiment=mixed_regression/{name}"])
-    clients = config.task.partition_options["clients"]
-    assert (config.k, config.num_clients, config.num_rounds) == (3, num_clients, 400)
-    assert sum(count for count, _ in clients) == num_clients
-    assert sum(count * size for count, size in clients) == samples
-    assert config.train.batch_size >= max(size for _, size in clients)
 
 
 @pytest.mark.parametrize("k", [2, 4])
@@ -108,26 +96,12 @@ def test_keys_of_the_run_may_be_one_strategys_own(tmp_path, monkeypatch):
         compose(["experiment=odd", "strategy=clove"])
 
 
-def test_a_file_may_hold_several_presets(tmp_path, monkeypatch):
-    documents = "# florets experiment=a/one\nk: 2\n---\n# florets experiment=two\ndefaults: [a/one]\nnum_rounds: 3\n"
-    preset(tmp_path, "both", documents)
-    monkeypatch.setenv(OWN_DIR, str(tmp_path))
-    assert {"a/one", "two"} <= set(choices("experiment"))
-    assert "both" not in choices("experiment")
-    assert (compose(["experiment=two"]).k, compose(["experiment=two"]).num_rounds) == (2, 3)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("defaults: [quickstrt]\n", r"preset odd: defaults: 'quickstrt' is neither .* Did you mean quickstart\?"),
-        (
-            "defaults: [{override /task: mnits}]\n",
-            r"preset odd: override /task: mnits: no such task. Did you mean mnist\?",
-        ),
         ("defaults: [odd]\n", r"preset odd: builds on itself, through odd; change its `defaults`"),
         ("k: [\n", r"experiment=odd: its file cannot be read as a mapping of keys"),
-        ("- k\n", r"its file cannot be read as a mapping of keys to values \(it holds a list\)"),
     ],
 )
 def test_a_faulty_preset_is_named(tmp_path, monkeypatch, text, message):

@@ -6,9 +6,7 @@ from flwr.app import ConfigRecord
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task
-from florets.strategies import STRATEGIES
 from florets.strategies.base.models import Averaging, GradientAveraging
-from florets.strategies.registry import settings_type
 from florets.task.wire import bank
 
 
@@ -44,50 +42,12 @@ def test_null_is_the_strategys_own_default(strategy: str, defaults: tuple[str | 
     [
         ("strategy=fedprox averaging=gradients", "strategy fedprox takes only models; leave it out."),
         ("strategy=fedavg first_round=evaluate", "strategy fedavg has no such choice; leave it out."),
-        (
-            "strategy=fedavg personal=ditto",
-            "strategy fedavg takes only none or intercept or slopes; leave it out, or use strategy=ditto.",
-        ),
-        ("strategy=ditto personal=ditto", "strategy ditto has no such choice; leave it out."),
+        ("strategy=ditto personal=slopes", "strategy ditto has no such choice; leave it out."),
         ("strategy=discovery choose_k=folds", "strategy discovery has no such choice; leave it out."),
     ],
 )
 def test_a_choice_that_a_strategy_cannot_follow_is_refused(given: str, message: str) -> None:
     assert problem(*given.split()) == f"{given.split()[1]}: {message}"
-
-
-@pytest.mark.parametrize(("experiment", "batch"), [("cfl_gp/linear", 10), ("cfl_gp/rotated_mnist", 64)])
-def test_the_baselines_of_cfl_gp_have_its_budget(experiment: str, batch: int) -> None:
-    for strategy in STRATEGIES:
-        # These are for classes.
-        if strategy in ("fedproto", "fedpac", "fedrc") and experiment == "cfl_gp/linear":
-            continue
-        config = compose([f"experiment={experiment}", f"strategy={strategy}"])
-        if "gradients" in settings_type(strategy).follows["averaging"]:
-            assert (config.averaging, config.gradient_batch) == ("gradients", batch), strategy
-        else:
-            # What the preset says of gradients means nothing to them.
-            assert (config.averaging, config.gradient_batch) == ("models", None), strategy
-    followers = [name for name in STRATEGIES if "gradients" in settings_type(name).follows["averaging"]]
-    assert set(followers) >= {"clove", "ifca", "fedavg", "oracle", "one_shot", "k_fed", "local", "cfl_gp"}
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
-            "strategy=fedprox gradient_batch=10",
-            "gradient_batch=10: only has an effect with averaging=gradients; strategy fedprox has none; leave it "
-            "out.",
-        ),
-        (
-            "experiment=cfl_gp/linear averaging=models server_optimizer=adam",
-            "server_optimizer=adam: only has an effect with averaging=gradients; add that, or leave it out.",
-        ),
-    ],
-)
-def test_keys_of_gradients_without_gradients_are_refused_with_a_remedy_that_works(given: str, message: str) -> None:
-    assert problem(*given.split()) == message
 
 
 @pytest.mark.parametrize(("batch", "expected"), [("full", 0), ("7", 7)])

@@ -47,11 +47,6 @@ def test_models_without_members_keep_their_bits(weighting: str) -> None:
     assert one[1].tobytes() == odd[1].tobytes()
 
 
-def test_members_without_examples_change_nothing() -> None:
-    result = average_models(BANK, UPDATES, ASSIGNMENT, np.array([0.0, 0.0, 4.0]), "examples", NO_INTEGERS)
-    assert result[0].tolist() == BANK[0].tolist()
-
-
 def test_all_participants_in_one_group_give_equal_bits_by_every_path() -> None:
     rng = np.random.default_rng(0)
     bank, updates = rng.standard_normal((1, 40)), rng.standard_normal((9, 40))
@@ -92,12 +87,6 @@ def test_gradients_are_averaged_under_each_weighting(weighting: str, expected: l
     assert members.tolist() == [True, True, False]
 
 
-def test_one_gradient_step_is_theta_minus_gamma_times_the_gradient() -> None:
-    gradient, members = average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, "examples", (3, UPDATES.shape[1]))
-    stepped = apply_step(BANK, gradient, members, 2.0, "sgd")
-    assert stepped.tolist() == [[5.0, -14.0], [10.0, -4.0], [30.0, 7.0]]
-
-
 def test_an_adam_step_is_the_first_step_of_adam() -> None:
     start, slope = np.array([1.0, -2.0, 3.0, 0.5]), np.array([0.3, -1e-9, 0.0, 50.0])
     # Corrected for their start at zero, both moments are the gradient's: it is divided by its own absolute value.
@@ -105,19 +94,3 @@ def test_an_adam_step_is_the_first_step_of_adam() -> None:
     stepped = apply_step(start[None], slope[None], np.array([True]), 0.01, "adam")
     assert stepped[0] == pytest.approx(start - 0.01 * moment / (np.sqrt(second) + 1e-8), abs=1e-14)
     assert stepped[0] == pytest.approx([0.99, -2 + 0.01 / 11, 3.0, 0.49], abs=1e-9)
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_step_leaves_models_without_members_as_they_are_to_the_bit(optimizer: str) -> None:
-    bank = np.array([[1 / 3, -0.0, np.nan]])
-    stepped = apply_step(bank, np.ones((1, 3)), np.array([False]), 0.1, optimizer)
-    assert stepped.tobytes() == bank.tobytes()
-
-
-def test_unknown_settings_are_named() -> None:
-    with pytest.raises(ValueError, match="'mean' is unknown: choose one of examples, uniform, all_participants"):
-        average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, "mean", NO_INTEGERS)
-    with pytest.raises(ValueError, match="weighting 'sum' is unknown"):
-        average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, "sum", (3, UPDATES.shape[1]))
-    with pytest.raises(ValueError, match="'lamb' is unknown: choose one of sgd, adam"):
-        apply_step(BANK, BANK, np.array([True] * 3), 0.1, "lamb")

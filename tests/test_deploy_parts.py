@@ -1,7 +1,7 @@
-"""Parts of the demonstration that need no process of Flower's: following a run, what it cost, ending processes."""
+"""Parts of deployments and simulations that need no process of Flower: processes, proxies, the end of a run."""
 
 import contextlib
-import json
+import logging
 import os
 import signal
 import subprocess
@@ -17,50 +17,12 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from florets.deploy import demo
-from florets.deploy.federation import DeploymentError, Federation
+from florets.deploy.federation import Federation
 from florets.engines import flower_processes
-from florets.reports.summary import read_lines, round_line
-from tests.results_examples import MIXED, TRUTH, evaluations, report
+from florets.server_app import app
 
+# Processes and proxies
 HERE = "127.0.0.1,localhost,::1"
-LINES = [
-    round_line(report(1, assignment=MIXED, evaluations={}, seconds={"total": 4.0}), TRUTH),
-    round_line(
-        report(2, evaluations=evaluations(dict.fromkeys(TRUTH, 0.5)), seconds={"losses": 2.0, "total": 9.0}), TRUTH
-    ),
-]
-
-
-def fake(status: str, details: str = "") -> Federation:
-    return cast(Federation, SimpleNamespace(status=lambda _: (status, details), log=lambda _: "its log"))
-
-
-def finished(results: Path) -> Path:
-    folder = results / "own_data" / "seed-0"
-    folder.mkdir(parents=True)
-    (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
-    (folder / "report.html").write_text("")
-    return folder
-
-
-def test_a_run_is_told_to_its_last_round_and_costed(tmp_path: Path, capsys: Any) -> None:
-    folder = finished(tmp_path)
-    assert demo.follow(fake("finished:completed"), "1", tmp_path) == folder
-    demo.print_costs(read_lines(folder))
-    said = capsys.readouterr().out
-    assert "Round 1 (clustering): 4 nodes, ARI 0.00\n" in said
-    assert "Round 2 (clustering): 4 nodes, ARI 1.00, accuracy 50.0 %\n" in said
-    assert [line.split() for line in said.splitlines() if line.strip()][-2:] == [
-        ["2", "clustering", "3", "9.0", "3.0"],
-        ["all", "4", "13.0", "3.2"],
-    ]
-
-
-def test_a_run_that_fails_ends_the_demonstration_with_the_reason(tmp_path: Path) -> None:
-    finished(tmp_path)
-    with pytest.raises(DeploymentError, match="the run ended as finished:failed: no client is online\nits log"):
-        demo.follow(fake("finished:failed", "no client is online"), "1", tmp_path)
 
 
 def test_every_process_is_ended_although_the_end_of_one_fails(
@@ -137,15 +99,7 @@ def test_what_a_killed_process_had_started_ends_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "lower", "upper", "grpc"),
     [
-        ({}, HERE, HERE, HERE),
         ({"NO_PROXY": "intranet, 10.0.0.0/8"}, *[f"intranet,10.0.0.0/8,{HERE}"] * 3),
-        (
-            {"no_proxy": "a,localhost", "NO_PROXY": "b"},
-            "a,localhost,127.0.0.1,::1",
-            f"b,{HERE}",
-            "a,localhost,127.0.0.1,::1",
-        ),
-        # gRPC heeds this alone where it is set, and takes a star for a name.
         ({"no_proxy": "a", "no_grpc_proxy": "c"}, f"a,{HERE}", f"a,{HERE}", f"c,{HERE}"),
         ({"no_proxy": "*"}, "*", "*", f"*,{HERE}"),
     ],
@@ -169,3 +123,62 @@ def test_a_superlink_is_awaited_past_any_proxy(monkeypatch: pytest.MonkeyPatch) 
         Thread(target=server.handle_request, daemon=True).start()
         alive: Any = SimpleNamespace(poll=lambda: None)
         assert flower_processes.wait_for_port(alive, server.server_port, 1, http=True)
+
+
+# The end of a run
+ROOT = Path(__file__).parents[1]
+
+
+def process_called(title: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(["bash", "-c", f'exec -a "{title}" sleep 60'])
+
+
+def test_only_clients_at_work_are_ended(caplog: pytest.LogCaptureFixture) -> None:
+    at_work, idle = process_called("ray::ClientAppActor.run"), process_called("ray::ClientAppActor")
+    try:
+        with caplog.at_level(logging.WARNING):
+            deadline = time.monotonic() + 30
+            while at_work.poll() is None:
+                assert time.monotonic() < deadline
+                app._end_those_at_work()
+        assert idle.poll() is None
+        assert f"ending its process {at_work.pid}" in caplog.text
+    finally:
+        for process in (at_work, idle):
+            process.kill()
+            process.wait()
+
+
+def test_without_a_simulation_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    monkeypatch.setattr(app.threading, "Thread", lambda *_, **__: pytest.fail("watched"))
+    app.end_hung_clients()
+    app.end_with_flower()
+
+
+# Starts the second process, and is gone.
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+"""
+TASK = """
+import sys, time
+from florets.server_app import app
+sys.argv[0], app._LOOK_SECONDS = "/anywhere/flwr-simulation", 0.05
+app.end_with_flower()
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_a_flower_task_ends_with_its_parent() -> None:
+    started = subprocess.run([sys.executable, "-c", PARENT, TASK], capture_output=True, check=True, cwd=ROOT)
+    deadline = time.monotonic() + 10
+    with contextlib.suppress(psutil.NoSuchProcess):
+        task = psutil.Process(int(started.stdout))
+        while task.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)

@@ -11,15 +11,11 @@ from flwr.serverapp.strategy import Result
 from sklearn.datasets import load_wine
 
 import florets
-from benchmarks.discovery_federations import nested_digits
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
 from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.discovery.settings import DiscoverySettings
 from florets.strategies.discovery.strategy import Discovery
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
-from florets.strategies.settings import Experiment
-from florets.strategies.shared.fold_round import Evidence
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS
 from florets.task.wire import bank, kinds
 from tests.fakes import Fault, lost
@@ -95,7 +91,7 @@ def test_clients_that_all_differ_share_a_model_and_are_told_what_to_try() -> Non
 
 @pytest.mark.parametrize("upload", ["projection", "signs", "full"])
 def test_every_form_of_upload_tells_the_groups_apart(upload: str) -> None:
-    strategy = Discovery(k="auto", level=0.05, fold_upload=upload, fold_width=40, seed=3)
+    strategy = Discovery(k="auto", level=0.05, fold_upload=upload, seed=3)
     run(strategy, FoldClients([A, B, C] * 4), 1)
     assert [strategy.assignment[str(client)] for client in range(12)] == [0, 1, 2] * 4
 
@@ -118,36 +114,6 @@ def test_each_group_within_a_group_has_a_model_and_later_clients_join_it() -> No
     assert all(strategy.assignment[key] == leaf["model"] for leaf in ends for key in leaf["clients"])
 
 
-@pytest.mark.slow
-def test_models_of_groups_within_groups_are_better_on_nested_digits(tmp_path: Path) -> None:
-    clients, truth = nested_digits(seed=0, samples=80)
-    keys = {"clusters": truth.tolist(), "num_rounds": 30, "eval_every": 30, "quiet": True, "pictures": False}
-    groups, leaves = (
-        florets.run(
-            clients=clients, **keys, strategy={"name": "discovery", "subgroups": within}, results_dir=tmp_path
-        )
-        for within in (False, True)
-    )
-    assert leaves.ari == 1.0
-    assert leaves.accuracy > groups.accuracy + 0.05  # type: ignore[operator]
-
-
-def test_models_of_groups_within_groups_are_refused_where_k_is_given() -> None:
-    (problem,) = DiscoverySettings(subgroups=True).problems(Experiment(k=2))
-    assert problem == "strategy.subgroups=True: has an effect only with k=auto; add that, or leave it out."
-    assert DiscoverySettings(subgroups=True).problems(Experiment(k="auto")) == []
-
-
-def test_a_given_k_is_cut_without_a_test() -> None:
-    strategy = Discovery(k=3)
-    result, (first,) = run(strategy, FoldClients(noise(6)), 1)
-    assert len(models(result.arrays)) == 3
-    found = evidence(first)
-    assert found["given"]
-    assert found["p_value"] is None
-    assert ", as k says (score " in found["text"]
-
-
 def test_clients_with_few_samples_are_placed_in_round_1_and_train_with_their_group() -> None:
     examples = [100] * 6 + [10, 10]
     clients = FoldClients([*TWO, A, B], examples=examples)
@@ -157,17 +123,6 @@ def test_clients_with_few_samples_are_placed_in_round_1_and_train_with_their_gro
     folds = [c[kinds.CONFIG][kinds.NUM_FOLDS] for c in clients.contents if kinds.NUM_FOLDS in c[kinds.CONFIG]]
     assert folds == [4] * 6 + [1] * 2
     assert "2 clients with too few samples placed afterwards" in evidence(first)["text"]
-
-
-def test_clients_with_smaller_folds_are_grouped_and_not_tested() -> None:
-    # A group of its own, all of whose clients have few samples.
-    clients = FoldClients([*TWO, C, C, C], examples=[100] * 6 + [40] * 3)
-    strategy = Discovery(k="auto", level=0.05)
-    _, (first,) = run(strategy, clients, 1)
-    sizes = [c[kinds.CONFIG][kinds.FOLD_SIZE] for c in clients.contents if kinds.FOLD_SIZE in c[kinds.CONFIG]]
-    assert sizes == [25] * 6 + [10] * 3
-    assert evidence(first)["sizes"] == (3, 3, 3)
-    assert strategy.assignment["8"] == 2
 
 
 def test_a_client_that_no_group_fits_is_told_and_trains_nothing() -> None:
@@ -304,12 +259,6 @@ def test_a_regression_waits_until_the_model_has_learned_what_all_share() -> None
     assert strategy.state.move is None
 
 
-def test_too_few_clients_for_a_test_are_told_so() -> None:
-    _, (first,) = run(Discovery(k="auto"), FoldClients([A, B], examples=[60, 60]), 1)
-    assert evidence(first)["verdict"] == "too_few"
-    assert "too few" in evidence(first)["advice"]
-
-
 # The same start for other algorithms
 
 
@@ -325,42 +274,9 @@ def test_a_start_from_updates_sends_one_model_and_gives_each_group_its_mean(algo
     assert [list(c.array_records[kinds.ARRAYS]) for c in sent] == [["w"]] * 6
 
 
-@pytest.mark.slow
-def test_folds_find_k_for_another_algorithm() -> None:
-    first = ArrayRecord({f"{k}/w": Array(np.zeros(SIZE, dtype=np.float32)) for k in range(4)})
-    strategy = CLoVE(k="auto", choose_k="folds")
-    reports: list[RoundReport] = []
-    result = strategy.start(
-        FoldClients(TWO).grid(), first, num_rounds=1, on_round=lambda report, _: bool(reports.append(report))
-    )
-    assert strategy.first_round == "update"
-    assert len(models(result.arrays)) == 2
-    assert evidence(reports[0])["k"] == 2
-    with pytest.raises(ValueError, match="first_round=random: choose_k=folds finds K with first_round=update"):
-        CLoVE(k="auto", choose_k="folds", first_round="random")
-
-
 def verdicts(reports: list[RoundReport]) -> list[str]:
     found = [report.details.get(EVIDENCE) for report in reports]
     return [str(one["verdict"]) for one in found if isinstance(one, dict)]
-
-
-def test_clients_with_too_few_samples_for_folds_are_not_waited_for() -> None:
-    # Half of the clients have rows: three of four of them all would never come together.
-    clients = FoldClients([A, B] * 8, examples=[100] * 8 + [10] * 8)
-    reports = run(Discovery(k="auto", level=0.05, fraction_train=0.5, seed=2), clients, 6)[1]
-    assert verdicts(reports)[-1] == "groups"
-
-
-def test_a_round_whose_clients_no_group_fits_is_trained_by_others() -> None:
-    # With this seed client 6, which belongs to neither group, is drawn after the decision.
-    clients = FoldClients([*TWO, C], noise=0.2)
-    strategy = Discovery(k="auto", level=0.05, clients_needed=6, fraction_train=0.15, round_tries=1, seed=2)
-    reports = run(strategy, clients, 30)[1]
-    assert strategy.state.unfit == {"6"}
-    assert all(len(report.participants) == 1 for report in reports)
-    decided = verdicts(reports).index("groups")
-    assert {report.participants for report in reports[decided + 1 :]} <= {(str(client),) for client in range(6)}
 
 
 def test_rows_that_are_lost_are_waited_for_some_rounds() -> None:
@@ -372,33 +288,6 @@ def test_rows_that_are_lost_are_waited_for_some_rounds() -> None:
     # Who never answers does not keep the others waiting for ever.
     gone = FoldClients(TWO, faults=lose(9))
     assert verdicts(run(Discovery(k=1), gone, 4)[1]) == ["open", "open", "none"]
-
-
-def alike(content: RecordDict) -> RecordDict:
-    """Send one row, as a client does whose samples are all equal."""
-    rows = content.array_records["folds"]["folds"].numpy()
-    content["folds"] = ArrayRecord({"folds": Array(rows[:1])})
-    return content
-
-
-def test_a_client_whose_samples_cannot_be_divided_is_placed_afterwards() -> None:
-    clients = FoldClients([*TWO, B], faults={(TRAIN_FOLDS, 1, 6): alike})
-    strategy = Discovery(k="auto", level=0.05)
-    (first,) = run(strategy, clients, 1)[1]
-    assert first.replies["ok"] == 14
-    assert strategy.assignment["6"] == strategy.assignment["5"]
-
-
-def test_evidence_says_what_lies_between_and_within_groups() -> None:
-    leaves = [{"p_value": 0.5, "clients": ["a"] * size} for size in (5, 5, 10)]
-    tree = {"p_value": 0.0, "height": 2.0, "parts": [{"p_value": 0.0, "height": 1.0, "parts": leaves[:2]}, leaves[2]]}
-    nested = Evidence("groups", 2, (10, 10), tree=tree)
-    assert nested.text == "2 groups of 10, 10 clients (); groups within groups: (5 + 5) + 10"
-    assert nested.advice == ""
-    blurred = Evidence("groups", 2, (10, 10), sharp=False, near_duplicates=1)
-    assert blurred.text.startswith("clients differ, no sharp groups: 2 groups of 10, 10 clients")
-    assert blurred.advice.startswith("the clients differ by degrees")
-    assert ". Records of 1 client are near-duplicates of each other" in blurred.advice
 
 
 LINEAR = {"regression": True, "task.model": "linear", "task.model_options": {"bias": True}, "train.solver": "newton"}
@@ -417,9 +306,9 @@ def sites(levels: Sequence[float], slopes: Sequence[float], records: int = 60) -
 @pytest.mark.parametrize(
     ("levels", "slopes", "differs"),
     [
-        (np.linspace(-2, 2, 12), [1.0] * 12, "levels"),
-        ([0.0] * 12, [1.0, -1.0] * 6, "coefficients"),
-        ([0.0] * 12, [1.0] * 12, "nothing"),
+        pytest.param(np.linspace(-2, 2, 12), [1.0] * 12, "levels", marks=pytest.mark.slow),
+        ([0.0] * 8, [1.0, -1.0] * 4, "coefficients"),
+        pytest.param([0.0] * 12, [1.0] * 12, "nothing", marks=pytest.mark.slow),
     ],
 )
 def test_sites_of_a_linear_model_differ_in_levels_or_coefficients(
@@ -430,17 +319,6 @@ def test_sites_of_a_linear_model_differ_in_levels_or_coefficients(
     assert (found.k, found.stability) == ((2, 1.0) if differs == "coefficients" else (found.k, found.stability))
     assert ("personal=intercept" in found.text) == (differs == "levels")
     assert ("clients differ in levels alone" in found.text) == (differs == "levels")
-
-
-@pytest.mark.slow
-def test_groups_on_which_two_halves_of_the_folds_disagree_are_not_sharp(tmp_path: Path) -> None:
-    # Every site is somewhere between two rules: any cut through them is one by chance.
-    between = (0.6 * np.random.default_rng(3).standard_normal(60)).tolist()
-    found = florets.discover(clients=sites([0.0] * 60, between, 24), results_dir=tmp_path, **LINEAR)
-    assert found.k > 1
-    assert found.stability is not None
-    assert found.stability < 0.1
-    assert not found.is_sharp
 
 
 def test_groups_are_looked_for_once_gradients_and_the_ridge_cancel(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Groups that change: who holds what in which round, what is refused, and a run whose truth changes."""
+"""Groups that change, and nearness to the truth: who holds what in which round, and true models."""
 
 import csv
 import json
@@ -7,23 +7,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, RecordDict
+import torch
+from flwr.app import Array, ArrayRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florets.client_app.client import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run
-from florets.server_app.build import build_task
+from florets.server_app.build import build_models, build_task
 from florets.server_app.final_models import Truth
 from florets.task.drift import ShardsByRound, trades
 from florets.task.partitions.shard import Shard
 from florets.task.settings import Drift
-from florets.task.task import Task, TaskSpec
-from florets.task.wire import kinds
+from florets.task.wire import bank
 from tests.test_resume import killed, results, resumed, straight
 
+# Groups that change
 SMALL = ["task.num_clusters=4", "task.model_options.hidden=[8]", "quiet=true"]
 
 
@@ -114,31 +114,10 @@ def test_a_group_that_changes_its_concept_names_every_label_anew_and_stays_a_gro
     [
         ("task.drift.rounds=[11,5,1]", ["must be at least 2", "must be ascending", "which has 10"]),
         (
-            "task.drift.rounds=[2.5] task.drift.kind=slow",
-            [
-                "must be a list of integers, for example task.drift.rounds=[10,20]",
-                "must be one of sudden, gradual, returning",
-            ],
-        ),
-        ("task.drift.fraction=0.5 task.drift.round=[5]", ["Did you mean task.drift.rounds"]),
-        (
-            "task.drift.rounds=[5,7] task.drift.kind=returning task.drift.span=3 task.num_clusters=1 "
-            "task.validation_fraction=0.2 strategy.watch=0",
-            ["before it is over", "clients move between groups", "held out in one round", "null: no watch"],
-        ),
-        (
-            "task.drift.rounds=[5] task.drift.kind=gradual strategy.watch=8 strategy.stop_when_stable=false",
-            [
-                "needs task.drift.span, the number of rounds until all data are new",
-                "only with strategy.stop_when_stable=true",
-            ],
-        ),
-        (
             "task.drift.rounds=[5] task.drift.span=2 task.drift.fraction=0",
             ["has no effect with task.drift.kind=sudden", "must be greater than 0"],
         ),
         ("task=own task.drift.rounds=[5] num_clients=4", ["simulation only; real nodes bring their own data"]),
-        ("experiment=digits_autoencoder task.drift.rounds=[5] task.drift.moves=concepts", ["renames labels"]),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_runs(keys: str, texts: list[str]) -> None:
@@ -146,33 +125,6 @@ def test_what_cannot_work_is_refused_before_anything_runs(keys: str, texts: list
         compose(keys.split())
     for text in texts:
         assert text in str(error.value)
-
-
-def test_a_task_refuses_what_a_description_must_not_say() -> None:
-    spec = {**vars(TaskSpec("digits", "rotation", "mlp", "cross_entropy", 8, 4, 0, ""))}
-    for drift, text in (
-        ({"rounds": [5], "speed": 1}, "no such key as speed"),
-        ({"rounds": "5"}, "must be a list"),
-        ({"rounds": [5, 6], "kind": "gradual", "span": 3}, "must not begin before"),
-        ({"rounds": [5], "fraction": 0.1}, "no two of different groups would move"),
-    ):
-        task = Task(TaskSpec(**{**spec, "drift": drift}))
-        with pytest.raises(ValueError, match=text):
-            task.check()
-    values = Task(TaskSpec(**{**spec, "data": "linear", "model": "linear", "loss": "squared_error",
-                              "partition": "by_class", "drift": {"rounds": [2], "moves": "concepts"}}))  # fmt: skip
-    with pytest.raises(ValueError, match="renames"):
-        values.check()
-    untouched = TaskSpec(**spec)
-    assert "drift" not in json.loads(untouched.to_json())
-    assert TaskSpec.from_json(untouched.to_json()) == untouched
-
-
-def test_a_real_node_refuses_a_task_whose_data_change() -> None:
-    spec = TaskSpec("digits", "rotation", "mlp", "cross_entropy", 8, 4, 0, "", drift={"rounds": [5]})
-    context = Context(1, 1, {"data-dir": "/data", "partition-id": 0}, RecordDict(), {})
-    with pytest.raises(ValueError, match="drift is for simulations"):
-        session.task(ConfigRecord({kinds.TASK: spec.to_json()}), context)
 
 
 def test_a_run_follows_the_truth_of_each_round(tmp_path: Path) -> None:
@@ -217,3 +169,53 @@ def test_a_run_that_is_killed_around_a_change_goes_on_to_the_bit(
         folder = killed(monkeypatch, tmp_path / f"killed-{server_round}", given, server_round)
         resumed(folder)
         assert results(folder) == results(whole)
+
+
+# Nearness to the truth
+LINEAR = ["experiment=clove/linear", "num_clients=5", "task.data_options.samples_per_cluster=100"]
+
+
+def test_true_models_have_error_0_and_others_their_distance():
+    config = compose(LINEAR)
+    task = build_task(config)
+    true_models = task.data.true_models
+    record = ArrayRecord({f"{k}/1.weight": Array(true_models[[k]]) for k in (4, 2, 0, 1, 3)})
+    found = Truth(task, cluster_test=True).distances(lambda: record, evaluated=True)
+    assert found.model_error == 0
+    assert found.cluster_loss == pytest.approx(1e-8, rel=0.5)
+    assert found.cluster_error is None
+    moved = ArrayRecord({**record, "3/1.weight": Array(true_models[[3]] * np.float32(1.5))})
+    found = Truth(task, cluster_test=True).distances(lambda: moved, evaluated=False)
+    assert found.model_error == pytest.approx(0.5, rel=1e-6)
+    assert found.cluster_loss is None
+
+
+def test_each_cluster_counts_the_model_that_is_best_for_it():
+    config = compose(["task.model_options={hidden: [4]}", "num_clients=8", "k=2"])
+    task = build_task(config)
+    models = build_models(config, task)
+    found = Truth(task, cluster_test=True).distances(lambda: models, evaluated=True)
+    losses, errors = np.empty((2, 4)), np.empty((2, 4))
+    for k, arrays in enumerate(bank.models(models)):
+        module = task.build_model()
+        module.load_state_dict({name: torch.from_numpy(array.numpy()) for name, array in arrays.items()})
+        for cluster in range(4):
+            clients = [task.client(i) for i in range(8) if task.cluster_of(i) == cluster]
+            x, y = torch.cat([c.x_test for c in clients]), torch.cat([c.y_test for c in clients])
+            outputs = module.eval()(x)
+            losses[k, cluster] = torch.nn.functional.cross_entropy(outputs, y).item()
+            errors[k, cluster] = (outputs.argmax(dim=1) != y).double().mean().item()
+    assert found.cluster_loss == pytest.approx(losses.min(axis=0).mean(), rel=1e-5)
+    assert found.cluster_error == pytest.approx(errors.min(axis=0).mean(), rel=1e-6)
+
+
+def test_a_run_tells_them_and_participants_alone_can_test(tmp_path):
+    overrides = [*LINEAR, "num_rounds=4", "eval_every=2", "cluster_test=true", "eval_clients=participants"]
+    overrides += ["strategy.fraction_train=0.6", "quiet=true", f"results_dir={tmp_path}"]
+    summary = run(compose(overrides), overrides)
+    (rounds,) = tmp_path.rglob("rounds.jsonl")
+    lines = [json.loads(line) for line in rounds.read_text().splitlines()]
+    assert [line["evaluated"] for line in lines] == [0, 3, 0, 3]
+    assert [line["cluster_loss"] is not None for line in lines] == [False, True, False, True]
+    assert all(line["model_error"] > 0 for line in lines)
+    assert summary.final_model_error == lines[-1]["model_error"]

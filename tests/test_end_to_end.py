@@ -8,14 +8,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from florets.client_app.app import app as client_app
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run
-from florets.engines.local_grid import LocalGrid
 from florets.reports.summary import RunSummary
-from florets.server_app.experiment import run_experiment
-from florets.strategies.base.federation import WrongNodeCount
 
 KEYS = {
     "round", "phase", "ari", "accuracy", "loss", "cluster_sizes", "ari_participants", "stable",
@@ -75,7 +71,7 @@ TWO_PHASE = [
 ]
 
 
-# The bounds are far from the means: they catch a broken strategy, not an unlucky seed.
+# Bounds far from the means catch a broken strategy, not an unlucky seed; golden runs hold the slow ones.
 @pytest.mark.parametrize(
     ("strategy", "least_accuracy"),
     [
@@ -83,15 +79,8 @@ TWO_PHASE = [
         (["strategy=ifca"], 0.85),
         (["strategy=cfl_gp"], 0.85),
         ([*TWO_PHASE, *SMALL, "num_rounds=3"], 0.6),
-        (["strategy=fedavg"], 0.4),
-        (["strategy=fedprox"], 0.4),
-        (["strategy=local"], 0.8),
-        (["strategy=oracle"], 0.85),
-        (["strategy=one_shot", "strategy.estimate_epochs=3"], 0.85),
-        (["strategy=k_fed"], 0.85),
-        (["strategy=flexcfl", "num_rounds=1"], 0.9),
-        (["strategy=cfl_s", "num_rounds=6"], 0.85),
-        (["strategy=fesem"], 0.85),
+        pytest.param(["strategy=fedprox"], 0.4, marks=pytest.mark.slow),
+        pytest.param(["strategy=local"], 0.8, marks=pytest.mark.slow),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )
@@ -173,11 +162,8 @@ def test_a_run_stops_at_the_asked_ari(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         (("experiment=clove/mnist_label_skew_1", "data_dir=/nowhere"), "nowhere"),
-        (("num_clients=5000", "k=4"), "num_clients|client"),
         (("task.partition=no_such_thing",), "no_such_thing"),
-        (("task.model=json:nothing",), "nothing"),
         (("strategy.shared_layers=[conv9]",), "conv9"),
-        (("strategy=cfl_gp", "strategy.profile_layers=[conv9]"), "conv9"),
     ],
 )
 def test_what_does_not_fit_the_data_is_said_before_any_client_is_asked(
@@ -186,25 +172,3 @@ def test_what_does_not_fit_the_data_is_said_before_any_client_is_asked(
     with pytest.raises(ConfigError, match=message):
         play(tmp_path, *settings)
     assert not list(tmp_path.rglob("rounds.jsonl"))
-
-
-def test_a_results_folder_that_cannot_be_made_is_said_before_training(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be made"):
-        play(tmp_path / "file")
-
-
-def test_a_task_without_known_groups_reports_no_ari(tmp_path: Path) -> None:
-    summary = play(
-        tmp_path,
-        "task.partition=tests.own_functions:anyhow",
-        "task.num_clusters=0",
-        "num_rounds=1",
-    )
-    assert summary.final_ari is None
-
-
-def test_the_wrong_number_of_simulated_nodes_is_told_without_touching_data(tmp_path: Path) -> None:
-    config = compose([f"results_dir={tmp_path}", "num_clients=5", "k=2", "task.num_clusters=2"])
-    with pytest.raises(WrongNodeCount, match=r"num_clients=5.* 8 SuperNodes"):
-        run_experiment(LocalGrid(client_app, 8), config, tmp_path)

@@ -193,7 +193,7 @@ KINDS = {
 }
 """Of each kind of result a run that has it, and what its page says then."""
 REFUSED = {
-    **dict.fromkeys(("fedproto", "fedpac", "fedrc"), dict.fromkeys(("model_error", "r2", "cluster_loss"), "classes")),
+    **dict.fromkeys(("fedproto", "fedpac", "fedrc"), dict.fromkeys(("model_error", "r2", "cluster_loss"), "classes"))
 }
 """What a strategy cannot give by a rule, and a word of the refusal."""
 

@@ -12,17 +12,17 @@ import torch
 from scipy.stats import norm
 from torch import nn
 
-from florets.api.federation import clients_of
 from florets.client_app import training
 from florets.client_app.client import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines import engine
-from florets.strategies.base.example_privacy import ExampleGuard
-from florets.strategies.base.federation import FederationError
-from florets.strategies.base.privacy import LEDGER, BudgetSpent, read_budget
+from florets.strategies.base.federation import BudgetSpent
 from florets.strategies.base.report import Client
-from florets.strategies.settings import Privacy, Releases
+from florets.strategies.layers.coverage import Releases
+from florets.strategies.layers.example_noise import ExampleGuard
+from florets.strategies.layers.noise import LEDGER, read_budget
+from florets.strategies.settings import Privacy
 from florets.task.training import dp_sgd, loop
 from florets.task.training.losses import Objective, Proximal, loss_vector
 from florets.task.training.settings import Training
@@ -30,7 +30,7 @@ from florets.task.wire import kinds, noise
 from florets.task.wire import sampled_noise as sampled
 from tests.test_caps import model
 from tests.test_caps import sent as answer
-from tests.test_privacy import SMALL, guard
+from tests.test_privacy import SMALL
 
 KEYS, ENTROPY = ["privacy.kind=example", "privacy.epsilon=8"], "cross_entropy"
 needs_opacus = pytest.mark.skipif(find_spec("opacus") is None, reason='needs pip install "florets[opacus]"')
@@ -38,11 +38,11 @@ needs_opacus = pytest.mark.skipif(find_spec("opacus") is None, reason='needs pip
 
 def delta_of(releases: sampled.Releases, epsilon: float) -> float:
     """Return the larger delta of both directions, by convolution of the losses on a grid."""
-    size, step, deltas = 2**18, 4e-4, []
+    size, step, deltas = 2**17, 8e-4, []
     for sign in (1, -1):
         spectrum = np.ones(size // 2 + 1, np.complex128)
         for z, rate, count in releases:
-            edges = np.linspace(-12 * z, 12 * z + 1, 200_001)
+            edges = np.linspace(-12 * z, 12 * z + 1, 50_001)
             x, mass = (edges[1:] + edges[:-1]) / 2, np.diff(norm.cdf(edges, scale=z))
             loss = sign * np.log1p(rate * np.expm1((2 * x - 1) / (2 * z * z)))
             if sign == 1:
@@ -58,7 +58,7 @@ def delta_of(releases: sampled.Releases, epsilon: float) -> float:
 
 
 @needs_opacus
-@pytest.mark.parametrize("releases", [((1.0, 0.1, 100),), ((2.0, 0.5, 20), (5.0, 1.0, 4)), ((0.8, 0.02, 300),)])
+@pytest.mark.parametrize("releases", [((1.0, 0.1, 100),), ((2.0, 0.5, 20), (5.0, 1.0, 4))])
 def test_the_accountant_agrees_with_a_convolution_within_a_hundredth(releases: sampled.Releases) -> None:
     found = sampled.epsilon_of(releases, 1e-5, 0.01)
     assert delta_of(releases, found) <= 1e-5 <= delta_of(releases, 0.99 * found)
@@ -168,42 +168,10 @@ def test_a_server_that_is_not_ours_gets_nothing_with_too_little_noise(tmp_path: 
     for kind, given, name, value in (
         (kinds.LOSSES, losses, kinds.DECLARED + "loss_noise", 0.1),
         (kinds.LOSSES, losses, kinds.DECLARED + "losses", 0),
-        (kinds.LOSSES, losses, kinds.DECLARED + "losses", 100),
         (kinds.TRAIN, models, kinds.PRIVACY_CLIP, 1e-30),
-        (kinds.TRAIN, models, kinds.DECLARED + "delta", 0.1),
     ):
         with pytest.raises(ValueError, match="this node cannot answer"):
             answer(node, kind, {**honest, name: value}, **given)
-
-
-def test_delta_hides_one_among_all_that_are_there() -> None:
-    for own, records in ((guard(delta=0.02), 1), (ExampleGuard(Privacy("example", 4.0), Releases(), 2), 100_000)):
-        there = [Client(str(number), number, 0, records) for number in range(50)]
-        with pytest.raises(FederationError, match=r"privacy\.delta=.* start anew with less than"):
-            own.begin(there, there)
-
-
-def test_preparations_in_which_one_record_moves_others_are_refused(tmp_path: Path) -> None:
-    given = ["experiment=own_data", *KEYS, "task.table.group=name", f"task.table.preprocessing={tmp_path / 'file'}"]
-    table = {"target": "y", "numeric": [{"name": "x"}], "standardise": "site"}
-    (tmp_path / "file").write_text(json.dumps(table))
-    with pytest.raises(ConfigError) as error:
-        compose(given)
-    for key in ("standardise=site", "stratify=true", "group=name"):
-        assert f"task.table.{key}: not covered by privacy.kind=example" in str(error.value)
-
-
-def test_clients_in_python_have_the_delta_of_records(tmp_path: Path) -> None:
-    clients = [(np.ones((20, 3), np.float32), np.arange(20) % 2)] * 3
-    for kind, delta in (("example", None), ("central", 1 / 30)):
-        given = {
-            "results_dir": str(tmp_path),
-            "privacy.kind": kind,
-            "classes": [0, 1],
-            "task.data_options.classes": [0, 1],
-        }
-        found = clients_of(clients, given)
-        assert found[1].get("privacy.delta") == delta
 
 
 def test_what_noise_does_not_cover_is_refused_by_name() -> None:
@@ -227,7 +195,7 @@ def test_models_that_mix_records_are_refused(layer: nn.Module) -> None:
 
 
 @needs_opacus
-@pytest.mark.parametrize("strategy", ["clove", "ifca", "fedprox"])
+@pytest.mark.parametrize("strategy", ["clove", pytest.param("fedprox", marks=pytest.mark.slow)])
 def test_a_run_spends_its_budget_and_sends_what_has_noise(
     strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

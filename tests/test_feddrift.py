@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord
 
-from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
-from florets.strategies.feddrift.strategy import FedDrift, concept_distances, losses_on_groups, merged_models
+from florets.strategies.feddrift.strategy import FedDrift, concept_distances, losses_on_groups
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
 from tests.method_runs import play
@@ -34,15 +33,6 @@ def test_a_distance_is_the_larger_rise_of_both() -> None:
     )
     # No rise is no distance, whatever the losses are.
     assert concept_distances(np.array([[3.0, 1.0], [2.0, 4.0]])).tolist() == [[0, 0], [0, 0]]
-
-
-def test_models_that_merge_are_averaged_by_their_updates_and_the_others_keep_their_bits() -> None:
-    bank = np.array([[0.1, 5.0], [4.0, 2.0], [0.3, 1.0], [8.0, 9.0]])
-    found = merged_models(bank, np.array([1, 0, -1, 0]), np.array([7, 3, 9, 1]), Models(models(0.0)))
-    # (3 x 4 + 8) / 4; of the counters the largest.
-    assert found.tolist() == [[5.0, 9.0], [0.1, 5.0]]
-    floats = Models(ArrayRecord({"a": Array(np.zeros(2))}))
-    assert merged_models(bank[:2], np.array([0, 0]), np.array([0, 0]), floats).tolist() == [[2.05, 3.5]]
 
 
 # Runs of one line of arithmetic
@@ -100,32 +90,6 @@ def test_clients_with_one_new_concept_find_each_other_and_an_old_one_is_known_wh
     assert [reports[number - 1].assignment["1"] for number in (13, 16, 19)] == [2, 0, 2]
     assert len(thetas(arrays)) == 3
     assert strategy.state.alone == set()
-
-
-def test_a_model_in_isolation_is_offered_to_nobody_and_compared_with_nobody() -> None:
-    def lost(_: RecordDict) -> RecordDict:
-        return RecordDict({kinds.METRICS: MetricRecord({"losses": [1.0], kinds.NUM_EXAMPLES: 10})})
-
-    faults = {(kinds.LOSSES, 4, 0): lost}
-    reports, _, strategy, clients = drift(5, faults=faults)
-    assert reports[3].assignment == {"0": 0, "1": 1, "2": 2, "3": 2}
-    assert reports[3].replies["invalid"] == 1
-    # It is asked in the next round again, and so are the others.
-    assert clients.asked(kinds.LOSSES, 5) == [0, 1, 2, 3]
-    assert reports[4].assignment == {"0": 0, "1": 0, "2": 2, "3": 2}
-    assert strategy.state.alone == set()
-
-
-def test_there_are_never_more_models_than_clients_and_the_longest_idle_one_goes() -> None:
-    # Client 3 has a new concept again and again; none of its old models fits, and each is kept while there is room.
-    changes = {6: {3: -50.0}, 12: {3: 60.0}, 18: {3: -110.0}}
-    reports, arrays, strategy, _ = drift(19, changes)
-    isolated = [report.server_round for report in reports[1:] if "isolated" in str(report.details)]
-    assert isolated == [7, 13, 19]
-    assert len(thetas(arrays)) == 4
-    assert sorted(set(strategy.assignment.values())) == [0, 1, 3]
-    # That of target -50 has rested longest; that of 60 is there.
-    assert thetas(arrays)[2] == pytest.approx(60, abs=15)
 
 
 # Runs

@@ -5,17 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
-from florets.server_app.build import build_models, build_strategy, build_task
-from florets.strategies.base.models import Models
 from florets.strategies.fedproto.strategy import TRAIN_PROTOTYPES
-from florets.strategies.shared.client import class_means
 from florets.strategies.shared.prototypes import global_prototypes
 from florets.task.training.features import NearPrototypes, features, head_inputs
 from florets.task.training.losses import Batch
 from florets.task.wire import kinds
-from tests.method_runs import SMALL, play
+from tests.method_runs import play
 
 PROTO = "strategy=fedproto"
 
@@ -27,12 +22,6 @@ def test_global_prototypes_are_means_weighted_by_samples_over_those_who_have_the
     found, classes = global_prototypes([one, other], [np.array([3, 0, 2]), np.array([1, 0, 0])])
     assert classes.tolist() == [0, 2]
     assert found.tolist() == [[2.0, 3.0], [4.0, 0.0]]
-
-
-def test_a_clients_prototypes_are_the_mean_features_of_its_classes() -> None:
-    rows, labels = np.array([[1.0, 0.0], [3.0, 2.0], [5.0, 5.0]]), np.array([2, 2, 0])
-    means, counts = class_means(rows, labels, 4)
-    assert (means.tolist(), counts.tolist(), means.dtype) == ([[5.0, 5.0], [2.0, 1.0]], [1, 0, 2, 0], np.float32)
 
 
 def test_the_term_is_the_mean_square_of_what_samples_with_a_prototype_are_away() -> None:
@@ -76,21 +65,10 @@ def test_who_is_away_stays_in_the_means_and_a_lost_reply_changes_nothing_of_its_
     same = [key for key in after.prototypes if np.array_equal(after.prototypes[key], before.prototypes[key])]
     assert same == ["4"]
     assert np.array_equal(after.personal.vectors["4"], before.personal.vectors["4"])
-    found_records = found.strategy.clients._prototypes(0)[kinds.PROTOTYPES]
+    found_records = found.strategy.clients._prototypes()[kinds.PROTOTYPES]
     means, classes = global_prototypes(list(after.prototypes.values()), list(after.counts.values()))
     assert "4" in after.prototypes
     np.testing.assert_array_equal(found_records[kinds.CLASSES].numpy(), classes)
     np.testing.assert_allclose(found_records[kinds.PROTOTYPES].numpy(), means, rtol=1e-6)
     # One pair of digits for each group of three clients.
     assert [sorted(np.flatnonzero(after.counts[key])) for key in ("0", "5")] == [[0, 1], [2, 3]]
-
-
-def test_a_task_without_classes_and_a_head_that_is_not_linear_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"task.loss=squared_error: FedProto shares mean features of classes"):
-        compose(["experiment=clove/linear", PROTO])
-    config = compose([*SMALL, PROTO, "strategy.head_layers=[0]"])
-    task = build_task(config)
-    with pytest.raises(ValueError, match=r"layer '0' has no matrix 0.weight.*strategy.head_layers"):
-        build_strategy(config, task).check(Models(build_models(config, task)))
-    with pytest.raises(ConfigError, match=r"strategy.head_layers=\[1,3\]: features are the inputs of one layer"):
-        compose([*SMALL, PROTO, "strategy.head_layers=[1,3]"])

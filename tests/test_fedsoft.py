@@ -1,21 +1,16 @@
 """FedSoft: importance weights, drawing, centres; Local-only where lambda is 0; faults; clients that come later."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.engines.engine import run
 from florets.server_app.build import build_models, build_task
 from florets.strategies.base.models import Models
-from florets.strategies.fedsoft.messages import CLOSEST, TRAIN_ANCHORED
-from florets.strategies.fedsoft.strategy import FedSoft, aggregation_weights, draw_clients, importance
+from florets.strategies.fedsoft.messages import TRAIN_ANCHORED
+from florets.strategies.fedsoft.strategy import aggregation_weights, draw_clients
 from florets.task.training.mixture import sample_losses
-from tests import fakes
 from tests.method_runs import SMALL, Played, play
 
 SOFT = "strategy=fedsoft"
@@ -27,10 +22,6 @@ def personal(found: Played) -> dict[str, np.ndarray]:
 
 
 # Weights
-
-
-def test_importance_is_the_share_of_samples_and_sigma_where_there_is_none() -> None:
-    np.testing.assert_allclose(importance(np.array([3, 0, 1]), 1e-4), [0.75, 1e-4, 0.25])
 
 
 def test_aggregation_weights_count_samples_by_hand() -> None:
@@ -65,12 +56,6 @@ def test_with_lambda_0_clients_train_alone_and_centres_are_their_means() -> None
     np.testing.assert_allclose(soft.models.bank, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_a_centre_that_draws_everybody_is_the_plain_mean() -> None:
-    found = play(SOFT, "strategy.clients_per_centre=6", "strategy.proximal_lambda=0", "num_rounds=1")
-    mean = np.mean(list(personal(found).values()), axis=0)
-    np.testing.assert_allclose(found.models.bank, [mean, mean], rtol=1e-5, atol=1e-7)
-
-
 def test_a_step_is_that_of_the_loss_and_of_the_distances_to_all_centres() -> None:
     sgd = ("train=sgd", "train.local_steps=1", "train.batch_size=1000", "train.learning_rate=0.1")
     tied, free = (play(SOFT, *sgd, "num_rounds=1", f"strategy.proximal_lambda={value}") for value in ("2", "0"))
@@ -98,16 +83,6 @@ def test_clients_count_the_samples_that_each_model_explains_best() -> None:
         assert estimate.examples == len(data.x_train)
 
 
-def test_weights_are_asked_for_when_they_are_old_or_lacking() -> None:
-    lost = {(CLOSEST, 1, 0), (CLOSEST, 3, 1)}
-    found = play(SOFT, "num_rounds=4", "strategy.estimate_every=2", lost=lost)
-    assert [len(report.participants) for report in found.reports] == [5, 6, 6, 6]
-    assert "0" not in found.reports[0].assignment
-    rounds = {key: estimate.server_round for key, estimate in found.strategy.state.estimates.items()}
-    # Asked again in the next round where the answer was lost, and two rounds later then.
-    assert rounds == {"0": 4, "1": 4, "2": 3, "3": 3, "4": 3, "5": 3}
-
-
 @pytest.mark.slow
 def test_a_client_whose_reply_was_lost_keeps_its_model() -> None:
     after = personal(play(SOFT, "num_rounds=2", lost={(TRAIN_ANCHORED, 2, 3)}))
@@ -115,34 +90,8 @@ def test_a_client_whose_reply_was_lost_keeps_its_model() -> None:
     assert [key for key in after if np.array_equal(after[key], before[key])] == ["3"]
 
 
-def test_equal_centres_are_refused() -> None:
-    with pytest.raises(ValueError, match="all 2 initial models are equal"):
-        FedSoft(k=2).check(Models(fakes.models(1.0, 1.0)))
-
-
 def test_a_centre_that_draws_more_clients_than_take_part_is_refused() -> None:
     half = "strategy.fraction_train=0.5"
     assert compose([*SMALL, SOFT, half, "strategy.clients_per_centre=3"]).strategy.settings.clients_per_centre == 3
     with pytest.raises(ConfigError, match=r"strategy.clients_per_centre=4: a round has 3 of 6 clients; draw no more"):
         compose([*SMALL, SOFT, half, "strategy.clients_per_centre=4"])
-
-
-# Clients that come later
-
-
-@pytest.mark.slow
-def test_a_new_client_takes_a_centre_and_a_client_of_the_run_its_own_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = [*SMALL, SOFT, "quiet=true"]
-    folder = Path(run(compose([*given, f"results_dir={tmp_path}"]), given).folder)
-    part = build_task(compose(given)).client(0)
-    np.savez(tmp_path / "new.npz", x=part.x_test.numpy(), y=part.y_test.numpy())
-    capsys.readouterr()
-    assert main(["assign", f"run={folder}", f"data={tmp_path / 'new.npz'}"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert "fits best: its loss on these data is the lowest" in told[0]
-    assert sum(line.startswith((">", " ")) and "loss" not in line for line in told) == 2
-    asked = [f"run={folder}", f"data={tmp_path / 'new.npz'}", "client=0", f"output={tmp_path / 'own.csv'}"]
-    assert main(["predict", *asked]) == 0
-    assert "client 0's own model" in capsys.readouterr().out

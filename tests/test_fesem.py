@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from florets.strategies.fesem.strategy import FeSEM, layer_scales, matched, nearest_centres
+from florets.strategies.fesem.strategy import FeSEM, layer_scales, nearest_centres
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, lost, play, thetas
 
@@ -39,11 +39,6 @@ def test_every_layer_has_one_vote_by_hand() -> None:
     assert layer_scales(vectors[::-1], layers).tolist() == scales.tolist()
 
 
-def test_clusters_found_anew_take_the_models_of_most_of_their_clients() -> None:
-    clusters, before = np.array([0, 0, 1, 1, 1]), np.array([5, 5, 2, 2, 5])
-    assert matched(clusters, before, np.array([2, 5])).tolist() == [5, 5, 2, 2, 2]
-
-
 # The algorithm
 
 
@@ -56,20 +51,6 @@ def test_k_means_of_the_first_round_founds_the_models_and_distances_keep_them() 
     # Round 1: 2.5, 2.6 and 7.5, 7.7, plain means 2.55 and 7.6; then half-way to 0.1 and 10.2.
     assert thetas(strategy.context.models.record) == pytest.approx([1.325, 8.9])
     assert len(clients.asked(kinds.TRAIN)) == len(clients.seen) - 4 - len(clients.asked(kinds.EVALUATE))
-
-
-def test_round_1_is_everybodys_though_few_take_part() -> None:
-    clients = FakeClients(TARGETS)
-    seen = play(FeSEM(fraction_train=0.5), clients, 2, 5.0, 5.0)
-    assert (clients.asked(kinds.TRAIN, 1), len(clients.asked(kinds.TRAIN, 2))) == ([0, 1, 2, 3], 2)
-    assert [len(report.participants) for report in seen] == [4, 2]
-    assert seen[1].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-
-
-def test_wecfl_weights_means_by_examples() -> None:
-    strategy = FeSEM(weighting="examples")
-    play(strategy, FakeClients(TARGETS, examples=[10, 30, 10, 10]), 1, 5.0, 5.0)
-    assert thetas(strategy.context.models.record) == pytest.approx([2.575, 7.6])
 
 
 def moving(theta: float) -> Any:
@@ -107,21 +88,3 @@ def test_a_newcomer_takes_the_model_with_the_lowest_loss() -> None:
     assert (clients.asked(kinds.LOSSES, 2), clients.asked(kinds.TRAIN, 2)) == ([3], [0, 1, 2])
     assert "3" not in seen[1].assignment
     assert seen[2].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-
-
-def test_k_means_leaves_the_models_of_those_who_are_away_alone() -> None:
-    # Three groups; in round 2 nobody of the last one is there.
-    targets = [0.0, 0.4, 10.0, 10.4, 30.0, 30.4]
-    faults = {(kinds.TRAIN, 2, client): lost for client in (4, 5)}
-    strategy = FeSEM(clustering="kmeans")
-    seen = play(strategy, FakeClients(targets, faults=faults), 2, 5.0, 5.0, 5.0)
-    assert seen[0].assignment == seen[1].assignment == {"0": 0, "1": 0, "2": 1, "3": 1, "4": 2, "5": 2}
-    assert thetas(strategy.context.models.record)[2] == pytest.approx((17.5 + 17.7) / 2)
-
-
-def test_only_the_layers_that_are_named_are_compared() -> None:
-    # The counter is no layer that can tell clients apart.
-    with pytest.raises(ValueError, match="no layer of the model is called 'head'"):
-        play(FeSEM(layers=["head"]), FakeClients(TARGETS), 1, 5.0, 5.0)
-    seen = play(FeSEM(layers=["theta"], scaling="layers"), FakeClients(TARGETS), 2, 5.0, 5.0)
-    assert seen[-1].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}

@@ -1,4 +1,4 @@
-"""Files that runs leave: who can read them, links in their place, and temporary folders of killed processes."""
+"""Files that runs leave: who can read them, links in their place, folders of killed processes, and full disks."""
 
 import errno
 import fcntl
@@ -6,18 +6,19 @@ import os
 import stat
 import subprocess
 import sys
-import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import pytest
 
 from florets.commands.main import main
-from florets.engines import flower_processes
-from florets.engines.flower_run import SuperLink
-from florets.reports import folder as run_folder
+from florets.reports import folder as folders
+from florets.server_app.checkpoint import Checkpoints
 from florets.task import temporary
 from tests.results_examples import record
+from tests.test_resume import results, run_folder, settings
 
 
 def test_folders_of_killed_runs_are_removed_and_no_others(tmp_path: Path) -> None:
@@ -59,38 +60,6 @@ os._exit(0)"""
         assert not left.exists()
 
 
-def test_a_file_system_without_locks_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_locks(_handle: int, _how: int) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    with (
-        temporary.held_folder("run", tmp_path) as folder,
-        run_folder.FolderLock(folder),
-        run_folder.FolderLock(folder),
-    ):
-        assert not run_folder.is_held(folder)
-
-
-def test_a_question_whether_a_folder_is_held_stops_no_run(tmp_path: Path) -> None:
-    assert not run_folder.is_held(tmp_path / "none")
-    assert not (tmp_path / "none").exists()
-    asked = temporary.lock(tmp_path, shared=True)
-    assert not run_folder.is_held(tmp_path)
-    threading.Timer(0.05, temporary.unlock, [asked]).start()
-    with run_folder.FolderLock(tmp_path):
-        assert run_folder.is_held(tmp_path)
-
-
-def test_a_superlink_that_does_not_start_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    # No such program.
-    monkeypatch.setattr(flower_processes, "start", lambda program, *_: subprocess.run([str(tmp_path / program)]))
-    with pytest.raises(FileNotFoundError), SuperLink():
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_link_in_the_place_of_a_file_is_never_followed(tmp_path: Path) -> None:
     kept, folder = tmp_path / "kept", tmp_path / "run"
     kept.mkdir()
@@ -99,21 +68,21 @@ def test_a_link_in_the_place_of_a_file_is_never_followed(tmp_path: Path) -> None
     # A writer of whole files replaces a link, the one of an unfinished file among them; one that appends refuses it.
     for name in ("table.csv", "table.csv.part", "lines", "run.log"):
         (folder / name).symlink_to(kept / "file")
-    run_folder.write_whole(folder / "table.csv", "new")
+    folders.write_whole(folder / "table.csv", "new")
     assert not (folder / "table.csv").is_symlink()
     with pytest.raises(
-        run_folder.WriteFailed, match=r"lines cannot be written: it is a symbolic link, and none is followed"
+        folders.WriteFailed, match=r"lines cannot be written: it is a symbolic link, and none is followed"
     ):
-        run_folder.append_lines(folder / "lines", "new")
-    with pytest.raises(run_folder.WriteFailed, match=r"run\.log cannot be written: it is a symbolic link"):
-        run_folder.RunLog(folder / "run.log")
+        folders.append_lines(folder / "lines", "new")
+    with pytest.raises(folders.WriteFailed, match=r"run\.log cannot be written: it is a symbolic link"):
+        folders.RunLog(folder / "run.log")
     (folder / "checkpoint").symlink_to(kept)
-    with pytest.raises(run_folder.WriteFailed, match="checkpoint cannot be written: it is a symbolic link"):
-        run_folder.make_inside(folder / "checkpoint")
+    with pytest.raises(folders.WriteFailed, match="checkpoint cannot be written: it is a symbolic link"):
+        folders.make_inside(folder / "checkpoint")
     # A linked marker makes no folder a run's.
-    (folder / run_folder.MARKER).symlink_to(kept / "file")
+    (folder / folders.MARKER).symlink_to(kept / "file")
     with pytest.raises(ValueError, match="is not an earlier run's folder"):
-        run_folder.open_folder(folder)
+        folders.open_folder(folder)
     assert (kept / "file").read_text() == "precious"
     assert [path.name for path in kept.iterdir()] == ["file"]
 
@@ -153,3 +122,69 @@ def test_results_on_data_of_ones_own_are_for_their_owner_alone(tmp_path: Path) -
         assert modes(tmp_path / "simulated") <= {"drwxr-xr-x", "-rw-r--r--"}
     finally:
         os.umask(before)
+
+
+FULL = "No space left on device"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("florets.reports.run_page.draw_plots", lambda *_: {})
+        folder = tmp_path_factory.mktemp("whole")
+        assert main([*settings("fedavg", "num_rounds=3"), f"results_dir={folder}"]) == 0
+        yield results(run_folder(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "saved"),
+    [("rounds.jsonl", 2, "Round 2 is saved; "), ("round-000003.safetensors.part", 0, "Round 2 is saved; ")],
+)
+def test_the_file_and_the_command_are_named_and_the_run_goes_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    whole: dict[str, Any],
+    name: str,
+    times: int,
+    saved: str,
+) -> None:
+    to_disk, left = folders._to_disk, [times]
+
+    def full(file: IO[Any]) -> None:
+        to_disk(file)
+        if Path(file.name).name == name:
+            left[0] -= 1
+            if left[0] < 0:
+                # What there was room for stays.
+                os.truncate(file.name, Path(file.name).stat().st_size - 20)
+                raise OSError(errno.ENOSPC, FULL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "_to_disk", full)
+        assert main([*settings("fedavg", "num_rounds=3"), f"results_dir={tmp_path}"]) == 1
+    folder, told = run_folder(tmp_path), capsys.readouterr().err
+    assert f"florets: the run failed: {folder}" in told
+    assert f"{name.removesuffix('.part')} cannot be written: {FULL}. {saved}" in told
+    assert told.endswith(f"go on with: florets resume={folder}\n")
+    assert "Traceback" not in told
+    assert not list(folder.rglob("*.part"))
+    assert Checkpoints(folder).load() is not None
+    assert main([f"resume={folder}"]) == 0
+    assert results(folder) == whole
+
+
+def test_a_log_that_cannot_be_written_is_said_once_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full:
+        def write(self, _: str = "") -> None:
+            raise OSError(errno.ENOSPC, FULL)
+
+        flush = close = write
+
+    monkeypatch.setattr(folders.RunLog, "_open", lambda _: Full())
+    assert main([*settings("fedavg", "num_rounds=1"), f"results_dir={tmp_path}"]) == 0
+    told = capsys.readouterr().err
+    assert told.count(f"run.log cannot be written: {FULL}") == 1
+    assert "Traceback" not in told

@@ -2,7 +2,6 @@
 
 import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from florets.task.task import Task
 from florets.task.training.loop import train
 from florets.task.training.losses import evaluate
 from florets.task.training.settings import Training
-from florets.task.wire import MalformedMessage, bank, kinds
+from florets.task.wire import bank, kinds
 from florets.task.wire.evaluation import read_evaluation
 
 TWO = ["num_clients=4", "k=2", "task.num_clusters=2", "quiet=true"]
@@ -119,38 +118,3 @@ def test_every_strategy_tests_the_copies_apart_and_ends_with_the_same_models(tmp
     page = (Path(tuned.folder) / "report.html").read_text()
     assert "after fine-tuning" in page
     assert "fine-tuned accuracy" in page
-
-
-def test_a_reply_holds_the_tests_that_were_asked_for_and_no_other() -> None:
-    def reply(**changed: object) -> RecordDict:
-        numbers = {
-            kinds.EVAL_LOSS: 0.5, kinds.EVAL_ACCURACY: 0.5, kinds.NUM_EXAMPLES: 4,
-            "validation_eval_loss": 0.75, "validation_eval_acc": 0.25, "validation_num-examples": 2,
-            "tuned_eval_loss": 0.25, "tuned_eval_acc": 0.75,
-            "tuned_validation_eval_loss": 0.375, "tuned_validation_eval_acc": 1.0,
-            **changed,
-        }  # fmt: skip
-        given = {name: value for name, value in numbers.items() if value is not None}
-        return RecordDict({kinds.METRICS: MetricRecord(given)})  # type: ignore[arg-type]
-
-    read = read_evaluation(reply(), tuned=True, validation=True)
-    assert read.tuned is not None
-    assert (read.loss, read.accuracy, read.num_examples) == (0.5, 0.5, 4)
-    assert read.validation == replace(read, loss=0.75, accuracy=0.25, num_examples=2, validation=None, tuned=None)
-    assert (read.tuned.loss, read.tuned.accuracy, read.tuned.num_examples) == (0.25, 0.75, 4)
-    assert read.tuned.validation == replace(read.validation, loss=0.375, accuracy=1.0)
-    for asked in ({}, {"tuned": True}, {"validation": True}):
-        with pytest.raises(MalformedMessage, match="the reply holds the metrics"):
-            read_evaluation(reply(), **asked)
-    for name in ("tuned_eval_loss", "tuned_validation_eval_loss", "validation_num-examples"):
-        with pytest.raises(MalformedMessage):
-            read_evaluation(reply(**{name: None}), tuned=True, validation=True)
-        with pytest.raises(MalformedMessage):
-            read_evaluation(reply(**{name: float("nan")}), tuned=True, validation=True)
-    with pytest.raises(MalformedMessage, match="came for some of its tests only"):
-        read_evaluation(reply(tuned_eval_acc=None), tuned=True, validation=True)
-    with pytest.raises(MalformedMessage, match=r"tuned_eval_acc is 1\.5"):
-        read_evaluation(reply(tuned_eval_acc=1.5), tuned=True, validation=True)
-    diverged = read_evaluation(reply(tuned_eval_loss=kinds.DIVERGED), tuned=True, validation=True)
-    assert diverged.tuned is not None
-    assert diverged.tuned.loss == float("inf")

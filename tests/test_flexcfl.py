@@ -6,21 +6,13 @@ import numpy as np
 import pytest
 from flwr.app import Array, RecordDict
 
-from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.strategies.core.cluster import cosines, unit_rows
-from florets.strategies.flexcfl.messages import LABELS
 from florets.strategies.flexcfl.strategy import (
     FlexCFL,
-    cosine_differences,
-    decomposed_cosines,
-    group_updates,
-    label_shift,
     mix_groups,
-    nearest_direction,
 )
 from florets.task.wire import kinds
-from tests.fakes import FakeClients, lost, play, steps, thetas
+from tests.fakes import FakeClients, play, steps, thetas
 
 # From a model of 0 two clients move down and two move up.
 TARGETS = [-1.0, -3.0, 10.0, 12.0]
@@ -61,19 +53,6 @@ def test_some_clients_form_the_groups_and_the_others_join_when_they_take_part(me
     assert assigned["0"] != assigned["2"]
 
 
-def test_a_cold_start_with_values_beyond_reason_founds_no_group() -> None:
-    def huge(content: RecordDict) -> RecordDict:
-        content.array_records[kinds.ARRAYS]["theta"] = Array(np.array([1e30], dtype=np.float32))
-        return content
-
-    clients = FakeClients(TARGETS, faults={(kinds.TRAIN_ESTIMATE, 1, 3): huge})
-    strategy = flexcfl()
-    play(strategy, clients, 1, 0.0, 0.0)
-    # Group 1 starts from client 2 alone, at 10; client 3's second cold start is refused, too, though it comes alone.
-    assert max(thetas(strategy.context.models.record)) == pytest.approx(10)
-    assert "3" not in strategy.assignment
-
-
 def test_a_client_whose_labels_shift_is_cold_started_again() -> None:
     clients = FakeClients(TARGETS)
     clients.labels = lambda client, server_round: [1, 9] if client == 1 and server_round >= 2 else [9, 1]
@@ -93,15 +72,6 @@ def test_a_client_whose_labels_shift_is_cold_started_again() -> None:
     assert {report.phase for report in seen} == {"clustering"}
 
 
-def test_a_migration_that_is_lost_leaves_the_client_in_its_group_until_it_comes() -> None:
-    clients = FakeClients(TARGETS, faults={(kinds.TRAIN_ESTIMATE, 2, 1): lost, (LABELS, 1, 0): lost})
-    clients.labels = lambda client, server_round: [1, 9] if client == 1 and server_round >= 2 else [9, 1]
-    seen = play(flexcfl(migration=0.2), clients, 3, 0.0, 0.0)
-    assert clients.asked(kinds.TRAIN, 2) == [0, 1, 2, 3]
-    assert [clients.asked(kinds.TRAIN_ESTIMATE, server_round) for server_round in (2, 3)] == [[1], [1]]
-    assert seen[2].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-
-
 def test_groups_move_towards_each_other_at_the_inter_group_rate() -> None:
     strategy = flexcfl(inter_group_rate=0.5)
     play(strategy, FakeClients(TARGETS), 1, 0.0, 0.0)
@@ -112,23 +82,6 @@ def test_groups_move_towards_each_other_at_the_inter_group_rate() -> None:
     assert steps(strategy.context.models.record) == [101, 301]
 
 
-def test_migration_needs_labels() -> None:
-    with pytest.raises(ConfigError, match=r"strategy.migration=0.2: compares counts of labels, and task.loss="):
-        compose(["experiment=clove/linear", "strategy=flexcfl", "strategy.migration=0.2"])
-
-
-RNG = np.random.default_rng(5)
-UPDATES = RNG.normal(size=(9, 30))
-
-
-def two_groups(number: int = 10, size: int = 40) -> tuple[np.ndarray, np.ndarray]:
-    """Updates along two directions with noise, of clients that take turns."""
-    rng = np.random.default_rng(3)
-    directions = rng.normal(size=(2, size))
-    groups = np.arange(number) % 2
-    return directions[groups] * rng.uniform(0.5, 5, (number, 1)) + 0.2 * rng.normal(size=(number, size)), groups
-
-
 def test_cosines_by_hand() -> None:
     vectors = np.array([[3.0, 4.0], [0.0, 0.0], [-8.0, 6.0], [1e200, 0.0], [1e-200, 1e-200]])
     expected = np.array([1.0, 0.0, 0.0, 0.6, 0.7 * np.sqrt(2)])
@@ -136,52 +89,6 @@ def test_cosines_by_hand() -> None:
     assert np.diagonal(cosines(vectors)).tolist() == [1.0, 0.0, 1.0, 1.0, 1.0]
     assert cosines(vectors[:1], vectors[2:]) == pytest.approx(np.array([[0.0, 0.6, 0.7 * np.sqrt(2)]]), abs=1e-15)
     assert unit_rows(vectors)[3].tolist() == [1.0, 0.0]
-
-
-def test_decomposed_cosines_by_hand_and_by_explicit_directions() -> None:
-    # Two orthogonal directions: the first has the larger sum of squares.
-    found = decomposed_cosines(np.array([[3.0, 0.0], [0.0, 2.0], [-3.0, 0.0]]), 2)
-    assert np.abs(found) == pytest.approx(np.array([[1, 0], [0, 1], [1, 0]]))
-    assert found[0, 0] == -found[2, 0]
-    # The directions themselves, in the space of parameters.
-    values, vectors = np.linalg.eigh(UPDATES.T @ UPDATES)
-    directions = vectors[:, np.argsort(-values)[:4]]
-    expected = UPDATES @ directions / np.linalg.norm(UPDATES, axis=1, keepdims=True)
-    found = decomposed_cosines(UPDATES, 4)
-    assert np.abs(found) == pytest.approx(np.abs(expected))
-    assert (found.max(axis=0) == np.abs(found).max(axis=0)).all()
-    assert decomposed_cosines(UPDATES, 99).shape == (9, 9)
-    assert decomposed_cosines(np.zeros((3, 5)), 2).tolist() == [[0.0, 0.0]] * 3
-    assert decomposed_cosines(UPDATES * 1e300, 4) == pytest.approx(found)
-
-
-def test_cosine_differences_by_hand_and_by_the_definition() -> None:
-    # e1, e1, e2: the first two see the third alike, and each of them sees the other as itself.
-    assert cosine_differences(np.array([[1.0, 0], [2, 0], [0, 1]])).tolist() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
-    similarity = cosines(UPDATES)
-    expected = [
-        [
-            np.mean([abs(similarity[i, z] - similarity[j, z]) for z in range(9) if z not in (i, j)]) if i != j else 0
-            for j in range(9)
-        ]
-        for i in range(9)
-    ]
-    assert cosine_differences(UPDATES) == pytest.approx(np.array(expected))
-    assert cosine_differences(np.array([[1.0, 0], [0, 1]])).tolist() == [[0, 1], [1, 0]]
-
-
-@pytest.mark.parametrize("measure", ["edc", "madc"])
-def test_groups_are_those_of_the_directions_whatever_the_lengths(measure: str) -> None:
-    updates, groups = two_groups()
-    assert group_updates(updates, 2, measure, np.random.default_rng(0)).tolist() == groups.tolist()
-
-
-def test_a_newcomer_joins_the_direction_that_is_nearest_by_its_angle() -> None:
-    directions = np.array([[10.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
-    assert nearest_direction(np.array([1.0, 0.9]), directions) == 1
-    assert nearest_direction(np.array([1.0, -5.0]), directions) == 0
-    # Opposite to both directions, and at no angle to what has none.
-    assert nearest_direction(np.array([-1.0, -1.0]), directions) == 2
 
 
 def test_inter_group_aggregation_by_hand() -> None:
@@ -200,11 +107,3 @@ def test_inter_group_aggregation_by_hand() -> None:
     assert mix_groups(bank, 2, 1e308, entries)[:2, :2] == pytest.approx(bank[[1, 0], :2])
     zeros = np.zeros((2, 3))
     assert mix_groups(zeros, 2, 0.3, entries).tolist() == zeros.tolist()
-
-
-def test_label_shift_by_hand() -> None:
-    assert label_shift(np.array([5, 5, 0]), np.array([10, 10, 0])) == 0.0
-    assert label_shift(np.array([5, 5, 0]), np.array([5, 0, 5])) == pytest.approx(1.0)
-    # Two classes that change places are a shift: as samples of one variable, the counts would be equal.
-    assert label_shift(np.array([9, 1]), np.array([1, 9])) == pytest.approx(1.6)
-    assert label_shift(np.array([10, 0]), np.array([0, 3])) == 2.0

@@ -14,12 +14,6 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod, message_size_mod
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import ServerApp
-from flwr.serverapp.strategy import (
-    DifferentialPrivacyClientSideAdaptiveClipping,
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping,
-    DifferentialPrivacyServerSideFixedClipping,
-)
 
 import florets
 from florets.client_app.app import FloretsApp
@@ -30,7 +24,6 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.flower_run import write_app
 from florets.engines.local_grid import LocalGrid
-from florets.server_app.app import app as server_app
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.base.models import Models
 from florets.strategies.clove.strategy import CLoVE
@@ -111,24 +104,6 @@ def test_the_components_are_plain_assignments_that_flower_finds() -> None:
     assert isinstance(load_app(components["clientapp"], RuntimeError, ROOT), ClientApp)
 
 
-def test_the_wrong_number_of_nodes_is_answered_with_the_users_own_command(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("florets.server_app.app.log_to_console", lambda: None)
-    run_config = {"seed": 3, "results-dir": str(tmp_path), "experiment": "", "num-clients": 5, "k": 2}
-    given = {**run_config, "overrides": "task.num_clusters=2", "config-json": "", "quorum": -1.0}
-    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=given)
-    settings = f"""seed=3 results-dir="{tmp_path}" num-clients=5 k=2 overrides="task.num_clusters=2\""""
-    with pytest.raises(ConfigError) as error:
-        server_app(LocalGrid(client_app, 3), context)
-    assert str(error.value) == (
-        "this experiment has num_clients=5, but Flower started 3 SuperNodes. Give the same number to both: "
-        f"flwr run . --stream --run-config '{settings}' "
-        '--federation-config "num-supernodes=5 client-resources-num-cpus=1"'
-    )
-    assert caplog.messages[-1] == str(error.value)
-
-
 def test_the_local_grid_turns_a_clients_exception_into_an_error_reply() -> None:
     app = ClientApp()
 
@@ -152,29 +127,6 @@ def run(app: FloretsApp, strategy: Any, k: int = 1) -> ArrayRecord:
     start = build_models(replace(CONFIG, k=k), TASK)
     found = strategy.start(LocalGrid(app, 4), start, num_rounds=2, train_config=SETTINGS)
     return ArrayRecord(dict(found.arrays))
-
-
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda inner: DifferentialPrivacyServerSideFixedClipping(inner, 0.1, 1e-6, 4),
-        lambda inner: DifferentialPrivacyClientSideFixedClipping(inner, 0.1, 1e-6, 4),
-        lambda inner: DifferentialPrivacyServerSideAdaptiveClipping(inner, 0.1, 4),
-        lambda inner: DifferentialPrivacyClientSideAdaptiveClipping(inner, 0.1, 4),
-    ],
-)
-def test_a_wrapper_around_a_clustered_strategy_is_refused_by_name(wrap: Any) -> None:
-    wrapper = wrap(CLoVE())
-    asked: list[str] = []
-
-    class Asked(LocalGrid):
-        def push_messages(self, messages: Any) -> list[str]:
-            asked.append("a client")
-            return super().push_messages(messages)
-
-    with pytest.raises(ValueError, match=f"^{type(wrapper).__name__} around CLoVE: .*call start of the"):
-        wrapper.start(Asked(bare_app, 4), build_models(CONFIG, TASK), num_rounds=1, train_config=SETTINGS)
-    assert not asked
 
 
 def test_who_calls_the_hooks_himself_is_no_wrapper() -> None:

@@ -1,4 +1,4 @@
-"""Real `flwr run` simulations: the same results as in process, and errors as the run's status."""
+"""Real Flower simulations: the same results as in process, errors as the run's status, a killed run that goes on."""
 
 import json
 import os
@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 
 from florets.engines.flower_run import NAME, SuperLink
 
+# Runs
 ROOT = Path(__file__).parents[1]
 FLORETS = Path(sys.executable).parent / "florets"
 
@@ -35,12 +36,12 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         "clove num_rounds=4",
         "clove num_rounds=11 strategy.stability_rounds=2 strategy.watch=4 task.drift.rounds=[9]",
         # Three of Flower's nodes, the last of which hosts four clients.
-        "ifca num_rounds=4 clients_per_node=8 wire=int8 eval=before",
+        "ifca num_rounds=4 clients_per_node=8 wire=int8",
         "fedavg num_rounds=4 fine_tune_epochs=1 task.validation_fraction=0.2",
         f"cfl_gp {SMALL} num_rounds=3",
         f"two_phase {SHORT} strategy.subspace=direct strategy.labels=soft train=sgd",
         f"fedem {SMALL} num_rounds=2 fine_tune_epochs=0.5 task.validation_fraction=0.2",
-        f"clove {SMALL} num_rounds=6 personal=ditto",
+        f"clove {SMALL} num_rounds=6 personal=slopes",
         # Four groups in 20 clients, of which nobody is told.
         "discovery num_rounds=2 k=auto",
     ],
@@ -187,3 +188,69 @@ def test_a_client_that_hangs_or_dies_costs_itself_the_round(tmp_path: Path, faul
     assert replies["error"] + replies["missing"] >= 1
     # A dead actor can take any number of the other messages with it: of the six of training the quorum has answered.
     assert replies["ok"] >= (3 if "exit" in fault else 10)
+
+
+# A killed run
+SETTINGS = ["num_clients=6", "k=2", "task.num_clusters=2", "task.model_options.hidden=[16]", "num_rounds=60"]
+
+
+def killed_run(results: Path, all_of_it: bool) -> Path:
+    """Start a simulation, kill florets after some rounds, perhaps with all its processes, and return its folder."""
+    process = subprocess.Popen([str(FLORETS), "engine=flwr", *SETTINGS, f"results_dir={results}"], cwd=ROOT)
+    deadline = time.monotonic() + 300
+    while not list(results.rglob("round-000005.safetensors")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    family = psutil.Process(process.pid).children(recursive=True)
+    for member in (process, *family) if all_of_it else (process,):
+        member.kill()
+    process.wait()
+    # Left alone, the others end by themselves, Ray's agents after a minute: nothing may go on in the run's folder.
+    assert psutil.wait_procs(family, timeout=120)[1] == []
+    (marker,) = results.rglob("rounds.jsonl")
+    assert 5 <= len(marker.read_text().splitlines()) < 60
+    assert not (marker.parent / "report.html").exists()
+    return marker.parent
+
+
+def assert_equal_ends(folder: Path, whole: Path) -> None:
+    """Check rounds, tables and models against those of a run in process that was never killed.
+
+    Times differ, and so do the bytes sent: in process a client keeps the models of the loss exchange.
+    """
+    lines = [
+        [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()] for run in (folder, whole)
+    ]
+    for line in (*lines[0], *lines[1]):
+        del line["seconds"], line["client_seconds"], line["bytes_down"]
+    assert lines[0] == lines[1]
+    for name in ("models.safetensors", "clusters.safetensors", "clients.csv", "loss_matrix.csv"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+    models = load_file(whole / "models.safetensors")
+    for name, values in load_file(folder / "models.safetensors").items():
+        np.testing.assert_array_equal(values, models[name])
+
+
+def test_a_simulation_that_was_killed_goes_on_and_ends_as_if_it_never_had_been(tmp_path: Path) -> None:
+    done = florets(*SETTINGS, "batch_clients=off", f"results_dir={tmp_path / 'whole'}", "quiet=true")
+    assert done.returncode == 0, done.stderr
+    (marker,) = (tmp_path / "whole").rglob("rounds.jsonl")
+    whole = marker.parent
+
+    folder = killed_run(tmp_path / "killed", all_of_it=True)
+    # The folder's configuration says engine=flwr.
+    done = florets(f"resume={folder}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "continuing after round" in done.stdout + done.stderr
+    assert_equal_ends(folder, whole)
+
+    folder = killed_run(tmp_path / "orphaned", all_of_it=False)
+    # The command of the README, against a SuperLink of the test's own.
+    federation = "num-supernodes=6 client-resources-num-cpus=1"
+    with SuperLink() as superlink:
+        command = ["run", str(ROOT), NAME, "--stream", "--run-config", f"resume='{folder}'"]
+        superlink.flwr(*command, "--federation-config", federation, capture=True)
+        listed = superlink.flwr("ls", NAME, "--format", "json", capture=True).stdout
+    assert "finished:completed" in listed
+    assert_equal_ends(folder, whole)

@@ -1,6 +1,5 @@
 """FLUX: when groups are formed, who is in them, and clients that come later, with and without labels."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,52 +11,19 @@ from torch import nn
 from florets.api.run import Run
 from florets.commands.main import main
 from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.server_app.build import build_task
 from florets.server_app.run_models import load_run
-from florets.server_app.saved_groups import pack_frozen, unpack_frozen
 from florets.strategies.base.placement import scale_rows
 from florets.strategies.core.cluster import canonical
 from florets.strategies.flux.messages import DESCRIPTOR
-from florets.strategies.flux.strategy import FLUX, density_clusters, knee, row_scale
-from florets.task.descriptors import describe, projection
-from florets.task.models import cnn, mlp
+from florets.strategies.flux.strategy import density_clusters, knee, row_scale
+from florets.task.descriptors import describe
+from florets.task.models import mlp
 from florets.task.training.features import features
 from tests.method_runs import SMALL, play
 
 SHORT = ("strategy=flux", "strategy.cluster_round=1", "num_rounds=2")
-
-
-def due_in(losses: list[float], last_round: int, **own: float | int) -> int:
-    """Return the round in which groups are formed, where the loss goes like this."""
-    strategy = FLUX(**own)
-    strategy.last_round = last_round
-    for server_round in range(1, last_round + 1):
-        strategy.state.losses = losses[: server_round - 1]
-        if strategy._is_due(server_round):
-            return server_round
-    return 0
-
-
-FALLING = [2.0, 1.5, 1.1, 1.0, 0.95, 0.9, 0.88, 0.87, 0.86, 0.86]
-
-
-def test_groups_are_formed_once_the_loss_levels_off() -> None:
-    # 6 % of the first loss are 0.12: in round 4 it fell by 0.1.
-    assert due_in(FALLING, 10) == 5
-    assert due_in(FALLING, 10, slope=0.03) == 6
-    # Not before the third round, be the loss flat from the first on.
-    assert due_in([1.0] * 10, 10) == 4
-    assert due_in([1.0] * 10, 10, least_rounds=5) == 6
-
-
-def test_groups_are_formed_in_time_whatever_the_loss() -> None:
-    steep = [100.0 - 10.0 * r for r in range(10)]
-    assert due_in(steep, 10) == 9
-    assert due_in(steep, 10, latest=0.5) == 6
-    assert [due_in(steep, rounds) for rounds in (1, 2, 3, 5)] == [1, 2, 3, 5]
-    assert due_in(steep, 10, cluster_round=2) == 2
 
 
 def test_groups_are_found_after_rounds_of_fedavg() -> None:
@@ -67,11 +33,6 @@ def test_groups_are_found_after_rounds_of_fedavg() -> None:
     assert [report.num_clusters for report in found.reports] == [1, 2, 2]
     assert len(found.reports[1].assignment) == 6
     assert [list(report.details) for report in found.reports] == [[], ["eps"], []]
-
-
-def test_the_number_of_groups_can_be_given() -> None:
-    found = play(*SHORT, "strategy.clustering=kmeans", "k=3")
-    assert found.models.count == len(set(found.reports[0].assignment.values())) == 3
 
 
 def test_a_client_whose_descriptor_was_lost_is_placed_when_it_takes_part() -> None:
@@ -90,20 +51,6 @@ def test_without_classes_the_two_overall_rows_are_the_descriptor() -> None:
     assert (frozen.origin[2:] == -1.0).all()
     assert (frozen.scale[2:] == 0.0).all()
     assert (frozen.scale[:2] > 0.0).all()
-
-
-def test_settings_without_a_meaning_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"strategy.slope=0.1: has an effect only with strategy.cluster_round=null"):
-        FLUX(cluster_round=3, slope=0.1)
-    with pytest.raises(ValueError, match=r"eps_scale=2.0: has an effect only with strategy.clustering=dbscan"):
-        FLUX(clustering="kmeans", eps_scale=2.0)
-    for given, message in (
-        (("strategy.clustering=kmeans", "k=auto"), "k=auto: strategy.clustering=kmeans needs a number"),
-        (("strategy.clustering=kmeans", "k=21"), "from 1 to num_clients=20"),
-        (("strategy.cluster_round=11",), "must be one of the num_rounds=10 rounds"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            compose(["strategy=flux", *given])
 
 
 @pytest.fixture(scope="module")
@@ -142,38 +89,6 @@ def test_a_later_client_is_placed_with_and_without_targets(
     assert (tmp_path / "m.safetensors").is_file()
 
 
-def test_saved_groups_are_read_back_and_spoilt_ones_refused(finished: Path) -> None:
-    frozen = load_run(finished).frozen
-    assert frozen is not None
-    arrays, metadata = pack_frozen(frozen)
-    read = unpack_frozen(arrays, metadata, 2, 10)
-    assert read is not None
-    np.testing.assert_array_equal(read.centroids, frozen.centroids)
-    assert unpack_frozen(arrays, {}, 2, 10) is None
-    for spoilt, about, models, message in (
-        (arrays, {"frozen": "[]"}, 2, "not described"),
-        (arrays, {"frozen": json.dumps({"by": "descriptors", "seed": -1})}, 2, "no seed"),
-        (arrays, metadata, 3, "do not fit 3 models"),
-        ({**arrays, "origin": arrays["origin"][:3]}, metadata, 2, "do not fit"),
-        ({**arrays, "scale": -arrays["scale"]}, metadata, 2, "negative"),
-        ({**arrays, "centroids": arrays["centroids"] * np.nan}, metadata, 2, "not finite"),
-        ({name: arrays[name] for name in ("centroids", "origin", "scale")}, metadata, 2, "common model is missing"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            unpack_frozen(spoilt, about, models, 10)
-
-
-def test_unlabelled_data_need_a_run_that_can_place_them(
-    finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    given = [*SMALL, "strategy=fedavg", "quiet=true", f"results_dir={tmp_path}"]
-    other = run(compose(given), given).folder
-    data = next(parent for parent in finished.parents if parent.name == "runs").parent / "0.npz"
-    for more, message in (("unlabelled=true", "needs none"), ("unlabelled=yes", "must be true or false")):
-        assert main(["assign", f"run={other}", f"data={data}", more]) == 2
-        assert message in capsys.readouterr().err
-
-
 # Features
 
 
@@ -184,28 +99,6 @@ def test_features_of_a_network_are_what_its_last_layer_gets() -> None:
     assert isinstance(module, nn.Sequential)
     np.testing.assert_array_equal(found, module[:-1](x).detach().numpy().astype(np.float64))
     np.testing.assert_array_equal(features(module, x, ["1"]), x.flatten(1).numpy())
-
-
-def test_features_of_a_convolutional_network_are_flat_and_leave_no_hook() -> None:
-    module = cnn((1, 8, 8), 10, kernel=3, padding=1)
-    assert features(module, torch.rand(3, 1, 8, 8)).shape == (3, 16 * 2 * 2)
-    assert not any(part._forward_pre_hooks for part in module.modules())
-
-
-def test_a_head_that_is_never_called_is_refused() -> None:
-    class Odd(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.used, self.unused = nn.Linear(2, 2), nn.Linear(2, 2)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.used(x)
-            return found
-
-    with pytest.raises(ValueError, match="never calls its head"):
-        features(Odd(), torch.rand(3, 2))
-    with pytest.raises(ValueError, match="has no parameters"):
-        features(nn.Flatten(), torch.rand(3, 2))
 
 
 # Descriptors
@@ -237,14 +130,6 @@ def test_noise_has_the_scale_of_each_row_and_leaves_absent_classes_alone() -> No
     np.testing.assert_array_equal(noisy[[4, 7]], plain[[4, 7]])
 
 
-def test_directions_are_orthonormal_and_the_same_for_all_clients() -> None:
-    narrow, wide = projection(9, 4, 3), projection(4, 9, 3)
-    np.testing.assert_allclose(narrow.T @ narrow, np.eye(4), atol=1e-12)
-    np.testing.assert_allclose(wide @ wide.T, np.eye(4), atol=1e-12)
-    np.testing.assert_array_equal(narrow, projection(9, 4, 3))
-    assert not np.allclose(narrow, projection(9, 4, 4))
-
-
 def test_every_row_is_brought_to_0_to_1_on_its_own() -> None:
     descriptors = np.array([[[0.0, 2.0], [7.0, 7.0]], [[4.0, 1.0], [7.0, 7.0]]])
     scale = row_scale(descriptors)
@@ -259,18 +144,7 @@ def test_every_row_is_brought_to_0_to_1_on_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("values", "expected"),
-    [
-        ([1, 1, 1, 1, 5], 1),  # flat, then one steep step
-        ([1, 1.1, 1.2, 1.3, 9, 10], 1.3),
-        ([0, 0, 0, 0, 0, 3, 3, 3, 3, 3, 9], 3),  # of two steps the last one
-        ([1, 2, 3, 4, 5], 5),  # a straight line has none
-        ([2, 2, 2, 2], 2),
-        ([1, 3], 3),
-        ([4], 4),
-        ([0, 5, 8, 9, 9.5], 9.5),  # it flattens
-        # From 10 down, less the diagonal: 0, -0.12, -0.03, -0.18, -0.34, ...: a maximum below the diagonal counts.
-        ([0, 3, 6.7, 6.8, 7, 9.5, 10], 7),
-    ],
+    [([1, 1, 1, 1, 5], 1), ([0, 0, 0, 0, 0, 3, 3, 3, 3, 3, 9], 3), ([2, 2, 2, 2], 2), ([0, 5, 8, 9, 9.5], 9.5)],
 )
 def test_knees_by_hand(values: list[float], expected: float) -> None:
     assert knee(np.array(values, dtype=np.float64)) == expected
@@ -296,7 +170,10 @@ def test_clusters_are_dbscans_with_each_outlier_alone(seed: int, scale: float) -
     np.testing.assert_array_equal(labels, canonical(expected.astype(np.int64)))
 
 
-def test_few_and_equal_clients() -> None:
-    assert density_clusters(np.zeros((1, 2)))[0].tolist() == [0]
-    assert density_clusters(np.array([[0.0], [5.0]]))[0].tolist() == [0, 0]
-    assert density_clusters(np.zeros((4, 2)))[0].tolist() == [0] * 4
+@pytest.mark.parametrize(
+    ("own", "rounds"), [(("slope=1",), 4), (("slope=1", "least_rounds=2"), 3), (("latest=0.4",), 3)]
+)
+def test_groups_are_formed_once_the_loss_levels_off_or_in_time(own: tuple[str, ...], rounds: int) -> None:
+    found = play("strategy=flux", "num_rounds=5", *(f"strategy.{setting}" for setting in own))
+    phases = [report.phase for report in found.reports]
+    assert phases == ["training"] * (rounds - 1) + ["clustering"] + ["stable"] * (5 - rounds)

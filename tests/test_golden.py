@@ -23,7 +23,7 @@ QUICK = {
     "digits-fedavg-batch-norm", "digits-fedprox", "digits-local", "digits-oracle-gradients", "digits-one_shot",
     "digits-k_fed-partial", "digits-discovery", "digits-cfl_s", "digits-fesem", "digits-flexcfl", "digits-pacfl",
     "digits-stocfl", "digits-fedclust", "digits-sr_fca", "digits-flux", "digits-fedgwc", "digits-fedem",
-    "digits-feddrift", "digits-clove-ditto",
+    "digits-feddrift",
     "digits-fedrc", "digits-fedsoft",
     "digits-ditto", "digits-per_fedavg", "digits-fedproto", "digits-fedala", "digits-fedpac", "cfl_gp-linear-clove",
     "mixed_regression-a-two_phase", "mixed_regression-a-direct", "mixed_regression-a-proximal",
@@ -102,15 +102,3 @@ def test_the_last_bit_counts_on_the_same_kind_of_machine_alone() -> None:
     line, machine = differences(here(changed(4 * TOLERANCE, HERE)), changed(0.0, ELSEWHERE))
     assert f"largest difference {4 * TOLERANCE:.1g}" in line
     assert "torch capability" in machine
-
-
-def test_arrays_that_do_not_fit_their_digests_are_told() -> None:
-    spoilt = replace(STORED, arrays=changed(1e-6, HERE).arrays)
-    assert f"array {ENTRY}: stored with a digest that is not its own" in differences(spoilt, STORED)[0]
-
-
-def test_assignments_and_bytes_count_everywhere() -> None:
-    first, *rest = STORED.rounds
-    odd = {**first, "bytes_up": first["bytes_up"] + 8, "assignment": first["assignment"].replace("-", "0", 1)}
-    lines = differences(here(STORED), replace(STORED, environment=ELSEWHERE, rounds=[odd, *rest]))
-    assert [line.split(":")[0] for line in lines[:2]] == ["round 1, assignment", "round 1, bytes_up"]

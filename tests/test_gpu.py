@@ -18,10 +18,7 @@ from florets.task.training.settings import Training
 from florets.task.training.vectorised import DEVICE_MEMORY, Share, device_stack_size, stacked_update
 from tests.test_fake_device import MODELS, made
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 DEVICE = torch.device("cuda")
 LEAST = ("num_clients=8", "num_rounds=4", "eval_every=4", "loss_matrix=false", "pictures=false")
 

@@ -1,35 +1,20 @@
 """Lines, summaries and clients' rows: no field is ever absent, and a run of each kind of result has its pictures."""
 
 import json
-from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from florets.reports.clients import INTEGERS, NUMBERS, TEXTS, ClientRow, read_clients, write_clients
+from florets.reports.clients import ClientRow, read_clients, write_clients
 from florets.reports.quantities import QUANTITIES, known_quantities
 from florets.reports.run_figures import sweep_figure
-from florets.reports.scores import column_of, test_cells
-from florets.reports.summary import (
-    UNMEASURED,
-    Curve,
-    Curves,
-    Distances,
-    Figure,
-    RoundLine,
-    RunSummary,
-    read_line,
-    read_lines,
-    round_line,
-)
+from florets.reports.scores import test_cells
+from florets.reports.summary import UNMEASURED, Distances, RoundLine, read_line, read_lines, round_line
 from florets.reports.watch.page import main_part
 from florets.reports.watch.state import Watched
-from florets.server_app.client_rows import HEAD
 from florets.server_app.progress import describe
 from florets.strategies.base.report import Evaluation
 from florets.studies.one_run import headline
-from florets.studies.sweep.jobs import figure_column
 from tests.results_examples import CLIENTS, FOUND, MIXED, TRUTH, Recorder, evaluations, report
 
 test_cells.__test__ = False  # type: ignore[attr-defined]  # not a test, whatever the name says
@@ -84,17 +69,6 @@ def test_each_kind_of_result_ends_in_its_report_with_pictures(tmp_path: Path, ki
     ]
 
 
-def test_every_figure_is_a_key_of_a_line_and_every_curve_has_what_it_is_compared_with() -> None:
-    line = round_line(report(1), TRUTH)
-    figures = set(get_args(Figure))
-    assert figures <= set(line)
-    assert all(value is None or isinstance(value, float) for name, value in line.items() if name in figures)
-    assert {"round", *get_args(Curve)} == Curves.__required_keys__
-    assert set(QUANTITIES) <= set(get_args(Curve))
-    beside = {name for quantity in QUANTITIES.values() for name in (quantity.spread, quantity.compared)} - {None}
-    assert beside == {"accuracy_std", "loss_std", "ari_participants", "tuned_accuracy", "tuned_loss"} <= figures
-
-
 def test_a_line_that_lacks_a_key_or_has_another_is_refused_by_name() -> None:
     line = dict(round_line(report(1), TRUTH))
     assert read_line(json.dumps(line)) == line
@@ -102,20 +76,6 @@ def test_a_line_that_lacks_a_key_or_has_another_is_refused_by_name() -> None:
     for text in (json.dumps(without), json.dumps({**line, "tuned_model_error": None}), "[]"):
         with pytest.raises(ValueError, match=r"not a round's line: it needs the keys .*'tuned_loss'.*run the exper"):
             read_line(text)
-
-
-def test_no_field_of_a_summary_can_be_left_out() -> None:
-    assert [field.name for field in fields(RunSummary) if field.default is not MISSING] == []
-
-
-def test_a_column_that_no_table_has_is_refused() -> None:
-    assert column_of("tuned_validation", "auc") == "tuned_validation_auc"
-    assert [figure_column(name) for name in ("final_ari", "auc.worst_tenth")] == ["final_ari", "auc.worst_tenth"]
-    with pytest.raises(KeyError):
-        column_of("test", "model_error")
-    for name in ("final_tuned_model_error", "final_metrics", "accuracy", "accuracy.best"):
-        with pytest.raises(KeyError):
-            figure_column(name)
 
 
 def test_clients_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -144,9 +104,3 @@ def test_clients_are_read_as_they_were_written(tmp_path: Path) -> None:
     (tmp_path / "clients.csv").write_text((tmp_path / "clients.csv").read_text().replace("cpu", "cpu,x"))
     with pytest.raises(ValueError, match="line 2 has more cells than the header"):
         read_clients(tmp_path)
-
-
-def test_columns_have_one_kind_each() -> None:
-    assert sorted([*TEXTS, *INTEGERS, *NUMBERS, "sampled"]) == sorted(
-        {*HEAD, "true_cluster", "found_cluster", "num_examples", "device", "name"}
-    )

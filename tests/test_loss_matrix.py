@@ -1,7 +1,6 @@
 """The loss matrix at the end of a run: announced, limited in time, and left out where it is not wanted."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from florets.strategies.base.models import Models
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models
-from tests.test_faults import Slow
 
 COUNT = 16
 
@@ -79,25 +77,6 @@ def test_one_that_would_take_too_long_is_given_up_early_and_says_which_key_decid
     asked, losses, _ = ask(monkeypatch, lambda _: 5.0, timeout=81.0)
     assert len(asked) == COUNT
     assert losses is not None
-
-
-def test_elsewhere_all_are_asked_at_once_and_who_is_late_is_left_out() -> None:
-    clients = FakeClients([0.0, 1.0, 2.0])
-    strategy, said = finished(clients), []
-    slow = Slow(strategy.context.grid, [0.0, 99.0, 0.0])
-    strategy._context = replace(strategy.context, grid=slow)
-    found = loss_matrix(strategy, Models(models(0.0)), 0.3, False, said.append)
-    assert found is not None
-    assert found[0] == ["0", "2"]
-    assert said[1] == "the loss matrix lacks 1 of 3 clients, which did not answer within 0.3 s (loss_matrix_timeout)"
-
-
-def test_too_many_entries_are_not_asked_for() -> None:
-    clients = FakeClients([0.0, 1.0])
-    strategy, said = finished(clients), []
-    assert loss_matrix(strategy, Models(models(*range(1251))), 60.0, True, said.append) is None
-    assert clients.asked(kinds.LOSSES) == []
-    assert said[0].startswith("no loss matrix: 2 clients x 1251 models, ")
 
 
 @pytest.mark.parametrize(

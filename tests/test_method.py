@@ -8,11 +8,10 @@ import pytest
 
 import florets
 from florets.strategies.base.federation import FederationError, TrainingDiverged
-from florets.strategies.ditto.strategy import DittoClients
 from florets.studies.one_run import explain
 from florets.task.randomness import Purpose, generator
 from tests.method_runs import play
-from tests.own_methods import Asking, HalvedFedAvg, WithoutItsReturns
+from tests.own_methods import Asking, WithoutItsReturns
 
 HERE = "tests.own_methods"
 
@@ -67,15 +66,6 @@ def test_errors_of_an_authors_code_name_its_line_number_or_array() -> None:
         run(type("InUse", (florets.strategies.FedAvg,), {"method": short}))
 
 
-def test_an_assignment_without_participants_is_shown() -> None:
-    class Misnamed(florets.strategies.FedAvg):
-        def plan(self, context: Any) -> Any:
-            return context.train_assigned({f"client {one.key}": 0 for one in context.participants})
-
-    with pytest.raises(FederationError, match=r"participants \('0', '1', '2'\) is among .* \('client 0', 'client 1'"):
-        run(Misnamed)
-
-
 def test_a_handler_follows_what_the_strategy_asks_of_local_training() -> None:
     own = play(f"strategy={HERE}:FedProxByHandler", "strategy.proximal_mu=5.0")
     assert own.final == play("strategy=fedprox", "strategy.proximal_mu=5.0").final
@@ -84,30 +74,6 @@ def test_a_handler_follows_what_the_strategy_asks_of_local_training() -> None:
 def test_a_client_that_returns_less_than_its_method_says_is_refused() -> None:
     with pytest.raises(FederationError, match=r"not \['arrays', 'change', 'metrics'\]"):
         play(f"strategy={HERE}:WithoutItsReturns")
-
-
-@pytest.mark.parametrize(
-    ("name", "rule"),
-    [
-        ("Selected", "Selected does not train by Round.train_assigned: Halved has no effect on it"),
-        ("Combined", "Combined has its own average; Halved.average has no effect on it"),
-    ],
-)
-def test_a_method_without_effect_is_refused(name: str, rule: str) -> None:
-    with pytest.raises(ValueError, match=rule):
-        play(f"strategy={HERE}:{name}")
-
-
-def test_what_a_method_cannot_run_with_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"averaging=gradients: clients of Halved send models"):
-        HalvedFedAvg(averaging="gradients")
-    with pytest.raises(ValueError, match="personal=ditto: HalvedFedAvg has its own method"):
-        HalvedFedAvg(personal=DittoClients())
-    with pytest.raises(ValueError, match="a reply already has 'train_loss'"):
-        type("Wrong", (florets.Method,), {"numbers": ("train_loss",)})
-    sending = type("Sending", (florets.Method,), {"sends": lambda self, client, group: {"seed": 1}})
-    with pytest.raises(ValueError, match=r"Sending.sends: messages already have 'seed'"):
-        run(type("InUse", (florets.strategies.FedAvg,), {"method": sending}))
 
 
 def run(strategy: Any) -> None:
@@ -147,17 +113,3 @@ def test_an_authors_draws_have_names_and_numbers_of_their_own() -> None:
     own = generator(0, 1, "mine").random()
     assert own == generator(0, 1, "mine").random()
     assert own not in {generator(0, 1, "other").random(), *(generator(0, 1, one).random() for one in Purpose)}
-
-
-def test_what_a_client_keeps_is_kept_exactly_and_shared_by_copies() -> None:
-    import copy
-
-    kept = florets.PerClient()
-    kept["a"] = np.array([0.5, 2.0**24 + 1])
-    kept["b"] = np.array([0.5, 1.5])
-    assert (kept["a"] == [0.5, 2.0**24 + 1]).all()
-    assert kept.vectors["b"].dtype == np.float32
-    again = copy.deepcopy(kept)
-    del again["a"]
-    assert (list(kept), list(again)) == (["a", "b"], ["b"])
-    assert again.vectors["b"] is kept.vectors["b"]

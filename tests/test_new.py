@@ -47,26 +47,6 @@ def test_a_skeleton_has_its_files_and_no_gaps(kind: str, tmp_path: Path) -> None
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "rule"),
-    [
-        (["strat", "mine"], "Did you mean strategy?"),
-        (["strategy", "My-Method"], "must be a Python module's name"),
-        (["strategy", "../mine"], "must be a Python module's name"),
-        (["strategy", "test_mine"], "must not begin with test_"),
-        (["project", "torch"], "is the name of a module that Python finds already"),
-        (["project", "there"], "exists; take another name"),
-    ],
-)
-def test_what_cannot_be_written_is_refused(
-    arguments: list[str], rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "there").mkdir()
-    assert main(["new", *arguments]) == 2
-    assert rule in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["there"]
-
-
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
 def test_an_app_is_one_that_flower_takes_and_holds_no_code_but_two_names(tmp_path: Path) -> None:
     assert main(["app", "on/my-app"]) == 0
@@ -101,12 +81,3 @@ def test_a_skeletons_own_test_and_the_commands_of_its_readme_pass(kind: str, tmp
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert program != "python" or "warning" not in done.stdout
-
-
-def test_an_app_needs_a_folder_that_can_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "lnk").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "file").write_text("")
-    for folder, why in {"lnk": "exists", "file/mine": "cannot be written"}.items():
-        assert main(["app", folder]) == 2
-        assert why in capsys.readouterr().err
-    assert not (tmp_path / "nowhere").exists()

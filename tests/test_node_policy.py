@@ -11,21 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
-from florets.client_app.app import FloretsApp
 from florets.client_app.client import session
 from florets.commands.main import main
-from florets.commands.node import table
-from florets.strategies.fedala.messages import EVALUATE_MIXED, TRAIN_MIXED
+from florets.strategies.fedala.messages import EVALUATE_MIXED
 from florets.strategies.k_fed.messages import KMEANS
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task import node_log
-from florets.task.node_log import Logged, NodeLog
+from florets.task.node_log import NodeLog
 from florets.task.wire import flower, kinds
 from florets.task.wire.codec import form_of
-from florets.task.wire.leaving import FACTS, LEAVING, NAMES, OWN, Left, asked_for
-from tests.fakes import message_to
+from florets.task.wire.leaving import FACTS, LEAVING, NAMES, asked_for
 from tests.test_caps import sent
 from tests.test_check import write
 
@@ -68,27 +64,6 @@ def test_every_field_of_a_reply_has_a_name() -> None:
                 assert {name, item.record} & (known | facts), f"{kind.__name__}.{field} has no name of what leaves"
 
 
-FORBIDDEN = {
-    "models": (kinds.TRAIN, {}),
-    "gradients": (kinds.TRAIN, {kinds.REPLY: kinds.REPLY_GRADIENT}),
-    "loss-vectors": (kinds.LOSSES, {}),
-    "choices": (kinds.TRAIN_SELECT, {}),
-    "evaluations": (kinds.EVALUATE, {}),
-    "folds": (QUERY_FOLDS, {}),
-    "centres": (KMEANS, {}),
-}
-
-
-@pytest.mark.parametrize("what", FORBIDDEN)
-def test_what_is_never_sent_is_refused_before_it_is_computed(what: str, node: dict[str, Any], tmp_path: Path) -> None:
-    kind, settings = FORBIDDEN[what]
-    if ":" in kind:
-        kind, settings = f"query.{kinds.CUSTOM}", {kinds.HANDLER: kind}
-    (tmp_path / "data.npz").unlink()  # whoever computed would miss it
-    with pytest.raises(ValueError, match=rf"does not let it send {what}; .* change never-send in the node config"):
-        sent({**node, "never-send": f"labels, {what}"}, kind, settings)
-
-
 def test_whatever_a_server_asks_is_refused_where_all_that_it_holds_is_never_sent(node: dict[str, Any]) -> None:
     for name in LEAVING:
         forbidden, (own, _, function) = asked_for(name, {}), name.partition(".")
@@ -99,31 +74,6 @@ def test_whatever_a_server_asks_is_refused_where_all_that_it_holds_is_never_sent
         if forbidden:
             with pytest.raises(ValueError, match=f"does not let it send {', '.join(sorted(forbidden))};"):
                 sent({**node, "never-send": ",".join(NAMES)}, kind, settings)
-
-
-def test_what_is_sent_has_its_own_name_whatever_else_the_message_holds(node: dict[str, Any]) -> None:
-    for kind in (kinds.TRAIN_SELECT, kinds.LOSSES):
-        with pytest.raises(ValueError, match="does not let it send loss-vectors"):
-            sent({**node, "never-send": "loss-vectors"}, kind, records={kinds.MASKING: ConfigRecord()})  # type: ignore[dict-item]
-    asked = {kinds.HANDLER: TRAIN_MIXED, kinds.REPLY: kinds.REPLY_GRADIENT}
-    with pytest.raises(ValueError, match="does not let it send models"):
-        sent({**node, "never-send": "models"}, "train.custom", asked)
-
-
-def test_other_answers_leave_and_a_wrong_name_is_refused(node: dict[str, Any]) -> None:
-    sent({**node, "never-send": "models"}, kinds.TRAIN, {kinds.REPLY: kinds.REPLY_GRADIENT})
-    with pytest.raises(
-        ValueError, match=r"this node's config has never-send=fold: fold is no kind of what leaves: models, "
-    ):
-        sent({**node, "never-send": "fold"}, kinds.HELLO)
-
-
-def test_statistics_and_labels_are_withheld_from_a_test_that_goes_on(node: dict[str, Any]) -> None:
-    asked = {kinds.TEST_SUMS: True}
-    plain = sent({**node, "share-confusion": True}, kinds.EVALUATE, asked)
-    kept = sent({**node, "share-confusion": True, "never-send": "statistics,labels"}, kinds.EVALUATE, asked)
-    assert "confusion" in plain[kinds.SCORES]
-    assert "confusion" not in kept[kinds.SCORES]
 
 
 def test_only_messages_that_are_named_are_answered(node: dict[str, Any]) -> None:
@@ -151,16 +101,6 @@ def test_a_node_says_at_hello_what_it_cannot_send_by_the_messages_it_answers(nod
     with pytest.raises(ValueError, match="answer from at least 5 records, and loss-batch are fewer"):
         sent({**node, "min-records": 5}, kinds.HELLO, {kinds.LOSS_BATCH: 4})
     assert sent({**node, "max-messages-per-day": 7}, kinds.HELLO)[kinds.METRICS]["max-messages-per-day"] == 7
-
-
-def test_a_table_is_described_before_it_is_prepared_where_it_has_the_records(tmp_path: Path) -> None:
-    lines = [f"{i},{i % 3},{i % 2}" for i in range(12)]
-    (tmp_path / "data.csv").write_text("\n".join(["age,stage,sick", *lines]), encoding="utf-8")
-    session.adopt(None)
-    node = {"data-dir": str(tmp_path)}
-    sent({**node, "min-records": 5}, kinds.DESCRIBE)
-    with pytest.raises(ValueError, match="answer from at least 50 records"):
-        sent({**node, "min-records": 50}, kinds.DESCRIBE)
 
 
 @pytest.mark.parametrize(
@@ -238,53 +178,10 @@ def test_the_log_says_what_left_and_what_was_refused(node: dict[str, Any], tmp_p
     )
 
 
-def test_a_large_log_is_put_aside_and_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_log, "MOST_BYTES", 250)
-    log = NodeLog(tmp_path)
-    for number in range(30):
-        log.append(node_log.Logged(1e9 + number, 7, number, "train"))
-    kept = [line.round for line in log.lines(7)]
-    assert kept == list(range(kept[0], 30))
-    assert len(list(tmp_path.glob("messages.jsonl*"))) == node_log.MOST_FILES
-    log.append(node_log.Logged(2e9, 7, 0, "k" * 10**6))
-    assert (tmp_path / node_log.LOG_FILE).stat().st_size < 2000
-    assert not list(log.lines(8))
-
-
 def test_nothing_leaves_that_is_not_in_the_log(node: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "log").write_text("no folder")
     with pytest.raises(ValueError, match=r"log cannot be written .*, and nothing leaves that is not in it"):
         sent({**node, "log-folder": str(tmp_path / "log")}, kinds.LOSSES)
-
-
-def test_a_handler_of_an_authors_own_is_named_by_its_path(node: dict[str, Any], tmp_path: Path) -> None:
-    config = {**node, "allow": "tests", "log-folder": str(tmp_path / "log")}
-    settings = {kinds.HANDLER: "tests.own_handlers:draws"}
-    sent(config, "query.custom", settings)
-    (line,) = NodeLog(tmp_path / "log").lines()
-    assert (line.kind, line.left.keys()) == ("tests.own_handlers:draws", {OWN})
-    with pytest.raises(ValueError, match="does not let it send own"):
-        sent({**config, "never-send": OWN}, "query.custom", settings)
-
-
-def test_a_handler_that_a_decorator_registers_is_under_the_policy_and_in_the_log(tmp_path: Path) -> None:
-    own = FloretsApp()
-
-    @own.query("mine")
-    def mine(message: Message, _: Context) -> Message:
-        return Message(RecordDict({"figures": MetricRecord({"mean": 1.0})}), reply_to=message)
-
-    def asked(**policy: Any) -> Message:
-        config = {"data-dir": str(tmp_path), "log-folder": str(tmp_path / "log"), **policy}
-        content = RecordDict({kinds.CONFIG: ConfigRecord()})
-        return own(message_to(content, 2, "query.mine"), Context(1, 2, config, RecordDict(), {}))
-
-    assert asked().content["figures"] == {"mean": 1.0}
-    for policy, says in (({"never-send": OWN}, "send own"), ({"answers": "train"}, r"answer query\.mine")):
-        with pytest.raises(ValueError, match=f"does not let it {says}"):
-            asked(**policy)
-    lines = list(NodeLog(tmp_path / "log").lines())
-    assert [line.answer for line in lines if line.kind == "query.mine"] == ["answered", "refused", "refused"]
 
 
 def test_a_run_goes_on_without_a_site_that_never_sends_what_it_needs(
@@ -356,19 +253,3 @@ def test_approvals_that_have_gone_or_are_damaged_approve_nothing(
     for damage in (lambda: file.write_text("[1]"), file.unlink):
         damage()
         assert "has not approved" in guards[1](b"good", 1)
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_the_log_is_a_table_that_fits(width: int) -> None:
-    left = {"models": Left(26, 104), FACTS: Left(3, 24)}
-    lines = [
-        Logged(1e9, 12345678, 1, "train", left=left),
-        Logged(1e9 + 9, 12345678, 1, "\x1b[2Jval", answer="refused", reason="the owner does not let it. " * 5),
-    ]
-    shown = list(table(lines, 20, width))
-    assert max(map(len, shown)) <= width
-    text = " ".join(" ".join(shown).split())
-    assert "345678 1 train answered 0.0 models 26 (104 B), facts 3 (24 B)" in text
-    assert r"\x1b[2Jval refused" in text
-    assert "run 12345678: 2 messages, 1 refused; models 26 (104 B), facts 3 (24 B)" in text
-    assert "day 2001-09-0" in text

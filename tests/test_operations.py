@@ -42,8 +42,6 @@ def stopped(monkeypatch: pytest.MonkeyPatch, folder: Path, keys: list[str], duri
     [
         ["checkpoint_every=4"],
         pytest.param(["workers=2", "batch_clients=off"], marks=pytest.mark.slow),
-        # The round's models are tested with the next round's training, which is done again.
-        ["eval=before", "eval_every=2"],
     ],
 )
 def test_a_stopped_run_has_its_results_and_goes_on_to_equal_bits(
@@ -84,12 +82,6 @@ def test_a_sweep_keeps_no_stopped_job(
     assert "failed: stopped after 1 round" in capsys.readouterr().out
     assert main([*sweep, "--continue"]) == 0
     assert read_summary(run_folder(tmp_path)).rounds == 3
-
-
-def test_a_stop_in_the_last_round_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = settings("fedavg", "num_rounds=2")
-    folder = stopped(monkeypatch, tmp_path / "stopped", keys, during=2)
-    assert results(folder) == results(straight(tmp_path / "whole", keys))
 
 
 def test_what_cannot_be_stopped_is_refused(tmp_path: Path) -> None:
@@ -170,17 +162,3 @@ esac
     ]
     with pytest.raises(ConfigError, match=r"list its runs \(Connection to the SuperLink is unavailable\)\."):
         list(status._superlink("x"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["superlinc=x"], "has no such key"),
-        (["a", "b"], "takes one folder"),
-        (["superlink="], "names no connection"),
-        (["nowhere"], "holds no run"),
-    ],
-)
-def test_what_status_refuses(arguments: list[str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        status.main(arguments)

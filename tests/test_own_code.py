@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -16,9 +15,9 @@ from florets.conf.problems import ConfigError
 from florets.papers.cells import places
 from florets.papers.items import read_item
 from florets.server_app.app import read_run_config
-from florets.server_app.own_code import CODE, changed_files
+from florets.server_app.own_code import changed_files
 from florets.server_app.resume import read_resume
-from florets.task.edited_modules import note, reload_edited
+from florets.task.edited_modules import reload_edited
 from florets.task.fingerprint import file_hashes
 from tests.test_resume import SMALL, killed, resumed
 
@@ -74,25 +73,6 @@ def test_the_files_behind_an_import_path_are_those_that_it_imports_and_nobody_in
     assert changed_files(found, again) == ["helper_of_a_test.py", "lone_of_a_test.py"]
     # Of what is installed the package counts that is named, and not all that it imports.
     assert {name.partition("/")[0] for name in file_hashes(["flwr.app:Context"])} == {"flwr"}
-
-
-@pytest.mark.slow
-def test_a_sweep_that_goes_on_runs_what_was_edited_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep = ["-m", "--continue", *SMALL, f"strategy=fedavg,{NAME}:Mine", "num_rounds=1"]
-
-    def outcomes() -> list[str]:
-        assert main(sweep) == 0
-        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("      ")]
-        return [line.partition(" s; ")[2] for line in lines]
-
-    assert outcomes() == ["", ""]
-    assert outcomes() == ["finished before"] * 2
-    edit(folder / f"{HELPER}.py")
-    assert outcomes() == ["finished before", f"run again, as its code has changed: {HELPER}.py"]
-    # A record of earlier releases has no hashes, and stays valid.
-    (record,) = folder.rglob(CODE)
-    record.unlink()
-    assert outcomes() == ["finished before"] * 2
 
 
 def test_a_run_of_other_code_goes_on_only_where_that_is_accepted(
@@ -164,7 +144,7 @@ measures: [accuracy]
 
 SHIFTING = """
 from dataclasses import dataclass
-from florets import Plan, Round, Settings, State, Strategy, Update, setting
+from florets import Round, State, Steps, Strategy
 from florets.strategies.settings import ManyModels
 from helper_of_edits import SHIFT
 
@@ -177,10 +157,9 @@ class Shift(Strategy[ShiftSettings, State]):
 
     Settings = ShiftSettings
 
-    def plan(self, context: Round) -> Plan[Update]:
-        return context.train_assigned(
-            {client.key: (client.number * SHIFT) % context.models.count for client in context.participants}
-        )
+    def round(self, r: Round) -> Steps:
+        updates = yield r.train({client.key: (client.number * SHIFT) % r.models.count for client in r.participants})
+        return r.average(updates)
 """
 MODULES = ("strategy_of_edits", "helper_of_edits", "bystander_of_edits")
 
@@ -229,21 +208,3 @@ def test_a_run_after_an_edit_uses_the_new_code(edited: Path, capsys: pytest.Capt
     # Whoever holds the old module sees what is in the new one.
     assert module.SHIFT == 2
     assert module.Shift is sys.modules["strategy_of_edits"].Shift
-
-
-def test_only_what_has_changed_and_its_importers_are_imported_anew(edited: Path) -> None:
-    note(["strategy_of_edits:Shift", "bystander_of_edits:net", "no path"])
-    modules = {name: __import__(name) for name in MODULES}
-    assert reload_edited() == []
-    os.utime(edited / "helper_of_edits.py", ns=(1, 1))
-    assert reload_edited() == []
-    (edited / "helper_of_edits.py").write_text("SHIFT = 30\n")
-    assert reload_edited() == ["helper_of_edits", "strategy_of_edits"]
-    assert [sys.modules[name] is module for name, module in modules.items()] == [False, False, True]
-    # A mistake is reported where the module is used, and mended by the next edit.
-    (edited / "helper_of_edits.py").write_text("SHIFT = = 30\n")
-    reload_edited()
-    assert "strategy_of_edits" not in sys.modules
-    (edited / "helper_of_edits.py").write_text("SHIFT = 4\n")
-    reload_edited()
-    assert __import__("strategy_of_edits").SHIFT == 4

@@ -41,28 +41,19 @@ PERSONAL: dict[str, tuple[str, ...]] = {
     "fedala": ("strategy.most_passes=20",),
     "fedproto": (),
     "fedpac": (),
-    "clove personal=ditto": (),
-    "clove personal=fedala": ("personal_options.most_passes=20",),
     "clove personal=intercept": (),
     "clove personal=slopes": (),
-    "oracle personal=fedproto": (),
 }
 """Those with a model for each client, alone and within groups."""
 
 ONE_MODEL = (
-    "clove k=1 first_round=random",
     "clove k=1 first_round=evaluate",
     "ifca k=1",
     "cfl_s k=1 strategy.weighting=examples",
-    "cfl_s strategy.first_split=99 strategy.weighting=examples",
-    "cfl_s strategy.mean_threshold=1e-9 strategy.weighting=examples",
     "fesem k=1 strategy.weighting=examples strategy.clustering=nearest",
-    "fesem k=1 strategy.weighting=examples strategy.clustering=kmeans",
-    "fedgwc k=1 strategy.rest_threshold=1000 strategy.most_index=9",
     "fedgwc",
     "fedrc k=1",
     "flux strategy.cluster_round=1 strategy.eps_scale=1e9",
-    "flux strategy.cluster_round=1 strategy.clustering=kmeans k=1",
     "pacfl strategy.cut=threshold strategy.threshold=1e9",
     "fedclust strategy.cut=threshold strategy.threshold=1e9",
 )
@@ -121,7 +112,9 @@ def test_what_is_sent_beside_a_model_is_checked(strategy: str) -> None:
     assert (outcome.refused > 0) == (strategy != "per_fedavg")
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "strategy", ["pacfl", *(pytest.param(name, marks=pytest.mark.slow) for name in STRATEGIES if name != "pacfl")]
+)
 def test_clients_that_come_after_the_run_are_given_its_models(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], strategy: str
 ) -> None:

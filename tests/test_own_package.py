@@ -128,12 +128,3 @@ def test_flowers_simulation_gives_the_same_models(environment: Environment) -> N
     (models,) = results.rglob("models.safetensors")
     assert models.parent.relative_to(results).parts[:2] == ("quickstart", "mean_groups")
     assert models.read_bytes() == (here / "models.safetensors").read_bytes()
-
-
-def test_uninstalling_leaves_nothing(environment: Environment) -> None:
-    """The last test of this file: it takes the package away."""
-    environment("python", "-m", "pip", "uninstall", "-q", "-y", "florets", "mean-groups")
-    names = ("florets*", "mean_groups*", *FOLDERS)
-    left = [path for name in names for path in (environment.place / "lib").glob(f"python*/site-packages/{name}")]
-    assert left == []
-    assert not (environment.place / "bin" / "florets").exists()

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from florets.commands.main import main
-from florets.conf.compose import compose
 from florets.conf.presets import OWN_DIR, choices
 from florets.reports.summary import RunSummary
 from florets.server_app.app import read_run_config
@@ -103,17 +102,6 @@ def test_help_lists_what_is_installed_and_shows_the_keys_of_a_path(
     assert "Did you mean mean_groups?" in capsys.readouterr().err
 
 
-def test_a_broken_package_does_not_take_the_help_away(
-    installed: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (file,) = tmp_path.rglob("entry_points.txt")
-    file.write_text("[florets.strategies]\nbroken = no_such_module:Strategy\n")
-    assert main(["--help"]) == 0
-    assert "broken cannot be used: module no_such_module cannot be imported" in " ".join(
-        capsys.readouterr().out.split()
-    )
-
-
 PRESET = """# florets experiment=mine
 # Digits with a network of mine.
 defaults:
@@ -149,20 +137,9 @@ def test_a_preset_of_ones_own_composes_with_a_task_of_ones_own(
     assert "mine" not in choices("experiment")
 
 
-def test_a_task_of_ones_own_is_laid_over_a_preset(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(OWN_DIR, str(folder))
-    assert compose(["experiment=digits_label_skew", "task=small"]).task.model_options == {"hidden": [5]}
-    assert {"mine", "quickstart"} <= set(choices("experiment"))
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (["--config-dir", "nowhere"], "--config-dir nowhere: is no folder; presets are the files experiment/<name>"),
-        (["--config-dir", "."], "--config-dir .: has no preset"),
-        (["--cfg", "--config-dir"], "--config-dir: name the folder"),
-        (["--continue", "seed=1"], "--continue: goes on with a sweep and needs -m"),
-    ],
+    [(["--config-dir", "nowhere"], "--config-dir nowhere: is no folder; presets are the files experiment/<name>")],
 )
 def test_what_is_wrong_with_the_folder_is_named(
     folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]

@@ -5,18 +5,17 @@ site only the first word shows, as the language.
 
 | fence                    | what is done with the block                                                        |
 |--------------------------|------------------------------------------------------------------------------------|
-| ```bash                  | `florets` alone, for what takes seconds: run in the default suite, inside the test  |
-| ```bash slow             | run as it stands, in the slow suite                                                 |
+| ```bash, ```bash slow    | run as it stands, in the slow suite                                                 |
 | ```bash dry              | `florets`, `flwr`, `make`, `pip` and `python` are called with what the shell would  |
 |                          | give them, and refuse what they would refuse, but do no work; other programs are    |
 |                          | not allowed. The slow suite runs `florets`, cut small, in a folder with the files   |
 |                          | that these blocks name (`reader`)                                                   |
 | ```bash dry: <reason>    | the same, but nothing is run: the reason why it cannot be                           |
-| ```python                | run in the default suite                                                            |
+| ```python                | run as it stands: the README's in the default suite, others in the slow one         |
 | ```<language> name.ext   | saved as that file (Python, YAML, TOML, ...) before the page's commands are run     |
 | ```text                  | not run: output, or a drawing; so is ```console-output. No command may stand there  |
 
-The blocks of a page are run in their order, in one empty folder; in the slow suite the fast ones too, in one shell.
+The blocks of a page are run in their order, in one empty folder and one shell.
 `florets` is on the PATH; PROJECT is the project's folder, PORT and NODE_PORT are free ports.
 What a reader does not see stands in comments right above a block, each on a line of its own:
 
@@ -31,6 +30,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +38,7 @@ import florets
 from florets.commands.main import main
 from florets.engines import flower_processes
 from tests import page_data
-from tests.page_calls import calls, check_all, small_runs
+from tests.page_calls import check_all, small_runs
 from tests.pages import HOW, OUTPUT, ROOT, Block, blocks, pages
 from tests.public_files import write_stand_ins
 from tests.smoke import write_sites
@@ -55,27 +55,23 @@ def _pages_with(*how: str) -> list[Path]:
     return sorted({block.page for block in _in_shell(*how)})
 
 
-@pytest.mark.parametrize("block", blocks(), ids=str)
-def test_every_block_is_run_or_is_output(block: Block) -> None:
-    if block.language == "bash":
-        assert block.how in HOW, f"{block}: after `bash` comes nothing, `slow` or `dry`"
-        assert block.how == "dry" or not block.why
-    elif block.language in OUTPUT:
-        assert not block.how
-        typed = [line for line in block.code.splitlines() if _COMMAND.match(line)]
-        assert not typed, f"{block}: {typed[0]!r} is a command: mark the block as `bash`, `bash slow` or `bash dry`"
-    elif block.language != "python" or block.how:
-        assert re.fullmatch(r"[\w-]+\.\w+", block.how), (
-            f"{block}: a fence says {block.language!r} {block.how!r}; it names a language of shell commands (bash), "
-            "output (text), or a file that the block is saved as"
-        )
-
-
-@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
-def test_every_fence_is_closed(page: Path) -> None:
-    fences = [line for line in page.read_text(encoding="utf-8").splitlines() if line.strip().startswith("```")]
-    assert [line.strip() for line in fences[1::2]] == ["```"] * len(blocks(page))
-    assert len(fences) == 2 * len(blocks(page))
+def test_every_block_is_run_or_is_output_and_is_closed() -> None:
+    for page in pages():
+        fences = [
+            line.strip() for line in page.read_text(encoding="utf-8").splitlines() if line.strip().startswith("```")
+        ]
+        assert fences[1::2] == ["```"] * len(blocks(page)), f"{page}: a fence is not closed"
+    for block in blocks():
+        if block.language == "bash":
+            assert block.how in HOW, f"{block}: after `bash` comes nothing, `slow` or `dry`"
+            assert block.how == "dry" or not block.why
+        elif block.language in OUTPUT:
+            typed = [line for line in block.code.splitlines() if _COMMAND.match(line)]
+            assert not typed, (
+                f"{block}: {typed[0]!r} is a command: mark the block as `bash`, `bash slow` or `bash dry`"
+            )
+        elif block.language != "python" or block.how:
+            assert re.fullmatch(r"[\w-]+\.\w+", block.how), f"{block}: name the file that the block is saved as"
 
 
 @pytest.mark.parametrize("block", _in_shell("dry"), ids=str)
@@ -131,19 +127,7 @@ def test_dry_commands_of_florets_work_cut_small(
         assert main(words) == 0, f"florets {' '.join(words)}\n{capsys.readouterr().err}"
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "florets no_such_key=1",
-        "florets resume=results/x/seed-0 k=3",
-        "flwr run . --run-config \"overrides='k=5\nseed=1'\"",
-        "flwr run . --run-config \"overrides='task=own task.partition_options={input_shape: [13], num_outputs: 3}'\"",
-        "flwr run . --federation-config 'num-supernodes=3'",
-        "pip install florets[none]",
-        "python -m no_such_module",
-        "curl https://flower.ai",
-    ],
-)
+@pytest.mark.parametrize("wrong", ["florets no_such_key=1", "pip install florets[none]", "curl https://flower.ai"])
 def test_a_command_that_would_be_refused_is_seen(wrong: str, tmp_path: Path) -> None:
     with pytest.raises(Exception):  # noqa: B017, PT011 - each in the words of the program that refuses
         check_all(wrong, tmp_path)
@@ -190,31 +174,6 @@ def _run(page: Path, how: tuple[str, ...], folder: Path, timeout: float) -> None
             assert text in said, f"{block}: {text!r} is not in\n{said[-5000:]}"
 
 
-@pytest.mark.usefixtures("no_pictures")
-@pytest.mark.parametrize("page", _pages_with(""), ids=lambda page: page.name)
-def test_a_pages_short_commands_work(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In this process: a new one takes longer to import its packages than these runs take."""
-    _save_files(page, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    modules = set(sys.modules)
-    try:
-        for block in (block for block in blocks(page) if (block.language, block.how) == ("bash", "")):
-            for number, (program, arguments) in enumerate(calls(block.commands, tmp_path / f"shell-{block.line}")):
-                assert program == "florets", f"{block}: mark it as `bash slow`, for {program} in call {number + 1}"
-                assert main(arguments) == 0, capsys.readouterr().err
-            said = capsys.readouterr().out
-            for text in block.prints:
-                assert text in said, f"{block}: {text!r} is not in\n{said[-5000:]}"
-    finally:
-        # The page's own modules; another page may have one of the same name.
-        for name in set(sys.modules) - modules:
-            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
-                del sys.modules[name]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", _pages_with("", "slow"), ids=lambda page: page.name)
 def test_a_pages_commands_run_as_they_stand(page: Path, tmp_path: Path) -> None:
@@ -224,28 +183,29 @@ def test_a_pages_commands_run_as_they_stand(page: Path, tmp_path: Path) -> None:
     _run(page, ("", "slow"), tmp_path, _SLOW_SECONDS)
 
 
-@pytest.mark.parametrize(
-    "block", [block for block in blocks() if (block.language, block.how) == ("python", "")], ids=str
-)
+def _python() -> list[Any]:
+    """Return the blocks of Python; the README's alone in the default suite."""
+    found = [block for block in blocks() if (block.language, block.how) == ("python", "")]
+    return [
+        block if block.page.name == "README.md" else pytest.param(block, marks=pytest.mark.slow) for block in found
+    ]
+
+
+@pytest.mark.parametrize("block", _python(), ids=str)
 @pytest.mark.usefixtures("no_pictures")
 def test_python_runs_as_it_stands(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(block.code, str(block), "exec"), {"__name__": "page"})
 
 
-@pytest.mark.parametrize(
-    ("page", "link"),
-    [
-        (page, link)
-        for page in pages()
-        for link in re.findall(r"\]\(((?!http)[^)]+)\)", page.read_text(encoding="utf-8"))
-    ],
-)
-def test_every_link_leads_somewhere(page: Path, link: str) -> None:
-    path, _, title = link.partition("#")
-    target = page.parent / path if path else page
-    assert target.exists()
-    if title:
-        headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
-        # As GitHub names a heading.
-        assert title in [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
+def test_every_link_leads_somewhere() -> None:
+    for page in pages():
+        for link in re.findall(r"\]\(((?!http)[^)]+)\)", page.read_text(encoding="utf-8")):
+            path, _, title = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), f"{page}: {link}"
+            if title:
+                headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+                # As GitHub names a heading.
+                names = [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
+                assert title in names, f"{page}: {link}"

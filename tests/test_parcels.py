@@ -17,11 +17,9 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.engines import engine
 from florets.engines.local_grid import LocalGrid
-from florets.server_app import app as server
 from florets.server_app.build import build_task
 from florets.server_app.experiment import run_experiment
 from florets.server_app.parcel_grid import ParcelGrid
-from florets.strategies.base.federation import Federation, WrongNodeCount
 from florets.task.wire import MalformedMessage, bank, kinds, parcels
 from tests.grid_runs import run_on
 
@@ -59,23 +57,11 @@ def test_messages_come_out_of_a_parcel_as_they_went_in() -> None:
 
 @pytest.mark.parametrize(
     "records",
-    [
-        {},
-        {"parcel": MetricRecord({"failed": 1})},
-        {"parcel": ConfigRecord({"failed": 1, "reasons": "x"})},
-        {"parcel": ConfigRecord({"failed": [1], "reasons": ["x", "y"]})},
-    ],
+    [{}, {"parcel": ConfigRecord({"failed": [1], "reasons": ["x", "y"]})}],
 )
 def test_a_reply_that_is_no_parcel_is_malformed(records: dict[str, Any]) -> None:
     with pytest.raises(MalformedMessage, match="parcel"):
         parcels.read_replies(RecordDict(records), 2)
-
-
-def test_records_of_nobody_are_left_out_and_no_reply_is_a_failure() -> None:
-    forged = parcels.pack_replies([content(4)])
-    for name in ("1", "5/metrics", "-1/metrics", "00/metrics", "/metrics"):
-        forged[name] = MetricRecord({"n": 9})
-    assert parcels.read_replies(forged, 2) == [content(4), parcels.Failure("its node sent no reply of it")]
 
 
 @pytest.mark.parametrize(
@@ -85,12 +71,6 @@ def test_records_of_nobody_are_left_out_and_no_reply_is_a_failure() -> None:
 def test_a_node_hosts_no_more_than_it_may_and_names_them_apart(names: list[str], rule: str) -> None:
     with pytest.raises(MalformedMessage, match=rule):
         parcels.read_clients(parcels.pack_clients(parcels.Hosted(names, 0)), parcels.Hosting(2))
-
-
-def test_a_node_that_is_one_client_needs_no_name() -> None:
-    found = clients_of(Context(1, 2, {"data-dir": "/somewhere"}, RecordDict(), {}), parcels.Hosting(2))
-    alone = parcels.Hosted(list(found), 0)
-    assert parcels.read_clients(parcels.pack_clients(alone), parcels.Hosting(2)) == alone
 
 
 def final(grid: LocalGrid | ParcelGrid, config: Config) -> tuple[bytes, list[Any]]:
@@ -163,37 +143,6 @@ def test_a_node_that_says_another_number_of_nodes_than_the_others_is_left_out_al
         assert strategy.federation.left_out == ["node 3"]
 
 
-def test_a_second_answer_costs_nothing_and_what_has_expired_is_forgotten() -> None:
-    class Twice(LocalGrid):
-        def pull_messages(self, message_ids: Any) -> list[Message]:
-            return [reply for reply in super().pull_messages(message_ids) for _ in range(2)]
-
-    grid = ParcelGrid(Twice(app, 2), parcels.Hosting(3, 6))
-    while not (nodes := grid.get_node_ids()):
-        pass
-    for ttl in (0.01, 60):
-        grid.push_messages([Message(content(0), nodes[0], kinds.TRAIN, ttl=ttl)])
-        time.sleep(0.02)
-    assert len(grid._parcels) == 1
-
-
-def test_the_failure_of_each_client_is_its_own() -> None:
-    grid = ParcelGrid(LocalGrid(app, 2), parcels.Hosting(3, 6))
-    while not (nodes := grid.get_node_ids()):
-        pass
-    bad = RecordDict({"config": ConfigRecord({})})
-    messages = [Message(bad, node, kinds.HELLO, group_id="1") for node in nodes]
-    replies = grid.send_and_receive(messages, timeout=5)
-    assert [reply.error.reason for reply in replies] == [
-        "ValueError: the message's config has no 'task'; send task.TaskSpec(...).to_json()"
-    ] * 6
-
-
-def test_too_few_simulated_nodes_are_said_with_the_whole_command() -> None:
-    with pytest.raises(WrongNodeCount, match=r"num_clients=7 and clients_per_node=3, but.*num-supernodes=3 "):
-        Federation(7, 5.0).wait_for_nodes(ParcelGrid(LocalGrid(app, 2), parcels.Hosting(3, 7)))
-
-
 def test_a_nodes_folders_are_its_clients(tmp_path: Path) -> None:
     for name in ("ward-b", "ward-a", ".git"):
         (tmp_path / name).mkdir()
@@ -248,33 +197,6 @@ def test_two_hospitals_train_on_the_wards_that_their_folders_are(tmp_path: Path)
     assert [row.partition(",")[0] for row in rows] == ["north/a", "north/b", "south/a"]
     # More wards than a node may host.
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["left_out"] == ["west"]
-
-
-def test_a_folder_that_comes_while_a_node_runs_becomes_a_client_and_no_key_changes(tmp_path: Path) -> None:
-    grid = ParcelGrid(
-        LocalGrid(app, 1, [{"data-dir": str(tmp_path), "clients-in-folders": True}]), parcels.Hosting(2)
-    )
-    named: list[dict[int, str]] = []
-    for come in ("b", "a", "c"):
-        (tmp_path / come).mkdir()
-        while not (nodes := grid.get_node_ids()):
-            pass
-        list(grid.send_and_receive([Message(content(0), nodes[0], kinds.HELLO)], timeout=5))
-        grid.get_node_ids()
-        named.append(dict(grid._clients[2]))
-    [(client, _)] = named[0].items()
-    # A third one is more than the node may host.
-    assert named == [{client: "b"}, {client + 1: "a", client: "b"}, {client + 1: "a", client: "b"}]
-
-
-def test_advice_is_asked_of_hosts_as_a_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-    (tmp_path / "advice.txt").write_text("")
-    monkeypatch.setattr(server, "run_experiment", lambda grid, *_, **__: seen.append(grid))
-    monkeypatch.setattr(server, "answer", lambda question, run: (run(question.base, tmp_path), tmp_path))
-    for overrides in ("num_clients=6", "num_clients=6 clients_per_node=3"):
-        server.advise(LocalGrid(app, 2), {"experiment": "quickstart", "overrides": overrides, "advise": True})
-    assert [type(grid) for grid in seen] == [LocalGrid, ParcelGrid]
 
 
 def test_engines_without_nodes_refuse_hosts(tmp_path: Path) -> None:

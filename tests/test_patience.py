@@ -108,7 +108,7 @@ def results(folder: Path) -> dict[str, Any]:
     "how",
     [
         ("strategy=fedavg",),
-        pytest.param(("strategy=clove", "personal=ditto"), marks=pytest.mark.slow),
+        pytest.param(("strategy=clove", "personal=slopes"), marks=pytest.mark.slow),
         ("strategy=fedavg", "measure=auc", "statistics=true", "eval_every=2"),
     ],
 )
@@ -142,7 +142,7 @@ def test_a_run_ends_early_with_its_best_models_and_goes_on_to_the_bit(
     if "statistics=true" in how:
         assert exact["tests.json"] == whole["tests.json"]
         assert len(read_test_statistics(Path(summary.folder))) == 4
-    if "personal=ditto" in how:
+    if "personal=slopes" in how:
         own = load_file(Path(summary.folder) / "own_models.safetensors")
         for name, values in load_file(Path(short.folder) / "own_models.safetensors").items():
             np.testing.assert_array_equal(own[name], values)
@@ -158,8 +158,6 @@ def test_a_run_ends_early_with_its_best_models_and_goes_on_to_the_bit(
     [
         (["task.validation_fraction=0"], r"patience=2: watches a figure on validation data, and there are none; add"),
         (["measure=auc"], r"measure=auc: on validation data it is over all records together.*statistics=true"),
-        (["measure=r2"], r"measure=r2: task.loss=cross_entropy has no such figure; use auto, accuracy"),
-        (["patience=0"], r"patience=0: must be at least 1"),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_work(more: list[str], message: str) -> None:

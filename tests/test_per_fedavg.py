@@ -9,7 +9,6 @@ from torch.func import functional_call
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
 from florets.strategies.per_fedavg.client import Adaptation
-from florets.strategies.per_fedavg.strategy import PerFedAvg
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import Objective, counted
 from florets.task.training.settings import Training
@@ -106,16 +105,3 @@ def test_a_clients_result_is_that_after_one_step_on_its_training_data() -> None:
         assert result.loss == pytest.approx(loss, abs=1e-6)
         assert result.tuned is not None
         assert result.tuned.loss < result.loss
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"alpha": -0.1}, "alpha=-0.1"),
-        ({"test_alpha": -1.0}, "test_alpha=-1"),
-        ({"alpha": 0.0, "exact_hessian": True}, "exact_hessian=true"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(settings: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PerFedAvg(**settings)

@@ -2,7 +2,6 @@
 
 import csv
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,12 +12,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.server_app.build import build_task
-from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.ditto.strategy import DittoClients, DittoSettings
-from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.fedproto.strategy import FedProtoClients, FedProtoKept
 from florets.strategies.shared.messages import TRAIN_BILEVEL
-from florets.task.wire import kinds
 from tests.method_runs import SMALL, Played, play
 
 
@@ -45,113 +39,16 @@ def test_a_client_is_given_its_model_and_a_newcomer_the_one_that_fits(
     assert np.mean(np.array(found) == part.y_test.numpy()) == pytest.approx(own)
 
 
-def own_models(found: Played) -> dict[str, list[bytes]]:
-    """Return the bytes of each client's own model."""
-    assert found.strategy.personal is not None
-    own = found.strategy.personal.own_models(found.models, found.strategy.assignment)
-    records = {key: found.models.replaced(row[np.newaxis]).record for key, row in own.items()}
-    return {key: [array.numpy().tobytes() for array in record.values()] for key, record in records.items()}
-
-
-def numbered(found: Played) -> dict[str, list[bytes]]:
-    """Return the same of a personal method's own strategy."""
-    entries = len(found.strategy.context.models.one(0))
-    return {
-        key: found.final[entries * number : entries * (number + 1)]
-        for key, number in found.strategy.assignment.items()
-    }
-
-
-# One group
-
-ONE = ("k=1", "strategy.fraction_train=0.7", "num_rounds=3")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("host", "method"), [("clove", "ditto"), ("ifca", "fedala"), ("cfl_gp", "ditto")])
-def test_within_one_group_it_is_the_method_itself_to_the_bit(host: str, method: str) -> None:
-    alone = play(*ONE, f"strategy={method}", "eval_every=1")
-    found = play(*ONE, f"strategy={host}", f"personal={method}", "eval_every=1")
-    assert found.final == alone.final[: len(found.final)]
-    own, expected = own_models(found), numbered(alone)
-    assert own
-    assert own == {key: expected[key] for key in own}
-    assert (
-        found.reports[-1].evaluations.items()
-        >= {
-            key: test for key, test in alone.reports[-1].evaluations.items() if key in found.strategy.assignment
-        }.items()
-    )
-
-
-# Several groups
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("host", "method"), [("clove", "fedala"), ("ifca", "ditto"), ("cfl_gp", "fedala")])
-def test_the_groups_and_their_models_do_not_depend_on_what_clients_have_besides(host: str, method: str) -> None:
-    """With Ditto they train what they would, and with FedALA where its weights stay 1."""
-    more = (f"strategy={host}", "num_rounds=6", "train=sgd")
-    option = ("personal_options.weight_rate=0",) if method == "fedala" else ()
-    found, plain = play(*more, f"personal={method}", *option), play(*more)
-    assert found.final == plain.final
-    assert [report.phase for report in found.reports] == [report.phase for report in plain.reports]
-    assert [report.assignment for report in found.reports] == [report.assignment for report in plain.reports]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("host", ["clove", "cfl_gp"])
-def test_fedproto_begins_once_the_groups_stand_and_leaves_their_models(host: str) -> None:
-    found = play(f"strategy={host}", "personal=fedproto", "num_rounds=8", "train.local_epochs=5")
-    stable = [report.phase for report in found.reports].index("stable")
-    assert 1 <= stable < 7
-    plain = play(f"strategy={host}", f"num_rounds={stable}", "train.local_epochs=5")
-    assert found.final == plain.final
-    kept = found.strategy.state.kept
-    assert len(kept.personal.vectors) == 6
-    assert kept.groups == found.strategy.assignment
-
-
-def test_prototypes_are_those_of_a_groups_own_clients() -> None:
-    method = FedProtoClients()
-    means = {"a": [[1.0], [5.0]], "b": [[3.0], [0.0]], "c": [[9.0], [9.0]]}
-    counts = {"a": [1, 2], "b": [3, 0], "c": [4, 4]}
-    kept = FedProtoKept(
-        prototypes={key: np.array(rows) for key, rows in means.items()},
-        counts={key: np.array(row) for key, row in counts.items()},
-        groups={"a": 0, "b": 0, "c": 1},
-    )
-    state = SimpleNamespace(kept=kept)
-    method.within(lambda: state, 2)  # type: ignore[arg-type, return-value]  # all that it needs of a state
-    record = method._prototypes(0)[kinds.PROTOTYPES]
-    # (1 + 3 x 3) / 4, and that of the only one who has the class.
-    assert record[kinds.PROTOTYPES].numpy().tolist() == [[2.5], [5.0]]
-    assert method._prototypes(1)[kinds.PROTOTYPES][kinds.PROTOTYPES].numpy().tolist() == [[9.0], [9.0]]
-    assert method._prototypes(2) == {}
-
-
 # Settings
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("strategy=fedavg personal=ditto", r"personal=ditto: strategy fedavg takes only none or intercept or slopes"),
-        (
-            "strategy=ifca personal=fedproto",
-            r"personal=fedproto: strategy ifca takes only none or ditto or fedala or intercept or slopes",
-        ),
-        ("personal=ditt", r"personal=ditt: .*Did you mean ditto\?"),
-        ("personal_options.proximal_lambda=1", r"personal_options=.*has an effect only with personal=ditto"),
-        ("personal=ditto personal_options.proximal_lambda=-1", r"personal_options.proximal_lambda=-1.0: must be at"),
-        ("personal=ditto personal_options.fraction_train=0.5", r"the strategy says who takes part"),
-        ("personal=ditto averaging=gradients", r"averaging=gradients: clients of personal=ditto send models"),
-        ("personal=fedproto strategy.watch=8", r"strategy.watch: personal=fedproto begins once clusters are frozen"),
-        ("personal=fedproto personal_options.head_layers=[1,3]", r"personal_options.head_layers=\[1,3\]: features"),
-        ("experiment=digits_autoencoder personal=intercept", r"neither; use personal=none"),
-        ("strategy=cfl_gp personal=ditto strategy.quantise=round", r"strategy.quantise=round: clients of personal="),
-        ("strategy=cfl_gp personal=fedproto strategy.stop_unchanged=0", r"begins once clustering has stopped"),
-        ("strategy=oracle strategy.mode=true_start personal=ditto", r"personal=ditto: needs known groups"),
+        ("personal=slope", r"personal=slope: .*Did you mean slopes\?"),
+        ("personal=slopes averaging=gradients", r"averaging=gradients: clients of personal=slopes send models"),
+        ("experiment=digits_autoencoder personal=intercept", r"not for task.loss=reconstruction; use personal=none"),
+        ("strategy=oracle strategy.mode=true_start personal=slopes", r"personal=slopes: needs known groups"),
     ],
 )
 def test_combinations_that_make_no_sense_are_refused(given: str, message: str) -> None:
@@ -159,20 +56,11 @@ def test_combinations_that_make_no_sense_are_refused(given: str, message: str) -
         compose(given.split())
 
 
-def test_a_strategy_built_by_hand_refuses_them_as_well() -> None:
-    method = DittoClients(DittoSettings(proximal_lambda=0.5))
-    assert CLoVE(k=2, personal=method).personal is method
-    with pytest.raises(ValueError, match="personal=ditto: FedAvg cannot follow it"):
-        FedAvg(personal=DittoClients())
-    with pytest.raises(ValueError, match="use averaging=models"):
-        CLoVE(k=2, averaging="gradients", personal=DittoClients())
-
-
 # Whole runs
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["ditto", "intercept", "slopes"])
+@pytest.mark.parametrize("method", ["intercept", "slopes"])
 def test_a_client_predicts_with_its_own_model_and_a_newcomer_is_given_its_groups(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str
 ) -> None:

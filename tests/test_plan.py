@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import torch
 
 from florets.commands.main import main
 from florets.commands.plan import plan_of
@@ -56,27 +55,6 @@ def test_figures_of_a_plan_by_hand():
     assert plan.total("messages") == 5 * 40 + 3 * 40 + 40
     assert plan.most_down == (5 * 160 + 3 * 40 + 160) * one
     assert plan.memory["server"] == 12 * one + 40 * one
-
-
-def test_the_command_prints_the_same_for_people_and_programs(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["plan", *SMALL, "strategy=fedavg"]) == 0
-    assert "| total " in capsys.readouterr().out
-    assert main(["plan", *SMALL, "strategy=fedavg", "--json"]) == 0
-    values = json.loads(capsys.readouterr().out)
-    assert values["total"]["down"] == sum(part["times"] * part["down"] for part in values["parts"])
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_wrong_key_or_option_is_refused(capsys, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert main(["plan", "device=cuda"]) == 2
-    assert "device=cuda, but this machine's PyTorch sees no CUDA device" in capsys.readouterr().err
-    assert main(["plan", "num_clients=4", "k=2", "workers=5"]) == 2
-    assert "workers=5: must be at most num_clients=4" in capsys.readouterr().err
-    assert main(["plan", "num_clients=0"]) == 2
-    assert main(["plan", "--second", "3"]) == 2
-    assert "no such option (--json, --time)" in capsys.readouterr().err
 
 
 def test_time_is_that_of_the_first_rounds_and_of_tests_as_often_as_asked(tmp_path, capsys, monkeypatch):

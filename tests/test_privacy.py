@@ -18,19 +18,13 @@ from florets.conf.problems import ConfigError
 from florets.engines import engine
 from florets.server_app.checkpoint import CheckpointError, Checkpointing
 from florets.server_app.resume import read_resume
-from florets.strategies import STRATEGIES
-from florets.strategies.base.privacy import LEDGER, LENGTHS, Budget, BudgetSpent, Guard, multiplier, read_budget
 from florets.strategies.base.report import Client
-from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core.accountant import delta_of, epsilon_of, level_of
 from florets.strategies.core.noised_clusters import nearest_centre, noised_centres
-from florets.strategies.discovery.strategy import Discovery
-from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.ifca.strategy import IFCA
-from florets.strategies.registry import settings_type
-from florets.strategies.settings import COVERED, Experiment, Privacy, Releases, privacy_problems
+from florets.strategies.layers.coverage import Releases
+from florets.strategies.layers.noise import LEDGER, LENGTHS, Budget, BudgetSpent, Guard, multiplier, read_budget
+from florets.strategies.settings import Privacy
 from florets.task.wire import noise
-from florets.task.wire.leaving import CHOICES, FOLDS
 
 SMALL = [
     *("experiment=quickstart", "num_clients=12", "k=2", "task.num_clusters=2", "loss_matrix=false"),
@@ -76,30 +70,6 @@ def test_epsilon_of_many_releases_is_below_renyis_bound_and_near_the_loss_distri
     assert delta_of(0.0, 1.0) == 0.0
     with pytest.raises(ValueError, match="not planned"):
         guard().noised_sum(["a"], np.ones(3), 1.0)
-
-
-def test_an_epsilon_of_another_type_of_number_is_no_run_without_noise() -> None:
-    for given in (8, np.float32(8.0)):
-        strategy = FedAvg(num_clients=10, privacy=Privacy("central", given))
-        assert strategy.run.privacy.epsilon == 8.0
-        assert strategy.protect(3) is not None
-    with pytest.raises(ValueError, match=r"privacy\.epsilon=True: must be a number"):
-        FedAvg(num_clients=10, privacy=Privacy("central", True))
-
-
-def test_with_central_noise_starts_and_choices_are_covered_and_named_by_what_leaves() -> None:
-    kind: Any
-    for kind, own, rounds in ((IFCA, FOLDS, 5), (CLoVE, FOLDS, 3), (Discovery, CHOICES, 0)):
-        strategy: Any = kind(k=2, num_clients=100, privacy=Privacy(kind="central", epsilon=8.0))
-        assert own in strategy.all_leaving()
-        assert own not in kind(k=2).all_leaving()
-        config = compose([f"strategy={kind.__module__.split('.')[2]}", "privacy.kind=central", "privacy.epsilon=8"])
-        assert config.first_round == ("update" if rounds else None)
-        for length in (10, 3):
-            guard = strategy.protect(length)
-            assert guard is not None
-            # Ten parts for the start, two for each comparison with the mean client.
-            assert guard.releases.before == 10 + 2 * min(rounds, length - 1)
 
 
 def test_a_plan_spends_the_whole_budget_and_no_more() -> None:
@@ -149,16 +119,6 @@ def test_noise_has_the_deviation_that_was_paid_for_and_never_repeats() -> None:
     assert level**2 == pytest.approx(0.9 * hidden.budget.update, rel=0.02)
 
 
-def test_updates_are_released_with_noise_and_once_for_what_is_paid() -> None:
-    own, rows = guard(), np.zeros((5, 2))
-    one_group(own, rows)
-    with pytest.raises(ValueError, match="average them once"):
-        own.changes(rows, np.zeros(5, np.int64), rows[:1], np.zeros(2, np.bool_), False, lambda *_: None)
-    own.charge_training(["0"], {})
-    with pytest.raises(ValueError, match="averaged without noise"):
-        own.merged(rows[:1], {})
-
-
 def test_noised_losses_are_within_their_norm_and_can_be_sent() -> None:
     assert np.linalg.norm(noise.centred(np.array([math.inf, math.nan, 0.0, 2.0]), 5.0)) <= noise.loss_norm(4, 5.0)
     many = np.stack([noise.noised_losses(np.array([1.0, 3.0]), 4.0, 0.5) for _ in range(4000)])
@@ -203,13 +163,6 @@ def test_the_usual_length_of_updates_is_found_unless_noise_hides_it(monkeypatch:
     assert np.linalg.norm(counts[0] - counts[1]) == 1.0
 
 
-def test_a_small_group_takes_the_mean_of_the_larger_ones() -> None:
-    own, models = guard(), np.array([[1.0], [3.0], [50.0], [7.0]])
-    assignment = {**dict.fromkeys("abc", 0), **dict.fromkeys("defghi", 1), "j": 2}
-    np.testing.assert_allclose(own.merged(models, assignment)[:, 0], [1.0, 3.0, (3 * 1 + 6 * 3) / 9, 7.0])
-    np.testing.assert_allclose(own.merged(models[:2], {"a": 0, "b": 1})[:, 0], [2.0, 2.0])
-
-
 def test_clients_that_cannot_pay_are_not_asked_and_the_run_ends_when_few_are_left() -> None:
     own, everybody = guard(visits=1), clients(5)
     own.begin(everybody, everybody)
@@ -233,29 +186,19 @@ def test_a_budget_is_saved_before_its_release_and_a_damaged_one_is_refused(tmp_p
         read_budget(tmp_path / LEDGER)
 
 
-@pytest.mark.parametrize("kind", ["central", "local"])
-def test_each_strategy_is_covered_or_refused_by_name(kind: Any) -> None:
-    for name in STRATEGIES:
-        settings = settings_type(name)()
-        lines = privacy_problems(settings, Experiment(privacy=Privacy(kind=kind, epsilon=4.0)))
-        assert (not lines) == (name in COVERED), name
-        assert all(line.startswith(f"privacy.kind={kind}: what clients of ") for line in lines)
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         (["privacy.kind=central"], "needs privacy.epsilon"),
         (["privacy.epsilon=4"], "has an effect only with privacy.kind"),
         (["robust=median"], "robust=median: not covered by privacy.kind=central"),
-        (["personal=ditto"], "personal=ditto: not covered"),
+        (["personal=slopes"], "personal=slopes: not covered"),
         (["num_clients=20", "privacy.min_group=101"], "privacy.min_group=101: needs 101 clients, and there are 20"),
-        (["secure_aggregation=true"], "secure_aggregation=true: not covered by privacy.kind=central: members"),
-        (["first_round=farthest"], "first_round=farthest: not covered"),
+        (["secure_aggregation=true"], "secure_aggregation=true: not covered by privacy.kind=central: masks"),
         (["k=auto"], "k=auto: not covered"),
         (["patience=2", "task.validation_fraction=0.2"], "patience=2: not covered"),
-        (["strategy.watch=8"], "strategy.watch=8.0: not covered"),
-        (["strategy=ifca", "strategy.restarts=2", "num_rounds=9"], "strategy.restarts=2: losses decide"),
+        (["strategy.watch=8"], "strategy.watch=8.0: groups by what privacy.kind=central does not cover"),
+        (["strategy=ifca", "strategy.restarts=2", "num_rounds=9"], "strategy.restarts=2: groups by what"),
         (["privacy.kind=local", "statistics=true"], "statistics=true: not covered by privacy.kind=local"),
         (["experiment=own_data", "privacy.kind=local"], "what own data have in common must be declared"),
     ],
@@ -337,11 +280,3 @@ def test_with_local_noise_no_message_holds_a_count_a_loss_or_an_update_without_i
     # The noise is many times the bound of an update.
     assert 3.5 < read_budget(folder / LEDGER).reached <= 4.0
     assert {row.split(",")[3] for row in (folder / "clients.csv").read_text().splitlines()[1:]} == {"1"}
-
-
-def test_noise_and_masks_wait_for_as_many_clients_as_a_round_needs() -> None:
-    noise = Privacy("central", 8.0, delta=0.001)
-    assert FedAvg(privacy=noise).federation.min_clients == 3
-    assert FedAvg(privacy=noise, min_clients=2, fraction_train=0.5).federation.min_clients == 6
-    assert FedAvg(secure_aggregation=True, min_clients=9).federation.min_clients == 9
-    assert FedAvg(min_clients=1, fraction_train=0.1).federation.min_clients == 1

@@ -80,15 +80,6 @@ def test_a_declared_preparation_is_that_of_the_run_that_agreed_on_it_to_the_bit(
     assert not (again / "description.json").exists()
 
 
-def test_a_check_says_which_column_is_in_another_unit_than_declared(tmp_path: Path, declared: Path) -> None:
-    other = [{"name": "age", "mean": 720, "std": 120}, DECLARED["numeric"][1]]
-    declared.write_text(json.dumps({**DECLARED, "numeric": other}))
-    keys = {"data_dir": sites(tmp_path / "data"), "results_dir": tmp_path}
-    found = florets.check(task={"table": {"preprocessing": str(declared)}}, **keys)
-    assert "'age' has mean 58.4 and spread 10.3 at the median site" in found.text
-    assert "'dose' has mean" not in found.text
-
-
 def test_a_file_by_hand_has_defaults_and_travels_within_the_configuration(tmp_path: Path, declared: Path) -> None:
     given = ["experiment=own_data", f"task.table.preprocessing={declared}", "target=ill"]
     config = compose(given)
@@ -112,17 +103,9 @@ def test_a_file_by_hand_has_defaults_and_travels_within_the_configuration(tmp_pa
 @pytest.mark.parametrize(
     ("change", "given", "said"),
     [
-        ({"standardize": "site"}, [], "there is no key 'standardize', only numeric, "),
         ({"numeric": [{"name": "age"}]}, [], "numeric: 'age' lacks 'mean'"),
-        ({"categorical": [{"name": "sex", "categories": "fm"}]}, [], "'sex' needs a list of cells"),
-        (
-            {"categorical": [{"name": "ill", "categories": ["0", "1"]}]},
-            [],
-            "column 'ill' is named twice; a target is",
-        ),
         ({"classes": {"no": ["0"], "yes": ["0", "1"]}}, [], "no cell in two of them"),
         ({}, ["target=age"], "task.table.target=age: task.table.preprocessing has ill; leave it out."),
-        ({}, ["task.table.standardise=site"], "task.table.preprocessing has pooled; leave it out."),
     ],
 )
 def test_a_wrong_declaration_is_refused_by_its_key(
@@ -202,10 +185,3 @@ def test_a_node_that_adds_noise_keeps_to_itself_why_its_table_does_not_fit(tmp_p
     assert [line.reason.split(" records")[0] for line in NodeLog(tmp_path / "log").lines()] == [
         "the target 'ill' of 4"
     ] * 2
-
-
-def test_groups_of_arrays_are_looked_for_under_noise(tmp_path: Path) -> None:
-    keys = {"privacy": CENTRAL, "strategy": {"fold_size": 2}, "results_dir": tmp_path, "quiet": True}
-    found = florets.discover(arrays(), classes=[0, 1, 2], **keys)
-    assert found.k == 1
-    assert found.run.config["privacy"]["delta"] == 1 / 40

@@ -12,9 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import florets
-from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.conf.validate import figures_address
 from florets.server_app.prometheus import PrometheusTracker
 from florets.server_app.tracker import RunEnd, RunStart
 from tests.results_examples import evaluations, record
@@ -110,14 +108,3 @@ def test_a_port_in_use_is_refused_before_anything_runs(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(ConfigError, match="tracker=nobody"):
             florets.run(**KEYS, results_dir=tmp_path, prometheus=port, tracker="nobody:Nobody")
-
-
-def test_addresses() -> None:
-    assert figures_address(9100) == ("127.0.0.1", 9100)
-    assert figures_address("0.0.0.0:9100") == ("0.0.0.0", 9100)
-    assert figures_address("[::1]:9100") == ("::1", 9100)
-    assert compose(["prometheus=9100"]).prometheus == 9100
-    assert compose(["prometheus=0.0.0.0:9100"]).prometheus == "0.0.0.0:9100"
-    for wrong in ("here", "host:", "0", "70000"):
-        with pytest.raises(ConfigError, match="prometheus"):
-            compose([f"prometheus={wrong}"])

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
@@ -99,27 +98,3 @@ def test_no_unchecked_figure_stands_as_a_papers() -> None:
         if told:
             found[str(path.relative_to(ROOT))] = told
     assert found == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("FedProto's paper has 97.13 % there.", ["97.13"]),
-        ("FedProto ends at 97.0 (97.13).", ["97.13"]),
-        ("| method | accuracy % (paper) |\n|---|---|\n| FeSEM | 96.0 ± 0.1 (97.1) |", ["97.1"]),
-        ("| method | accuracy % | paper |\n|---|---|---|\n| FeSEM | 97.1 ± 0.1 | 95.3 |", ["95.3"]),
-        ("| | FeSEM | IFCA |\n|---|---|---|\n| MNIST | 96.0 (96.3) | 95.0 (95.3) |", ["96.3"]),
-        # Measured here, and equal by chance.
-        ("| method | accuracy % |\n|---|---|\n| FeSEM | 97.1 ± 0.1 |", []),
-        # Another method's, or another number.
-        ("FeSEM's paper has 97.15 % and 197.1.", []),
-    ],
-)
-def test_what_counts_as_a_papers_figure(text: str, found: list[str]) -> None:
-    assert list(claims(text, unchecked())) == found
-
-
-def test_published_values_of_an_item_are_compared_too() -> None:
-    figures = {"fesem": "95.3 ± 0.1", "clove": "95.3 ± 0.1", "ifca": "never"}
-    item = {"paper": [{"source": "Table 1", "measure": "accuracy", "values": {"mnist": figures}}]}
-    assert list(references(item, unchecked())) == ["95.3"]

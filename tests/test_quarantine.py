@@ -1,20 +1,21 @@
-"""Quarantine of clients whose updates depart from their group's, and their return."""
+"""Hostile clients: quarantine, their return, and loss vectors that are set aside."""
 
 import logging
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.report import ADVICE, QUARANTINE, RoundReport
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core import FloatArray
 from florets.strategies.core.quarantine import AGREES, DEPARTS, UNKNOWN, Quarantine, agreement, verdicts
-from florets.strategies.core.robust import most_expelled, most_hostile
+from florets.strategies.core.set_aside import copied_rows, drawn_in, far_rows, has_groups, lone_rows, placed
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, play
 
+# Quarantine of clients whose updates depart from their group
 EVERYBODY = np.ones(5, dtype=bool)
 
 
@@ -48,19 +49,6 @@ def test_an_opposed_update_and_long_noise_depart_and_a_long_one_does_not(last: l
     assert found.tolist() == [AGREES] * 4 + [said]
 
 
-def test_a_change_is_long_only_beyond_what_the_group_has_had() -> None:
-    # The others have learnt what they can: lengths of a tenth, and this one's is as before.
-    rows = gram([0.1, 0.01], [0.1, -0.01], [0.1, 0.005], [0.1, 0.0], [0.0, 1.0])
-    assert verdicts(rows, EVERYBODY)[0][-1] == DEPARTS
-    assert verdicts(rows, EVERYBODY, usual=0.5)[0][-1] == UNKNOWN
-
-
-def test_nothing_is_said_of_few_members_or_of_such_that_have_little_in_common() -> None:
-    assert verdicts(gram([1.0, 0.0], [-1.0, 0.0]), EVERYBODY[:2])[0].tolist() == [UNKNOWN] * 2
-    around = [[1.0, 0.0], [-0.5, 0.87], [-0.5, -0.87]]
-    assert verdicts(gram(*around), EVERYBODY[:3])[0].tolist() == [UNKNOWN] * 3
-
-
 def test_three_departures_running_and_no_more_clients_than_may_be_hostile() -> None:
     quarantine, keys = Quarantine(), list("abcdefg")
     rows = gram(*[[1.0, 0.0]] * 5, [-1.0, 0.0], [-1.0, 0.2])
@@ -76,21 +64,6 @@ def test_three_departures_running_and_no_more_clients_than_may_be_hostile() -> N
         found.append(sorted(other.clients))
     assert found == [[], [], [], [], ["f", "g"]]
     assert decode(encode(other, {}), {}) == other
-
-
-def test_nothing_is_said_without_a_majority_against_all_that_may_be_hostile() -> None:
-    rows, found = gram(*[[1.0, 0.0]] * 4, [-1.0, 0.0]), []
-    for most in (2, 3):
-        quarantine = Quarantine()
-        for _ in range(3):
-            quarantine.observe(0, list("abcde"), rows, most)
-        found.append(sorted(quarantine.clients))
-    assert found == [["e"], []]
-
-
-@pytest.mark.parametrize(("count", "most"), [(2, 0), (3, 1), (4, 1), (7, 2), (10, 3)])
-def test_fewer_are_left_out_of_all_than_averages_expect(count: int, most: int) -> None:
-    assert most_expelled(count, 0.3) == most <= most_hostile(count, 0.3)
 
 
 def flipped(content: RecordDict) -> RecordDict:
@@ -132,8 +105,81 @@ def test_a_client_whose_data_change_moves_to_the_group_that_fits_and_counts_ther
     assert not strategy.state.quarantine.clients
 
 
-def test_without_a_rule_nobody_is_judged() -> None:
-    clients = FakeClients(targets=[0.0] * 5 + [10.0] * 3, faults={("train", r, 0): flipped for r in range(1, 5)})
-    strategy = CLoVE(k=2, first_round="evaluate")
-    play(strategy, clients, 4, 1.0, 9.0)
-    assert strategy.state.quarantine is None
+# Loss vectors that are lies
+ROWS = np.array([[0.0, 3.0], [0.0, -3.0], [2.0, 0.0], [-2.0, 0.0], [80.0, 0.0]])
+
+
+def test_a_row_is_far_beyond_twice_the_farthest_that_one_benign_row_reaches() -> None:
+    # The centre is 0; one row may be a lie, so that 3 is the reference.
+    assert far_rows(ROWS, 1).tolist() == [False] * 4 + [True]
+    np.testing.assert_allclose(drawn_in(ROWS, 1)[:, 0], [0.0, 0.0, 2.0, -2.0, 6.0])
+    assert not far_rows(ROWS[:2], 1).any()
+
+
+def test_groups_are_there_where_one_more_would_gain_nothing() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], 5, axis=0) + rng.normal(size=(15, 2))
+    assert [has_groups(rows, k, rng) for k in (1, 2, 3, 4)] == [False, False, True, False]
+
+
+TWO_GROUPS = np.array([[4.0, 4.0], [4.0, 4.2], [4.2, 4.0], [4.2, 4.2], [-4.0, 4.0], [-4.0, 4.2], [-4.2, 4.0]])
+
+
+def test_a_row_of_no_clear_group_is_lone_unless_there_are_as_many_as_a_group_may_have() -> None:
+    rng = np.random.default_rng(0)
+
+    def lone(rows: list[list[float]], groups: int = 2) -> list[int]:
+        return np.flatnonzero(lone_rows(np.array([*TWO_GROUPS, *rows]), groups, 2, rng)).tolist()
+
+    assert lone([]) == []
+    # The opposite of a group, and no direction at all.
+    assert lone([[-4.0, -4.0], [0.0, 0.1]]) == [7, 8]
+    # A member that is less like the others; two that agree, where the smallest group has three; three lone ones.
+    assert (
+        lone([[4.0, 5.5]]) == lone([[4.0, -4.0], [4.0, -4.2]]) == lone([[4.0, -4.0], [0.0, -9.0], [-9.0, -9.0]]) == []
+    )
+    # With one group too many none is clear.
+    assert lone([[-4.0, -4.0]], groups=3) == []
+
+
+def test_rows_set_aside_move_no_centroid_and_are_placed_by_the_nearest() -> None:
+    aside = np.array([False, False, False, False, True])
+    found = placed(ROWS, aside, lambda rows: (rows[:, 1] == 0.0).astype(np.int64) + (rows[:, 0] < 0.0))
+    assert found.tolist() == [0, 0, 1, 2, 1]
+
+
+def claims_the_first(content: RecordDict) -> RecordDict:
+    (record,) = content.metric_records.values()
+    count = len(record["losses"])  # type: ignore[arg-type]
+    content[kinds.METRICS] = MetricRecord({**record, "losses": [0.0, *[9e3] * (count - 1)]})
+    return content
+
+
+def reports_of(robust: str) -> list[RoundReport]:
+    """Four groups of four at nearly the same place, and four clients that claim one model."""
+    targets = [place + 0.001 * spread for place in (1.0, 1.1, 1.2, 1.3) for spread in range(4)] + [1.0] * 4
+    faults = {(kinds.LOSSES, r, c): claims_the_first for r in range(1, 7) for c in range(16, 20)}
+    clients = FakeClients(targets=targets, faults=faults, keys=[f"{c:02}" for c in range(20)])
+    return play(CLoVE(k=4, first_round="evaluate", robust=robust), clients, 4, 3.0, 3.02, 3.04, 3.06)
+
+
+def test_clients_that_claim_one_model_are_in_quarantine_and_the_others_keep_their_groups() -> None:
+    liars = ["16", "17", "18", "19"]
+    last = reports_of("median")[-1]
+    assert last.details["quarantine"] == {"clients": liars}
+    models = [last.assignment[f"{c:02}"] for c in range(16)]
+    assert [len(set(models[begin : begin + 4])) for begin in (0, 4, 8, 12)] == [1] * 4
+    assert len(set(models)) == 4
+    # Without, they have a model for themselves.
+    before = reports_of("none")[-1].assignment
+    assert len({before[f"{c:02}"] for c in range(16)}) < 4
+
+
+def test_rows_of_folds_that_are_another_clients_are_copies_in_any_order_and_near_ones_are_not() -> None:
+    rng = np.random.default_rng(0)
+    folds = np.repeat(rng.normal(size=(2, 1, 64)), 3, axis=0) + 0.3 * rng.normal(size=(6, 4, 64))
+    assert not copied_rows(folds).any()
+    folds[5] = 7.0 * folds[0, ::-1]
+    assert copied_rows(folds).tolist() == [True, False, False, False, False, True]
+    # Two entries may be equal by chance.
+    assert not copied_rows(folds[:, :, :2]).any()

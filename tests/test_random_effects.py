@@ -13,10 +13,9 @@ from florets.client_app.app import app
 from florets.client_app.client import Client
 from florets.commands.main import main
 from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.engines.local_grid import LocalGrid
-from florets.server_app.build import build_checked, build_models, build_task, message_settings
+from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.random_effects.client import terms
 from florets.strategies.random_effects.messages import TERMS, OwnTerms, contrasts
 from florets.strategies.random_effects.mixed_model import MixedModel, Penalty, Terms, fit
@@ -85,18 +84,6 @@ def test_values_are_fitted_as_statsmodels_fits_them(
     assert found.effects[[0, 5, 11]] == pytest.approx(np.array(effects), abs=5e-5)
 
 
-def test_where_the_terms_were_taken_and_the_inputs_units_change_nothing() -> None:
-    x, y, owner = table()
-    found = fit(terms_of(x, y, owner), SLOPES, FREE, rests=1e-9)
-    elsewhere = np.random.default_rng(0).normal(size=found.effects.shape)
-    again = fit(terms_of(x, y, owner, places=elsewhere), SLOPES, FREE, rests=1e-9)
-    assert again.common + again.effects == pytest.approx(found.common + found.effects, abs=1e-6)
-    moved = fit(terms_of(100 * x + 700, y, owner), SLOPES, FREE, rests=1e-9)
-    own, others = found.common + found.effects, moved.common + moved.effects
-    assert own[:, 0] == pytest.approx(100 * others[:, 0], abs=1e-5)
-    assert own[:, 1] == pytest.approx(others[:, 1] + 700 * others[:, 0], abs=1e-4)
-
-
 def two_classes() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """40 persons of 24 records, whose log odds differ by 1.2."""
     rng = np.random.default_rng(7)
@@ -124,14 +111,6 @@ def test_classes_are_fitted_as_by_quadrature() -> None:
     assert found.effects[[0, 1, 20, 39], 1] == pytest.approx([2.027, 2.509, -0.315, -2.433], abs=0.2)
 
 
-def test_passes_end_at_the_mode_that_own_slope_and_prior_agree_on() -> None:
-    x, y, owner = two_classes()
-    found = passes(x, y, owner, INTERCEPT, 12)
-    at_mode = terms_of(x, y, owner, "cross_entropy", found.common + found.effects)
-    assert -at_mode.gradients[:, 1] == pytest.approx(found.effects[:, 1] / found.variances[1], abs=1e-4)
-    assert at_mode.gradients[:, 0].sum() == pytest.approx(0.0, abs=1e-3)
-
-
 def test_it_holds_pooled_and_alone_as_its_limits() -> None:
     rng = np.random.default_rng(3)
     owner, x = np.repeat(np.arange(30), 20), rng.normal(size=(600, 3))
@@ -150,7 +129,7 @@ def test_it_holds_pooled_and_alone_as_its_limits() -> None:
 
 @pytest.mark.parametrize(
     "records",
-    ["one owner", "two owners", "collinear", "constant", "exact", "one class", "few", "huge", "tiny", "far"],
+    ["one owner", "collinear", "exact", "one class", "few"],
 )
 @pytest.mark.parametrize("loss", ["squared_error", "cross_entropy"])
 def test_whatever_records_there_are_the_fit_is_finite_and_near_them(records: str, loss: str) -> None:
@@ -223,9 +202,9 @@ def test_clients_with_labels_of_their_own_gain_by_their_intercepts(tmp_path: Pat
 
 
 def test_a_client_whose_terms_are_lost_tests_its_groups_model() -> None:
-    more = ("strategy=fedavg", "num_rounds=1", "eval_every=1", "personal_options.passes=2")
+    more = ("strategy=fedavg", "num_rounds=1", "eval_every=1")
     lost = {(TERMS, 1, 3)}
-    found, plain = play(*more, "personal=intercept", lost=lost), play(*more[:-1])
+    found, plain = play(*more, "personal=intercept", lost=lost), play(*more)
     tests, without = found.reports[-1].evaluations, plain.reports[-1].evaluations
     assert {key for key in tests if tests[key].loss == without[key].loss} == {"3"}
 
@@ -235,15 +214,6 @@ LINES = (
     *("task.data_options.train_per_line=60", "task.data_options.test_per_line=20", "averaging=models"),
     *("task.model=linear", "task.model_options={bias: true}"),
 )
-
-
-def test_own_coefficients_of_a_regression_fit_better_than_one_model() -> None:
-    losses = {
-        method: np.mean([one.loss for one in play(*LINES, f"personal={method}").reports[-1].evaluations.values()])
-        for method in ("none", "intercept", "slopes")
-    }
-    # SGD has not brought the one model to its minimum, and the common coefficients are fitted, too.
-    assert losses["slopes"] < losses["intercept"] < 0.5 * losses["none"]
 
 
 class LyingGrid(LosingGrid):
@@ -289,13 +259,9 @@ def test_a_client_that_lies_without_bounds_is_refused_and_the_others_have_their_
     ("value", "gradient", "hessian", "problem"),
     [
         (1.0, [1.0, 0.0], [[4.0, 0.0], [0.0, 4.0]], None),
-        (1.0, [np.nan, 0.0], [[4.0, 0.0], [0.0, 4.0]], "NaN"),
         (1.0, [0.0, 0.0], [[4.0, 1.0], [0.0, 4.0]], "not symmetric"),
         (1.0, [0.0, 0.0], [[4.0, 5.0], [5.0, 4.0]], "negative eigenvalue"),
-        (1.0, [0.0, 0.0], [[4.0, 0.0], [0.0, 9.0]], "does not count the 4 examples"),
-        # Of errors whose squares sum to 2, and inputs whose squares sum to 4, products sum to at most the root of 8.
         (1.0, [2.9, 0.0], [[4.0, 0.0], [0.0, 4.0]], "steeper than its errors"),
-        (-1.0, [0.0, 0.0], [[4.0, 0.0], [0.0, 4.0]], "value is -1"),
     ],
 )
 def test_terms_that_no_squared_errors_have_are_refused(
@@ -311,34 +277,6 @@ def test_terms_that_no_squared_errors_have_are_refused(
     else:
         with pytest.raises(MalformedMessage, match=problem):
             read()
-
-
-def checked(given: list[str]) -> None:
-    config = compose(given)
-    build_checked(config, build_task(config))
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
-            ["strategy=fedavg", "task.model=linear", "task.model_options={bias: false}", "personal=intercept"],
-            r"the model's last layer '1' is not a linear layer with a bias for each of its 10 outputs; use one",
-        ),
-        (
-            ["experiment=digits_autoencoder", "strategy=clove", "personal=intercept"],
-            r"personal=intercept: is for logits or one value, and task.loss=reconstruction",
-        ),
-        (["strategy=local", "personal=intercept"], r"personal=intercept: strategy local has no such choice"),
-        (
-            ["experiment=digits_label_skew", "strategy=fedavg", "task.model_options.hidden=[80]", "personal=slopes"],
-            r"last layer has 729 coefficients for each client, and more than 500 .* use personal=intercept",
-        ),
-    ],
-)
-def test_what_has_no_own_coefficients_is_refused_before_any_work(given: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        checked(given)
 
 
 @pytest.mark.parametrize("why", ["", "kept", "few records"])

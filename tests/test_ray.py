@@ -65,7 +65,7 @@ def address() -> Iterator[str]:
 def test_a_run_on_two_nodes_goes_on_there_and_has_the_bits_of_one_process(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keys = [*SMALL, "strategy=clove", "personal=ditto", "strategy.fraction_train=0.7", "batch_clients=4"]
+    keys = [*SMALL, "strategy=clove", "personal=slopes", "strategy.fraction_train=0.7", "batch_clients=4"]
     on_ray = ["engine=ray", f"ray_address={address}"]
     assert main([*keys, "num_rounds=3", f"results_dir={tmp_path / 'here'}"]) == 0
     assert main([*keys, *on_ray, "num_rounds=2", f"results_dir={tmp_path / 'there'}"]) == 0

@@ -12,10 +12,9 @@ import yaml
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.conf.saved import resume_command
 from florets.conf.schema import Config, as_plain
 from florets.engines import flower_run
-from florets.reports.folder import FINISHED, MARKER, FolderLock
+from florets.reports.folder import FINISHED, MARKER
 from florets.reports.summary import RunSummary
 from florets.server_app.checkpoint import Checkpoints
 from florets.server_app.resume import find_checkpoint, refuse_interrupted
@@ -89,18 +88,6 @@ def test_code_of_the_callers_is_not_submitted_to_somebody_elses_superlink(
         config = replace(compose(["engine=flwr", "superlink=x"]), task=replace(compose([]).task, model=model))
         with pytest.raises(ConfigError, match=rf"task.model={model}: superlink=x runs in .*florets app <folder>"):
             flower_run.run_in(tmp_path / "run", config)
-
-
-def test_functions_of_the_authors_need_trust_then_too(interrupted: Path) -> None:
-    config = compose(["task.model=tests.own_functions:net"])
-    with pytest.raises(ConfigError, match="trust=true"):
-        refuse_interrupted(interrupted, config)
-    assert "trust" not in resume_command(interrupted)
-
-
-def test_a_run_that_is_still_going_on_is_told_as_such(interrupted: Path) -> None:
-    with FolderLock(interrupted), pytest.raises(ConfigError, match="another process writes to"):
-        refuse_interrupted(interrupted, compose([]))
 
 
 def test_what_holds_nothing_to_go_on_from_is_replaced_as_ever(interrupted: Path) -> None:

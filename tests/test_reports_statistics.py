@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from florets.papers.measures import MEASURES
 from florets.papers.ranks import Difference, difference, pair, ranked, signed_rank
 from florets.reports import statistics
 
@@ -66,24 +65,6 @@ def test_methods_are_compared_with_the_one_that_is_named() -> None:
     # Two pairs have a difference and no test, and do not count as a comparison.
     assert (c.difference.number, c.p) == (2, None)
     assert b.p == b.p_holm == pytest.approx(1 - math.sqrt(12 / 14))
-
-
-def test_a_p_value_is_written_with_two_digits() -> None:
-    assert [statistics.p_text(p) for p in (None, 0.0004, 0.031, 1.0)] == ["", "p < 0.001", "p 0.031", "p 1"]
-
-
-@pytest.mark.parametrize(
-    ("mean", "deviation", "shown"),
-    [
-        (0.04019, 0.00007697, "0.00008"),
-        (0.04484, 0.003289, "0.00329"),
-        (1.25e-7, 2e-9, "2e-09"),
-        (12.0, 0.25, "0.25"),
-    ],
-)
-def test_a_spread_has_the_decimals_of_its_mean(mean: float, deviation: float, shown: str) -> None:
-    assert MEASURES["loss"].deviation(mean, deviation) == shown
-    assert MEASURES["accuracy"].deviation(mean, deviation) == f"{deviation:.1f}"
 
 
 def test_mean_ranks_are_tested_by_friedman_and_nemenyi() -> None:

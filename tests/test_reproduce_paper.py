@@ -12,12 +12,11 @@ import yaml
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.papers.items import Item, find_item, item_names, read_item
-from florets.papers.measures import MEASURES, _of_best_ari, values_of
+from florets.papers.measures import MEASURES, values_of
 from florets.papers.references import UNDECIDED, Reference
 from florets.papers.request import read_request
 from florets.papers.table import Entry
 from florets.reports.statistics import Spread
-from florets.strategies import STRATEGIES
 from tests import fake_cells
 
 ITEM = """
@@ -70,8 +69,6 @@ def verdict(figure: Any, measure: str, values: list[float], finished: int = 3, w
         # A spread of over 5 points holds whatever comes; what is nearer than a point is near all the same.
         ("82.5 ± 21.8", "accuracy", [99.8, 99.8, 99.8], "the published spread decides nothing (+17.3)"),
         ("82.5 ± 21.8", "accuracy", [82.6, 82.6, 82.6], "within 1 point"),
-        ("82.5 ± 5.0", "accuracy", [87.0, 87.0, 87.0], "within the paper's spread"),
-        ("62.5 ± 6.0", "accuracy", [87.0, 87.0, 87.0], "off by +24.5"),
         # What is printed as 99.8 may be 99.76; as a number nothing is known of its rounding.
         ("99.8 ± 0.0", "accuracy", [99.76, 99.76, 99.76], "within the paper's spread"),
         (99.8, "accuracy", [99.76, 99.76, 99.76], "within 1 point"),
@@ -79,10 +76,7 @@ def verdict(figure: Any, measure: str, values: list[float], finished: int = 3, w
         ("1.00 ± 0.00", "ari", [1.0, 1.0, 0.976], "within 0.01"),
         # Mean 0.98, 95 % interval 0.894 to 1.066.
         ("1.00 ± 0.00", "ari", [1.0, 1.0, 0.94], f"off by -0.02: {UNDECIDED}"),
-        ("1.00 ± 0.00", "ari", [0.98, 0.98, 0.974], "off by -0.02"),
-        ("0.014 ± 0.000", "loss", [0.0144, 0.0144, 0.0144], "within the paper's spread"),
         (0.014, "loss", [0.014, 0.014, 0.014], "equal"),
-        (0.014, "loss", [0.015, 0.015, 0.015], "off by +0.001"),
         ("2.0 ± 0.0", "rounds_to_ari_90", [3.0, 3.0, 3.0], "within 1 round"),
         # One seed of three never gets there: the mean of the others alone would hide it.
         ("2.0 ± 0.0", "rounds_to_ari_90", [2.0, 2.0], "within the paper's spread (2 of 3 seeds)"),
@@ -99,13 +93,6 @@ def test_what_is_off_has_its_reason_and_what_is_not_run_says_so() -> None:
     assert verdict("80 ± 1", "accuracy", [90.0] * 3, why="the reason") == "off by +10.0: the reason"
     assert verdict("80 ± 1", "accuracy", [80.5] * 3, why="the reason") == "within the paper's spread"
     assert verdict("80 ± 1", "accuracy", [], finished=0, why="the reason") == "not run"
-
-
-def test_a_reason_may_hold_on_one_side_of_the_published_value_alone() -> None:
-    why = ["the reason", {"below": "tested on training data"}, {"above": "another draw"}]
-    assert verdict("80 ± 1", "accuracy", [90.0] * 3, why=why) == "off by +10.0: the reason; another draw"
-    assert verdict("80 ± 1", "accuracy", [70.0] * 3, why=why) == "off by -10.0: the reason; tested on training data"
-    assert verdict("never", "rounds_to_ari_90", [4.0] * 3, why=why[1]) == "off reached by 3"
 
 
 def test_reasons_that_the_given_keys_undo_are_gone(tmp_path: Path) -> None:
@@ -137,39 +124,13 @@ def test_values_are_read_with_source_spread_and_reason(tmp_path: Path) -> None:
     assert (fourth.value, fourth.text(MEASURES["rounds_to_ari_90"])) == (None, "never")
 
 
-def test_runs_that_were_cut_short_are_off_because_of_that(tmp_path: Path) -> None:
-    assert list(map(told, item_of(tmp_path, scale="small").references[:2])) == [
-        "small scale",
-        "small scale; the reason",
-    ]
-    cut = item_of(tmp_path, scale="small").references[1]
-    # Near the mean of three seeds that differ much: more seeds would not make 80 of it.
-    assert cut.verdict(Spread.of([60.0, 70.0, 95.0]), MEASURES["accuracy"]).reasons == ("small scale", "the reason")
-    never = item_of(tmp_path, scale="small").references[3]
-    assert never.verdict(Spread.of([]), MEASURES["rounds_to_ari_90"]).text == "never, small scale"
-    own = ITEM.replace("[strategy=clove]", "[strategy=clove, num_rounds=9]")
-    assert {column.overrides["num_rounds"] for column in item_of(tmp_path, own, "small").columns} == {"1"}
-    whole = ITEM.replace("small: {cut: one round, overrides: [num_rounds=1]}", "small: {cut: one seed, seeds: 1}")
-    assert item_of(tmp_path, whole, "small").references == item_of(tmp_path, whole).references
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("97.6 ± 0.1", "about 97", "paper.0.values.one.clove: about 97: must be a number"),
-        ("clove: 97.6 ± 0.1", "clove: true", "paper.0.values.one.clove: True: must be a number"),
-        ("source: Table 1", "sauce: Table 1", "paper.0: sauce: there is no such key. Did you mean source?"),
-        (
-            "values: {one: {clove: 97.6 ± 0.1, ifca: 80}}",
-            "values: [97.6]",
-            "paper.0.values: [97.6]: must be a",
-        ),
         ("why: {ifca: the", "why: {fedavg: the", "paper.0.why.fedavg: there is no such value"),
-        ("{one: {clove: 97.6", "{two: {clove: 97.6", "two: there is no such row"),
-        ("measure: accuracy", "measure: loss", "loss: there is no such measure of the item"),
         ("source: Table 1", "source: Table 1\n    data: mnits", "mnits: there is no such data. Did you mean mnist?"),
         ("why: {ifca: the reason}", "why: {ifca: {under: it}}", "{above: text} or {below: text}"),
-        ("why: {ifca: the reason}", "why: {ifca: {above: 3}}", "{above: text} or {below: text}"),
     ],
 )
 def test_what_is_wrong_in_published_values_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -201,104 +162,7 @@ def test_figures_of_single_rounds_are_read_from_the_rounds(tmp_path: Path) -> No
     assert MEASURES["rounds_to_accuracy_60"].read(values_of(tmp_path, summary, config), config) is None
 
 
-def test_rounds_to_regroup_count_from_the_last_change_of_the_data() -> None:
-    measure = MEASURES["rounds_to_regroup"]
-    drift = ["task.drift.rounds=[4,9]", "num_rounds=20"]
-    config = compose(["strategy=clove", *drift])
-    found = [measure.read({"rounds_of_ari_1": rounds}, config) for rounds in ([3, 8], [8, 9], [3, 11, 12], [])]
-    # Right before the change says nothing; 0: right in the round of the change; None: never again.
-    assert found == [None, 0.0, 2.0, None]
-    assert measure.read({}, config) is None
-    fits = [measure.fits(compose(keys)) for keys in (drift, ["strategy=clove"], [*drift, "strategy=fedavg"])]
-    assert fits == [True, False, False]
-
-
-def test_accuracy_after_fine_tuning_is_shown_of_runs_that_fine_tune() -> None:
-    measure = MEASURES["tuned_accuracy"]
-    tuned, plain = compose(["fine_tune_epochs=1"]), compose([])
-    assert (measure.fits(tuned), measure.fits(plain)) == (True, False)
-    assert measure.read({"tuned_accuracy": 0.9}, tuned) == pytest.approx(90.0)
-    assert measure.read({"tuned_accuracy": None}, tuned) is None
-
-
-def test_rounds_before_the_clusters_are_frozen_are_counted_where_they_can_be() -> None:
-    measure = MEASURES["rounds_to_freeze"]
-    config = compose(["strategy=clove"])
-    # Frozen in round 5, the first without clustering, which the paper counts from 0.
-    assert [measure.read({"frozen_from": first}, config) for first in (5, None)] == [4.0, None]
-    keys = (["strategy=clove"], ["strategy=clove", "strategy.stop_when_stable=false"], ["strategy=ifca"])
-    assert [measure.fits(compose(key)) for key in keys] == [True, False, False]
-
-
-def test_rounds_before_the_best_ari_are_those_of_a_run_that_finds_groups() -> None:
-    def found(*aris: float) -> list[float | None]:
-        lines: list[Any] = [{"round": number, "ari": ari} for number, ari in enumerate(aris, 1)]
-        values, config = _of_best_ari(lines), compose(["strategy=clove"])
-        return [MEASURES[name].read(values, config) for name in ("rounds_to_best_ari", "rounds_to_ari_1")]
-
-    assert found(0.0, 0.2, 1.0, 0.5, 1.0) == [2.0, 2.0]
-    assert found(0.1, 0.9, 0.3) == [1.0, None]
-    assert found(0.0, -0.1) == [None, None]
-
-
-def test_a_normalised_error_is_shown_in_decibel() -> None:
-    config = compose(["task=digits_autoencoder"])
-    assert MEASURES["nmse"].read({"loss": 0.01}, config) == pytest.approx(-20)
-    assert [MEASURES["nmse"].fits(one) for one in (config, compose([]))] == [True, False]
-
-
-def test_a_run_without_a_value_is_never_or_has_none() -> None:
-    nothing = {name: Entry(MEASURES[name], False, 3, 3, Spread.of([])) for name in ("rounds_to_ari_90", "loss")}
-    assert {name: entry.text for name, entry in nothing.items()} == {"rounds_to_ari_90": "never", "loss": "no value"}
-    assert verdict("0.5 ± 0.1", "loss", []) == "off no value"
-
-
-def test_models_are_found_where_all_are_near_their_truth() -> None:
-    config = compose(["strategy=clove", "task=linear", "k=5", "num_clients=5", "task.data_options.noise=0.1"])
-    found = MEASURES["models_found"].read
-    # 0.6 * 0.1 + 0.001 = 0.061.
-    assert [found({"model_error": error}, config) for error in (0.0609, 0.0611, None)] == [1.0, 0.0, None]
-
-
-def test_an_ari_that_stays_below_counts_as_no_success() -> None:
-    config = compose(["strategy=clove", "task=linear", "k=5", "num_clients=5"])
-    reached = MEASURES["reached_ari_90"].read
-    assert reached({"ari": 1.0, "first_round_ari_90": 3}, config) == 1.0
-    assert reached({"ari": 0.5, "first_round_ari_90": None}, config) == 0.0
-    assert reached({"ari": None, "first_round_ari_90": None}, config) is None
-
-
 # The items and presets that are there
-
-
-@pytest.mark.slow
-def test_what_is_named_after_a_paper_has_its_settings() -> None:
-    skew = compose(["experiment=paper/clove/mnist_label_skew_1", "strategy=clove"])
-    assert (skew.num_rounds, skew.k, skew.num_clients, skew.first_round) == (100, 5, 25, "random")
-    train = skew.train
-    assert (train.optimizer, train.learning_rate, train.batch_size, train.local_epochs) == ("adam", 0.001, 100, 1)
-    assert not skew.strategy.settings.stop_when_stable
-    assert skew.strategy.settings.outlier_loss is None
-    # What is recommended keeps its own name and its own rate.
-    assert compose(["experiment=clove/mnist_label_skew_1"]).train.learning_rate == 0.01
-    part = compose(["experiment=paper/clove/partial_participation"])
-    assert (part.k, part.num_clients, part.eval_clients) == (5, 125, "participants")
-    turned = compose(["experiment=paper/cfl_gp/rotated_mnist_4", "strategy=fedavg"])
-    assert (turned.averaging, turned.gradient_batch, turned.num_clients, turned.num_rounds) == (
-        "gradients",
-        100,
-        40,
-        200,
-    )
-    assert turned.task.partition_options["angles"] == [0, 90, 180, 270]
-    anchors = compose(["experiment=paper/mixed_regression/b"]).strategy.settings
-    assert (anchors.min_anchor_examples, anchors.weighting) == (2, "all_participants")
-    synthetic = compose(["experiment=paper/ifca/synthetic"])
-    assert (synthetic.averaging, synthetic.gradient_batch, synthetic.strategy.settings.weighting) == (
-        "gradients",
-        "full",
-        "all_participants",
-    )
 
 
 MODELS = ("emnist", "cifar10_label_shift", "cost2100", "channels")
@@ -327,6 +191,7 @@ def test_all_methods_of_an_item_of_cfl_gp_average_alike_and_those_of_mixed_regre
         assert len(rounds) == 1
 
 
+@pytest.mark.slow
 def test_published_values_are_those_of_the_table_named() -> None:
     references = {
         (entry.source, entry.row, entry.column, entry.measure, entry.data): (entry.value, entry.spread)
@@ -347,10 +212,3 @@ def test_published_values_are_those_of_the_table_named() -> None:
     assert references["Table 9", "clients_160", "ifca", "accuracy", "mnist"] == (84.29, 2.27)
     # Two papers have a Table 10.
     assert references["Table 10", "clients_8", "cfl_s", "accuracy", ""] == (63.7, 4.02)
-
-
-def test_a_method_that_starts_from_one_model_and_finds_groups_has_an_ari() -> None:
-    fits = {name: MEASURES["ari"].fits(compose([f"strategy={name}"])) for name in STRATEGIES}
-    assert {name for name, has in fits.items() if not has} == {
-        *("centralised", "fedavg", "fedprox", "local", "ditto", "per_fedavg", "fedala", "fedproto", "fedpac"),
-    }

@@ -1,8 +1,6 @@
 """Plots of `florets reproduce`: over rows and over rounds, and on a page whose runs are on several machines."""
 
 import csv
-import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,6 @@ import pytest
 
 from florets.commands.main import main
 from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.engines import engine
 from florets.papers import command
 from florets.papers.cells import Place, Progress, places
@@ -87,31 +84,6 @@ def test_mean_ranks_are_drawn_with_the_critical_difference(item: Path) -> None:
 # Over rows
 
 
-@pytest.mark.parametrize(
-    ("plot", "rule"),
-    [
-        ("{kind: rows, measures: [ari, accuracy - fedavg]}", ""),
-        ("{kind: rows, measure: ari}", "plot: measure: there is no such key. Did you mean measures?"),
-        ("{kind: rows, measures: {ari: 1}}", "plot.measures: {'ari': 1}: must be a list of names"),
-        ("{kind: rows, measures: [arj]}", "plot.measures: arj: there is no such measure"),
-        ("{kind: rows}", "plot: measures is missing"),
-        ("{kind: curves, measures: [ari]}", "measures: there is no such key"),
-        ("{kind: features, measure: ari}", "measure: there is no such key"),
-        (
-            "{kind: pie, measure: ari}",
-            "plot.kind: pie: must be grid or rows or curves or ranks or features or singular_values",
-        ),
-    ],
-)
-def test_a_plot_over_rows_names_its_measures(item: Path, plot: str, rule: str) -> None:
-    item.write_text(ITEM.replace("{kind: curves, measure: accuracy}", plot))
-    if not rule:
-        assert read_item(item, "item").plot["measures"] == ["ari", "accuracy - fedavg"]
-        return
-    with pytest.raises(ConfigError, match=re.escape(rule)):
-        read_item(item, "item")
-
-
 def test_a_line_over_rows_is_the_mean_and_its_spread_and_ends_where_it_is_known(
     item: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,17 +109,6 @@ def test_a_line_over_rows_is_the_mean_and_its_spread_and_ends_where_it_is_known(
 # Over rounds
 
 
-def test_rows_of_one_column_share_a_picture(item: Path) -> None:
-    assert main(["reproduce", "item.yaml"]) == 0
-    (folder,) = {path.parent for path in (item.parent / "results" / "reproduce").glob("item/**/plot*.png")}
-    assert pictures(folder) == ["plot-four.png", "plot-two.png"]
-    lines = ITEM.splitlines(keepends=True)
-    item.write_text("".join(line for line in lines if "FedAvg" not in line).replace(", leave_out: [fedavg]", ""))
-    shutil.rmtree(folder)
-    assert main(["reproduce", "item.yaml"]) == 0
-    assert pictures(folder) == ["plot.png"]
-
-
 def test_curves_are_stored_and_count_for_their_settings_alone(tmp_path: Path) -> None:
     store = CurveStore(tmp_path / "curves.csv")
     store.put(PLACE, 1, [curve(1, ari=0.25), curve(2, ari=0.5, accuracy=1 / 3)])
@@ -167,25 +128,6 @@ def test_curves_are_stored_and_count_for_their_settings_alone(tmp_path: Path) ->
     # What is asked for now has none; it is there again once the old settings are.
     again.write([changed])
     assert CurveStore(store.path).get(PLACE, 1) == again.get(PLACE, 1)
-
-
-def test_of_a_long_curve_the_first_rounds_and_the_last_are_stored(tmp_path: Path) -> None:
-    store = CurveStore(tmp_path / "curves.csv")
-    store.put(PLACE, 0, [curve(number, ari=number / 1000) for number in range(1, 1001)])
-    store.write([PLACE])
-    rounds = [line["round"] for line in CurveStore(store.path).get(PLACE, 0)]
-    assert (len(rounds), rounds[:20], rounds[-1]) == (80, list(range(1, 21)), 1000)
-    assert rounds == sorted(set(rounds))
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["row,column\nfour,clove\n", "row,column,seed,settings,quantity,rounds,values\nfour,clove,0,x,ari,1 2,0.5\n"],
-)
-def test_a_faulty_file_of_curves_is_named(tmp_path: Path, text: str) -> None:
-    (tmp_path / "curves.csv").write_text(text)
-    with pytest.raises(ConfigError, match=r"curves\.csv: cannot be read as stored curves .*; restore or remove it"):
-        CurveStore(tmp_path / "curves.csv")
 
 
 def run(seeds: int, results_dir: str, *more: str) -> None:
@@ -230,26 +172,3 @@ def test_a_page_draws_curves_of_runs_on_several_machines(item: Path, capsys: pyt
         picture.unlink()
     assert "2 pictures" in remade("none", capsys)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-@pytest.mark.slow
-def test_runs_without_curves_keep_a_page_from_drawing_the_others_alone(
-    item: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = item.parent / "page"
-    run(1, "one")
-    remade("one", capsys)
-    # As of a release that stored none.
-    (folder / "item_paper_curves.csv").unlink()
-    before = (folder / "item_paper-four.png").read_bytes()
-    run(2, "other", "rows=four")
-    shutil.rmtree(item.parent / "one")
-    assert "because the curves of 1 run are not here" in remade("other", capsys)
-    assert (folder / "item_paper-four.png").read_bytes() == before
-    # The page says so itself.
-    said = "The picture of 4 rotations is older than the table: it shows 1 finished run of now 2."
-    assert f"(page/item_paper-two.png)\n\n{said}\n\n<!-- end" in (item.parent / "page.md").read_text()
-    # Drawn anew it is of all.
-    run(2, "one")
-    assert "2 pictures" in remade("one", capsys)
-    assert "older than the table" not in (item.parent / "page.md").read_text()

@@ -1,15 +1,10 @@
 """Tables of public data sets: published values of the data that are run, small scales, and tiny whole runs."""
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 
-from florets.commands.main import main
 from florets.papers.cells import places
-from florets.papers.items import find_item, read_item
+from florets.papers.items import read_item
 from florets.papers.table import Table
-from tests.public_files import write_idx, write_news, write_reviews
 
 ITEM = """
 title: Two data sets
@@ -27,9 +22,7 @@ small: {cut: much, seeds: 1, overrides: [num_rounds=2], for_rows: {two: [train.b
 """
 
 
-@pytest.mark.parametrize(
-    ("given", "values"), [({}, [90.0, 91.0]), ({"task.data": "mnist"}, [80.0]), ({"task.data": "fashion_mnist"}, [])]
-)
+@pytest.mark.parametrize(("given", "values"), [({}, [90.0, 91.0]), ({"task.data": "mnist"}, [80.0])])
 def test_only_values_of_the_data_that_are_run_stand_beside_ours(tmp_path, given, values):
     (tmp_path / "item.yaml").write_text(ITEM)
     item = read_item(tmp_path / "item.yaml", "item")
@@ -43,44 +36,3 @@ def test_the_small_scale_of_a_row_wins_over_that_of_all(tmp_path):
         item = read_item(tmp_path / "item.yaml", "item", scale)
         configs = [place.config for place in places(item, {}, tmp_path)]
         assert [(config.num_rounds, config.train.batch_size) for config in configs if config] == expected
-
-
-def text_of(folder: Path, item: str) -> str:
-    (table,) = (folder / "reproduce" / item).rglob("table.md")
-    return table.read_text()
-
-
-@pytest.mark.slow
-def test_table_1_is_made_of_fashion_mnist_by_one_key(tmp_path):
-    for prefix, n in (("train", 500), ("t10k", 250)):
-        write_idx(tmp_path / "FashionMNIST" / "raw", prefix, n, np.arange(n) % 10, packed=True)
-    given = ["task.data=fashion_mnist", f"data_dir={tmp_path}", f"results_dir={tmp_path / 'results'}", "num_rounds=1"]
-    chosen = ["scale=small", "rows=label_skew_1,feature_skew", "columns=clove,local"]
-    assert main(["reproduce", "clove/table_1", *chosen, *given]) == 0
-    text = text_of(tmp_path / "results", "clove/table_1")
-    assert "16 cells: 4 finished, 12 not run" in text
-    # The Fashion-MNIST column of the paper, and not MNIST's.
-    assert "99.1 ± 0.0" in text
-    assert "99.8 ± 0.0" not in text
-
-
-@pytest.mark.slow
-def test_table_3_is_made_of_reviews_and_news(tmp_path):
-    write_reviews(tmp_path / "processed_acl", raw=False, number=40)
-    news = [(1 + i % 4, f"title{i}", f"of class{i % 4} and more words to be read") for i in range(600)]
-    write_news(tmp_path / "ag_news_csv" / "train.csv", news)
-    write_news(tmp_path / "ag_news_csv" / "test.csv", news[:200])
-    given = [f"data_dir={tmp_path}", f"results_dir={tmp_path / 'results'}", "num_rounds=1"]
-    assert main(["reproduce", "clove/table_3", "scale=small", "columns=clove,fedavg", "seeds=1", *given]) == 0
-    assert "24 cells: 4 finished, 20 not run" in text_of(tmp_path / "results", "clove/table_3")
-
-
-def test_the_small_table_of_cifar_10_narrows_its_network():
-    item = find_item("clove/table_1_cifar10", "small")
-    (config, *_) = [place.config for place in places(item, {}, Path("/"))]
-    assert config is not None
-    assert (config.task.model, config.task.model_options["channels"], config.num_rounds) == (
-        "cifar_cnn",
-        [16, 32, 64, 128],
-        20,
-    )

@@ -1,8 +1,6 @@
 """A run's results as data: what each client did in each round, the vectors that rounds compared, and their frames."""
 
-import csv
 import math
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,18 +11,15 @@ from flwr.app import RecordDict
 
 from florets.api.run import Run
 from florets.conf.problems import ConfigError
-from florets.reports import frames
 from florets.reports.embedding import embedding
 from florets.server_app.client_rows import PARTS
 from florets.server_app.recorder import Recorder
-from florets.strategies.base.context import OUTLIER
 from florets.strategies.base.report import ClientRound, Compared, Evaluation, RoundReport, sketched
-from florets.strategies.clove.strategy import CLoVE
+from florets.strategies.base.round import OUTLIER
 from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.ifca.strategy import IFCA
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, model, models
-from tests.results_examples import CLIENTS, FOUND, TRUTH, evaluations, record, report
+from tests.results_examples import CLIENTS, FOUND, TRUTH, evaluations, report
 
 TRAINED = ClientRound(3000, 1000, 0.25, "ok", "", 0.5, 90)
 REJECTED = ClientRound(3000, 1000, 0.125, "invalid", "rejected as an outlier, of course")
@@ -85,17 +80,6 @@ def test_a_row_has_what_a_client_did_and_none_is_written_where_nothing_happened(
     ]
 
 
-def test_scores_that_come_later_are_columns_of_all_rows(tmp_path: Path) -> None:
-    written(tmp_path / "run", four_rounds())
-    with (tmp_path / "run" / "clients_over_rounds.csv").open(newline="") as file:
-        head, first, *_, last = csv.reader(file)
-    assert head[14:] == [
-        *("test_examples", "test_loss", "test_accuracy"),
-        *("validation_examples", "validation_loss", "validation_accuracy", "test_auc"),
-    ]
-    assert (first[14:], last[14:]) == ([""] * 7, ["20", "0.25", "0.5", "5", "0.75", "0.25", "0.875"])
-
-
 @pytest.mark.parametrize("done", [0, 2, 4])
 def test_a_run_that_goes_on_has_the_files_of_one_that_was_never_killed(tmp_path: Path, done: int) -> None:
     whole = written(tmp_path / "whole", four_rounds())
@@ -110,14 +94,6 @@ def test_a_run_that_goes_on_has_the_files_of_one_that_was_never_killed(tmp_path:
     for name in names:
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in whole.iterdir())
-
-
-def test_a_file_without_a_round_that_is_done_is_refused(tmp_path: Path) -> None:
-    folder = written(tmp_path / "run", four_rounds()[:2], end=False)
-    path = folder / "clients_over_rounds.csv"
-    path.write_text("".join(line for line in path.read_text().splitlines(True) if not line.startswith("1,")))
-    with pytest.raises(ValueError, match=r"clients_over_rounds\.csv does not hold rounds 1 to 2"):
-        recorder(folder, 2)
 
 
 def test_the_frame_has_a_row_for_each_round_and_client(tmp_path: Path) -> None:
@@ -135,34 +111,6 @@ def test_the_frame_has_a_row_for_each_round_and_client(tmp_path: Path) -> None:
     assert run.clients["found_cluster"].tolist() == [1, 1, 0, 0]
 
 
-def test_a_client_that_joins_later_has_no_rows_before_and_one_may_be_called_na(tmp_path: Path) -> None:
-    newcomer = CLIENTS[0].__class__("NA", 7, 7, 10)
-    with recorder(tmp_path / "run") as run:
-        run.clients(CLIENTS)
-        run.round(report(1))
-        run.clients([*CLIENTS, newcomer])
-        run.round(report(2, assignment={**FOUND, "NA": 0}))
-        # A row without its line: the round is not over.
-        run._rows.add(report(3), {}, {})
-    found = frames.clients_over_rounds(tmp_path / "run")
-    assert found[found["client"] == "NA"]["round"].tolist() == [2]
-    assert found["round"].max() == 2
-    assert found[found["client"] == "NA"]["true_cluster"].isna().all()
-
-
-def test_nested_figures_of_a_round_are_columns(tmp_path: Path) -> None:
-    details: dict[str, Any] = {"k": 3.0, "ari": 9.0, "found": {"p_value": 0.25, "scores": [1.0]}}
-    record(tmp_path / "run", details=details, rejected={"00": "why"})
-    found = frames.rounds(tmp_path / "run")
-    assert found["round"].tolist() == [1, 2, 3]
-    last = found.iloc[-1]
-    assert (last["ari"], last["accuracy"], last["accuracy_worst_tenth"], last["rejected"]) == (1.0, 0.75, 0.5, 1)
-    assert (last["seconds_train"], last["replies_ok"], last["k"], last["found_p_value"]) == (0.5, 8, 3.0, 0.25)
-    assert [last["cluster_size_0"], last["cluster_size_1"]] == [2, 2]
-    assert not {"details", "metrics", "accuracy_mean", "found_scores", "seconds"} & set(found.columns)
-    assert found["model_error"].dtype == np.float64
-
-
 def test_vectors_are_read_by_round_with_groups_and_true_clusters(tmp_path: Path) -> None:
     run = Run(written(tmp_path / "run", four_rounds()))
     found = run.embedding(2)
@@ -172,15 +120,6 @@ def test_vectors_are_read_by_round_with_groups_and_true_clusters(tmp_path: Path)
     assert run.embedding().round == 4
     with pytest.raises(ConfigError, match=r"round=3: no clients were compared in this round; the run has 2, 4\."):
         run.embedding(3)
-
-
-def test_files_that_a_run_lacks_are_named(tmp_path: Path) -> None:
-    run = Run(written(tmp_path / "run", four_rounds()[:1]))
-    with pytest.raises(ConfigError, match=r"holds no embeddings\.npz; the strategy compared no clients"):
-        run.embedding()
-    (run.folder / "clients_over_rounds.csv").unlink()
-    with pytest.raises(ConfigError, match=r"clients_over_rounds\.csv: does not exist.*an earlier version"):
-        _ = run.assignments
 
 
 def test_clients_are_drawn_by_group_and_true_cluster(tmp_path: Path) -> None:
@@ -196,14 +135,6 @@ def test_clients_are_drawn_by_group_and_true_cluster(tmp_path: Path) -> None:
     assert np.abs(places[:2] - places[2:]).min() > np.abs(np.diff(places)[[0, 2]]).max()
     with pytest.raises(ConfigError, match=r"method='umap': must be pca or tsne"):
         found.plot("umap")  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-def test_clients_are_drawn_by_their_neighbours(tmp_path: Path) -> None:
-    found = embedding(written(tmp_path / "run", four_rounds()))
-    np.testing.assert_array_equal(found.positions("tsne"), found.positions("tsne"))
-    with pytest.raises(ConfigError, match="needs 4 clients, and round 4 compared 3; use pca"):
-        replace(found, vectors=VECTORS[:3]).positions("tsne")
 
 
 def test_short_vectors_stay_and_long_ones_keep_their_products_on_average() -> None:
@@ -262,32 +193,3 @@ def test_costs_of_a_round_are_those_of_its_clients() -> None:
     assert reasons == {"3": OUTLIER, "5": f"{kinds.NUM_EXAMPLES} is -1, not an integer from 1 to 1000000000"}
     assert first.clients["4"].bytes_up == 0
     assert {part.reply for part in second.clients.values()} == {"ok"}
-
-
-def test_a_client_that_is_asked_twice_has_the_costs_of_both() -> None:
-    first, second = run(CLoVE(k=2, first_round="random"), FakeClients([0.0, 0.0, 9.0, 9.0]), 1.0, 8.0)
-    # One model to train; then both for their losses, and one to train.
-    assert 2.8 < second.clients["0"].bytes_down / first.clients["0"].bytes_down < 3.1
-    assert sum(part.bytes_down for part in second.clients.values()) == second.bytes_down
-
-
-def test_rounds_keep_the_losses_by_which_clients_were_compared() -> None:
-    targets = [0.0, 0.0, 9.0, 9.0]
-    clove = run(CLoVE(k=2, first_round="random"), FakeClients(targets), 1.0, 8.0)
-    # Round 1 draws models; round 2 compares loss vectors.
-    assert clove[0].compared is None
-    assert clove[1].compared is not None
-    assert clove[1].compared.kind == "losses"
-    (first,) = run(IFCA(k=2, first_round="evaluate"), FakeClients(targets), 1.0, 8.0, num_rounds=1)
-    assert first.compared is not None
-    assert first.compared.clients == tuple("0123")
-    assert first.compared.vectors.tolist() == [[1, 64], [1, 64], [64, 1], [64, 1]]
-
-
-def test_a_vector_without_its_client_is_refused_and_nobody_is_no_embedding() -> None:
-    strategy = FedAvg()
-    run(strategy, FakeClients([0.0]), 1.0, num_rounds=1)
-    strategy.context.note_vectors("losses", [], [])
-    assert strategy.context.meter.compared is None
-    with pytest.raises(ValueError, match="1 keys and 4 vectors; give one vector for each key"):
-        strategy.context.note_vectors("losses", ["0"], VECTORS)

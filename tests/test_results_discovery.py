@@ -10,12 +10,12 @@ import pytest
 from results_examples import CLIENTS, FOUND, evaluations, report
 
 from florets.reports.run_figures import evidence_figure
-from florets.reports.summary import RunSummary, last_evidence, round_line
+from florets.reports.summary import RunSummary
 from florets.server_app.progress import describe
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import ADVICE, EVIDENCE
 from florets.strategies.core.folds import Groups
-from florets.strategies.shared.fold_round import MOST_SHOWN, Evidence
+from florets.strategies.shared.fold_round import Evidence
 from florets.studies import one_run
 
 KEYS = ["00", "01", "02", "03"]
@@ -71,18 +71,6 @@ def test_each_answer_is_named_as_what_it_is() -> None:
     assert placed.text.endswith("; 1 client with too few samples placed afterwards")
 
 
-def test_of_many_clients_some_of_each_group_are_shown() -> None:
-    count = 5 * MOST_SHOWN
-    many = groups(
-        labels=np.arange(count) % 2, similarity=np.eye(300), sample=np.sort(np.arange(count)[200:]), p_value=0.1
-    )
-    found = Evidence.of(many, [str(client) for client in range(count)], False)
-    assert len(found.clients) == len(found.groups) == len(found.similarity) == MOST_SHOWN
-    assert sum(found.groups) == MOST_SHOWN // 2
-    assert all(int(client) >= 200 for client in found.clients)
-    assert [row[place] for place, row in enumerate(found.similarity)] == [1.0] * MOST_SHOWN
-
-
 def finished(folder: Path, found: Evidence) -> tuple[RunSummary, str]:
     with Recorder(folder, "k: auto\n", "tiny", "discovery", 0, 2, quiet=True) as recorder:
         recorder.clients(CLIENTS)
@@ -102,23 +90,6 @@ def test_summary_and_page_show_the_evidence(tmp_path: Path) -> None:
     assert page.count("data:image/png") == 2
     assert (tmp_path / "run" / "discovery.png").read_bytes().startswith(b"\x89PNG")
     assert "discovery" not in one_run.headline(summary)
-
-
-def test_a_run_that_looked_for_no_groups_has_none_of_it(tmp_path: Path) -> None:
-    line = round_line(report(1), {})
-    assert last_evidence([line]) is None
-    with Recorder(tmp_path / "run", "k: 2\n", "tiny", "clove", 0, 1, quiet=True) as recorder:
-        recorder.clients(CLIENTS)
-        recorder.round(report(1))
-        assert recorder.finish({}, evaluations(), FOUND).discovery == ""
-    assert "Are there groups?" not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.pictures
-def test_without_scores_there_is_nothing_to_draw(tmp_path: Path) -> None:
-    summary, page = finished(tmp_path / "run", Evidence("open", seen=3, needed=8))
-    assert summary.discovery == "the search for groups waits until 8 clients have taken part (3 so far)"
-    assert page.count("data:image/png") == 1
 
 
 @pytest.mark.pictures

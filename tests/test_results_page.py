@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.papers.cells import Place, Progress
 from florets.papers.items import Line
 from florets.papers.page import remake, sweep_block
@@ -39,7 +38,7 @@ def test_no_table_of_a_page_is_typed(page: Path) -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        page if page.stem in ("comparisons", "drift", "ifca") else pytest.param(page, marks=pytest.mark.slow)
+        page if page.stem in ("comparisons", "drift") else pytest.param(page, marks=pytest.mark.slow)
         for page in PAPERS
     ],
     ids=lambda page: page.stem,
@@ -70,30 +69,6 @@ def test_cells_are_stored_and_replaced_by_nothing_less(tmp_path: Path) -> None:
     assert "here" not in store.path.read_text()
 
 
-def test_what_is_stored_is_rounded_once_and_has_no_path_of_a_machine(tmp_path: Path) -> None:
-    store = Store(tmp_path / "cells.csv")
-    store.put(PLACE, 0, Progress("finished", {"accuracy": 16.000003, "loss": 1234567.8}))
-    said = "/home/me/run/seed-2: holds an interrupted run. Go on with: florets resume=/home/me/run/seed-2\nOr not."
-    store.put(PLACE, 1, Progress("failed", note=said))
-    store.write([PLACE])
-    again = Store(store.path)
-    assert again.get(PLACE, 0).values == {"accuracy": 16, "loss": 1234570}
-    assert again.get(PLACE, 1).note == "seed-2: holds an interrupted run. Go on with: florets resume=seed-2"
-    written = store.path.read_text()
-    again.write([PLACE])
-    assert again.path.read_text() == written
-
-
-def test_rounds_are_stored_where_the_data_change(tmp_path: Path) -> None:
-    rounds = Progress("finished", {"accuracy": 0.5, "rounds_of_ari_1": [3, 4]})
-    for given, kept in (([], False), (["task.drift.rounds=[3]"], True)):
-        place = replace(PLACE, config=compose(given))
-        store = Store(tmp_path / f"{kept}.csv")
-        store.put(place, 0, rounds)
-        store.write([place])
-        assert Store(store.path).get(place, 0).values.get("rounds_of_ari_1") == ([3, 4] if kept else None)
-
-
 def test_cells_of_other_settings_do_not_count(tmp_path: Path) -> None:
     store = Store(tmp_path / "cells.csv")
     store.put(PLACE, 0, DONE)
@@ -110,20 +85,6 @@ def test_cells_of_other_settings_do_not_count(tmp_path: Path) -> None:
     again.put(changed, 0, Progress("stopped", note="after round 2"))
     again.write([changed])
     assert Store(store.path).get(PLACE, 0) == Progress("not run")
-
-
-def test_a_stored_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "cells.csv").write_text("row,column,seed,settings,state,note\na,b,0,x,done,\n")
-    with pytest.raises(
-        ConfigError, match=r"cells\.csv: .* \(line 2: state done is none of finished, failed, stopped\)"
-    ):
-        Store(tmp_path / "cells.csv")
-    (tmp_path / "cells.csv").write_text("")
-    with pytest.raises(ConfigError, match=r"its first line must begin with row,column,seed,settings,state,note"):
-        Store(tmp_path / "cells.csv")
-    (tmp_path / "sweep-x.csv").write_text("strategy,seed,rounds\nclove,one,2\n")
-    with pytest.raises(ConfigError, match=r"sweep-x\.csv: cannot be read as a sweep's table"):
-        Jobs.read(tmp_path / "sweep-x.csv")
 
 
 def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:
@@ -149,20 +110,6 @@ def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:
     assert body is not None
     assert body.splitlines()[0].startswith("2 runs, 1 failed: `k=4`, `experiment=tiny`, `strategy=clove`, ")
     assert re.sub(" +", " ", body.splitlines()[-1]) == "| clove | 70.00 | 1.00 |"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["quickstart", "columns=acuracy"], "acuracy: the sweep has no such column"),
-        (["quickstart", "where=k:99"], "where=k:99: no job has these"),
-        (["quickstart", "rows=2"], "must be <name>"),
-        ([], "must be <name>"),
-    ],
-)
-def test_what_is_wrong_with_a_sweeps_block_is_named(words: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        sweep_block(words, PAGE.with_suffix(""))
 
 
 def test_the_figures_of_each_algorithm_are_those_of_the_stored_runs() -> None:

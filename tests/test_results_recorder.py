@@ -1,10 +1,7 @@
 import csv
 import io
 import json
-import logging
 import math
-import os
-import re
 
 import numpy as np
 import pytest
@@ -14,9 +11,8 @@ from safetensors.numpy import load, load_file
 
 from florets.reports.folder import write_arrays
 from florets.reports.summary import round_line
-from florets.server_app.progress import Progress, listening
+from florets.server_app.progress import Progress
 from florets.server_app.recorder import Recorder
-from florets.strategies.base.report import Evaluation
 
 
 def recorder(folder, **changes):
@@ -34,17 +30,6 @@ def test_clients_csv_has_true_and_found_cluster_and_result(tmp_path):
     assert head[:4] == ["client", "true_cluster", "found_cluster", "num_examples"]
     assert body[0] == ["00", "0", "1", "100", "20", "0.25", "0.5", "cpu"]
     assert [row[0] for row in body] == ["00", "01", "02", "03"]
-
-
-def test_clients_may_have_shares_of_fewer_models_than_others(tmp_path):
-    with recorder(tmp_path / "run") as made:
-        made.clients(CLIENTS)
-        made.round(report(1))
-        shares = {"00": np.array([0.25, 0.75]), "01": np.array([1.0])}
-        made.finish({"0/w": np.zeros(2, dtype=np.float32)}, evaluations(), FOUND, pictures=False, mixtures=shares)
-    head, *body = rows(tmp_path / "run" / "clients.csv")
-    assert head[3:5] == ["share_0", "share_1"]
-    assert [row[3:5] for row in body[:3]] == [["0.25", "0.75"], ["1.0", ""], ["", ""]]
 
 
 def test_equal_models_make_equal_files_and_one_without_texts_can_be_read(tmp_path):
@@ -66,25 +51,6 @@ def test_equal_models_make_equal_files_and_one_without_texts_can_be_read(tmp_pat
         assert found.keys() == arrays.keys()
         for name, values in arrays.items():
             np.testing.assert_array_equal(found[name], values, strict=True)
-
-
-def test_a_console_whose_reader_has_gone_loses_lines_and_not_the_run():
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "w") as stream:
-        progress = Progress("tiny", 3, stream=stream)
-        for server_round in (1, 2):
-            progress.show(round_line(report(server_round), {}), 0.1)
-        progress.note("a word")
-
-
-def test_a_client_that_never_took_part_has_a_row_with_blanks(tmp_path):
-    with recorder(tmp_path / "run") as run:
-        run.clients(CLIENTS)
-        run.round(report(1))
-        run.finish({}, {}, {"00": 1})
-    assert rows(tmp_path / "run" / "clients.csv")[2] == ["01", "0", "", "101", "", "", "", "cpu"]
-    assert not (tmp_path / "run" / "loss_matrix.csv").exists()
 
 
 def test_the_loss_matrix_reads_back_to_the_bit_and_is_sorted_by_client(tmp_path):
@@ -129,80 +95,6 @@ def test_a_repeated_run_replaces_its_folder_whole_and_says_so(tmp_path, capsys):
     assert "Replaced the results" in (folder / "run.log").read_text()
 
 
-def test_a_folder_of_somebody_elses_is_not_touched(tmp_path):
-    (tmp_path / "config.yaml").write_text("mine")
-    with pytest.raises(ValueError, match=r"holds files but no rounds\.jsonl.*results_dir"):
-        recorder(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
-
-
-def test_a_file_or_a_link_in_the_folders_place_is_refused(tmp_path):
-    (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to(tmp_path)
-    for name in ("file", "link"):
-        with pytest.raises(ValueError, match="a file or a link"):
-            recorder(tmp_path / name)
-
-
-def test_the_log_file_gets_what_is_logged_during_the_run_only(tmp_path):
-    logger = logging.getLogger("florets")
-    before = (logger.level, list(logger.handlers))
-    with recorder(tmp_path / "run"):
-        logging.getLogger("florets.strategy").info("during the run")
-    logging.getLogger("florets").warning("after the run")
-    text = (tmp_path / "run" / "run.log").read_text()
-    assert "INFO during the run" in text
-    assert "after the run" not in text
-    assert (logger.level, list(logger.handlers)) == before
-
-
-def test_divergence_is_logged_with_a_remedy(tmp_path):
-    with recorder(tmp_path / "run") as run:
-        run.round(report(1, evaluations={"00": Evaluation(20, math.nan, 0.0)}))
-    assert "Round 1: diverged (loss not finite) on 1 of 1 evaluated clients; a lower train.learning_rate" in (
-        (tmp_path / "run" / "run.log").read_text()
-    )
-
-
-def test_progress_off_a_terminal_is_one_plain_line_a_round():
-    stream = io.StringIO()
-    progress = Progress("tiny clove seed 0", 5, stream=stream)
-    progress.show(round_line(report(2), {"00": 0, "01": 0, "02": 1, "03": 1}), 1.25)
-    progress.close()
-    assert stream.getvalue() == ("tiny clove seed 0 | round 2/5 clustering  ARI 1.000  accuracy 75.00%  1.25 s\n")
-
-
-def test_of_several_runs_each_round_goes_to_whoever_listens_and_nothing_is_shown():
-    stream, heard = io.StringIO(), []
-    with listening(heard.append):
-        progress = Progress("t", 5, stream=stream)
-    progress.show(round_line(report(2), {}), 1)
-    progress.note("a remark")
-    assert ([line["round"] for line in heard], stream.getvalue()) == ([2], "")
-
-
-def test_clients_with_names_have_them_in_their_table(tmp_path):
-    with recorder(tmp_path / "run") as run:
-        run.clients(CLIENTS)
-        run.names = {CLIENTS[0].number: "north, old"}
-        run.round(report(1))
-        run.finish({}, {}, {})
-    with (tmp_path / "run" / "clients.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["name"] for row in rows[:2]] == ["north, old", ""]
-
-
-def test_progress_shows_the_loss_where_there_is_no_accuracy_and_leaves_out_what_is_unknown():
-    stream = io.StringIO()
-    progress = Progress("t", 5, stream=stream)
-    progress.show(round_line(report(1, evaluations=evaluations({"00": None})), {}), 1)
-    progress.show(round_line(report(2, evaluations={}), {}), 1)
-    assert stream.getvalue().splitlines() == [
-        "t | round 1/5 clustering  loss 0.25  1.00 s",
-        "t | round 2/5 clustering  1.00 s",
-    ]
-
-
 class Terminal(io.StringIO):
     def isatty(self):
         return True
@@ -227,22 +119,6 @@ def test_progress_on_a_terminal_is_a_bar_with_ari_and_accuracy_unless_quiet(monk
         assert "a remark" in text
 
 
-@pytest.mark.parametrize("width", [60, 80])
-@pytest.mark.parametrize("quiet", [False, True])
-def test_on_a_terminal_no_line_of_progress_is_wider_than_it(monkeypatch, width, quiet):
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", str(width))
-    stream = Terminal()
-    progress = Progress("mixed_regression/mnist two_phase-with-a-long-name seed 11", 400, quiet, stream)
-    progress.show(round_line(report(123), {"00": 0, "01": 0, "02": 1, "03": 1}), 12.5)
-    progress.close()
-    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()).replace("\r", "\n").splitlines()
-    assert max(len(line) for line in lines) <= width
-    # What is new in every round stays, and the title gives way.
-    assert any("123/400" in line and line.startswith("mixed_regre") for line in lines)
-    assert any("ARI 1.000" in line for line in lines)
-
-
 def test_a_folder_takes_one_process_at_a_time(tmp_path):
     with recorder(tmp_path / "run") as run:
         run.clients(CLIENTS)
@@ -257,13 +133,3 @@ def test_a_folder_takes_one_process_at_a_time(tmp_path):
     with pytest.raises(ValueError, match="does not hold rounds 1 to 2"):
         recorder(tmp_path / "run", done_rounds=2)
     recorder(tmp_path / "run").close()
-
-
-def test_a_round_is_on_the_disk_when_its_line_is_returned(tmp_path, monkeypatch):
-    synced = []
-    real = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.fstat(file).st_ino), real(file)))
-    with recorder(tmp_path / "run") as run:
-        assert (tmp_path / "run" / "config.yaml").stat().st_ino in synced
-        run.round(report(1))
-        assert synced[-1] == (tmp_path / "run" / "rounds.jsonl").stat().st_ino

@@ -9,22 +9,11 @@ from results_examples import CLIENTS, FOUND, MIXED, NO_ROUNDS, TRUTH, evaluation
 
 from florets.conf.compose import compose
 from florets.engines.engine import run
-from florets.reports.console import number
-from florets.reports.run_page import predictions, scores
-from florets.reports.scores import FIGURES, metrics_of
-from florets.reports.summary import (
-    RunSummary,
-    reaches,
-    round_line,
-    round_seconds,
-    stability_words,
-    summarise,
-)
-from florets.server_app.progress import describe
+from florets.reports.scores import metrics_of
+from florets.reports.summary import RunSummary, reaches, round_line, stability_words, summarise
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.evaluation import confusions_of
 from florets.strategies.base.report import STABLE_FROM, Evaluation
-from florets.studies.one_run import headline
 from florets.studies.sweep.jobs import JobResult, Jobs
 from florets.studies.sweep.report import summary_markdown, write_sweep
 from florets.task.wire.evaluation import SentScores
@@ -54,33 +43,6 @@ def test_a_line_holds_the_figures_of_its_round():
     assert line["replies"] == {"ok": 8, "error": 0, "missing": 0, "invalid": 0}
 
 
-def test_a_task_of_one_group_has_no_ari_whatever_was_found():
-    for found in (dict.fromkeys(TRUTH, 0), {key: n for n, key in enumerate(TRUTH)}):
-        line = round_line(report(1, assignment=found), dict.fromkeys(TRUTH, 0))
-        assert (line["ari"], line["ari_participants"]) == (None, None)
-        assert "ARI" not in describe(line)
-
-
-def test_who_has_not_taken_part_in_one_model_is_not_said_to_lack_a_place():
-    few = {"00": 0, "01": 0}
-    one = round_line(report(1, assignment=few, num_clusters=1), TRUTH, clients=TRUTH)
-    assert "(2 clients not sampled yet)" in describe(one)
-    assert "(2 clients not sampled yet)" in headline(summary_of([one]))
-    assert "(2 clients not placed)" in describe(round_line(report(1, assignment=few), TRUTH, clients=TRUTH))
-
-
-def test_ari_is_over_the_clients_that_have_an_assignment_and_a_truth():
-    line = round_line(report(1, assignment={"00": 0, "01": 0, "02": 1, "99": 1}), TRUTH)
-    assert line["ari"] == 1.0
-
-
-def test_a_line_says_over_how_many_clients_its_ari_is():
-    line = round_line(report(1, assignment={"00": 0, "01": 0, "02": 1, "99": 1}), TRUTH)
-    assert (line["ari_clients"], line["ari_of"]) == (3, 4)
-    assert "ARI 1.000 (3 of 4 clients)" in describe(line)
-    assert "of 4 clients" not in describe(round_line(report(1), TRUTH))
-
-
 def test_the_ari_of_anchors_alone_is_told_but_ends_no_search():
     anchors = {"00": 0, "02": 1}
     few = round_line(report(1, phase="moment_descent", assignment=anchors), TRUTH)
@@ -91,24 +53,6 @@ def test_the_ari_of_anchors_alone_is_told_but_ends_no_search():
     lines = [{**few, "round": number} for number in range(1, 11)]
     summary = summary_of([*lines, round_line(report(11, phase="refine"), TRUTH)])
     assert (summary.first_round_ari_90, summary.ari_at_10, summary.final_ari) == (11, None, 1.0)
-
-
-def test_accuracy_is_null_in_a_round_without_evaluation():
-    line = round_line(report(1, evaluations={}, train_loss=None), TRUTH)
-    assert [line[key] for key in ("accuracy", "accuracy_std", "loss", "loss_std", "train_loss")] == [None] * 5
-    assert line["evaluated"] == 0
-
-
-def test_a_diverged_client_makes_the_mean_loss_null_and_is_counted():
-    results = {**evaluations(), "03": Evaluation(20, math.nan, 0.1)}
-    line = round_line(report(1, evaluations=results, train_loss=math.inf), TRUTH)
-    assert (line["loss"], line["loss_std"], line["diverged"], line["train_loss"]) == (None, None, 1, None)
-    json.dumps(line, allow_nan=False)
-
-
-def test_the_time_of_a_round_is_its_total_or_else_the_sum_of_its_parts():
-    for seconds, whole in (({"train": 0.5, "total": 2.0}, 2.0), ({"train": 0.5, "losses": 0.25}, 0.75)):
-        assert round_seconds(round_line(report(1, seconds=seconds), TRUTH)) == whole
 
 
 def test_a_run_is_summed_up():
@@ -148,36 +92,6 @@ def test_a_clustering_that_the_last_round_froze_is_stable_from_the_next():
     assert (summary.round_of_stability, stability_words(summary)) == (3, "stable from round 3")
 
 
-def test_a_run_of_no_rounds_has_a_summary_too():
-    summary = summary_of([])
-    assert (summary.rounds, summary.final_accuracy, summary.final_ari, summary.seconds) == (0, None, None, 0)
-
-
-def test_the_final_result_is_that_of_the_last_evaluated_round():
-    lines = [round_line(report(1), TRUTH), round_line(report(2, evaluations={}), TRUTH)]
-    assert summary_of(lines).final_accuracy == 0.75
-
-
-def test_the_evaluation_at_the_end_counts_before_that_of_a_round():
-    lines = [round_line(report(1), TRUTH)]
-    final = evaluations(dict.fromkeys(TRUTH, 1.0), loss=0.125)
-    assert summary_of(lines, evaluations=final).final_accuracy == 1.0
-    assert summary_of(lines, evaluations=final).final_loss == 0.125
-
-
-def test_a_loss_that_diverged_at_the_end_is_not_replaced_by_an_older_one():
-    lost = evaluations(dict.fromkeys(TRUTH), loss=math.nan)
-    lines = [round_line(report(1), TRUTH), round_line(report(2, evaluations=lost), TRUTH)]
-    assert summary_of(lines).final_loss is None
-    assert summary_of(lines).final_accuracy is None
-
-
-@pytest.mark.parametrize("text", ["[]", '{"experiment": "tiny"}'])
-def test_a_summary_of_another_version_is_refused(text):
-    with pytest.raises(ValueError, match="needs the keys"):
-        RunSummary.from_json(text)
-
-
 # Accuracies 0.0, 0.1, ... 1.0 of eleven clients, the first with 9 test samples and the others with 1.
 ELEVEN = [Evaluation(9 if i == 0 else 1, 1 - i / 10, i / 10, scores={"auc": i / 10} if i else {}) for i in range(11)]
 
@@ -196,14 +110,6 @@ def test_the_figures_of_a_score_over_the_clients():
     assert (found["loss"]["worst"], found["loss"]["worst_tenth"]) == (1.0, pytest.approx(0.95))
     # A client whose test set does not define a score does not count.
     assert (found["auc"]["clients"], found["auc"]["worst"]) == (10, 0.1)
-
-
-def test_a_client_that_diverged_makes_the_figures_unknown_and_json_takes_them():
-    found = metrics_of([*ELEVEN, Evaluation(1, math.inf, 0.5)])
-    assert found["loss"] == {"clients": 12, **dict.fromkeys(FIGURES)}
-    assert found["accuracy"]["mean"] == pytest.approx(0.5)
-    json.dumps(found, allow_nan=False)
-    assert metrics_of([]) == {}
 
 
 def test_counts_of_a_models_clients_are_added_up():
@@ -274,19 +180,6 @@ def test_a_sweep_shows_the_worst_tenth_and_the_clients_work_and_files_all_figure
     rows = list(csv.DictReader((tmp_path / "sweep" / "summary.csv").read_text().splitlines()))
     assert [row["accuracy.worst_tenth"] for row in rows] == ["0.5", "0.7"]
     assert [row["macro_f1.mean"] for row in rows] == ["0.25", ""]
-
-
-def test_tables_that_tell_nothing_or_would_be_too_large_are_left_out():
-    assert scores(NO_ROUNDS) == []
-    assert predictions([]) == []
-    many = [{"model": "0", "label": str(label), "predicted": "0", "samples": "1"} for label in range(40)]
-    assert predictions(many) == []
-    assert [number(count) for count in (7, 1234, 2_500_000, 3e9)] == [
-        "7",
-        "1.23 thousand",
-        "2.5 million",
-        "3 billion",
-    ]
 
 
 @pytest.mark.usefixtures("no_pictures")

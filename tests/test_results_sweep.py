@@ -11,8 +11,8 @@ import pytest
 import florets
 from florets.conf.problems import ConfigError
 from florets.reports.tables import Cell, ResultTable
-from florets.studies.sweep.jobs import SUMMARY, JobResult, Jobs, group_jobs
-from florets.studies.sweep.report import mean_std, summary_markdown, write_sweep
+from florets.studies.sweep.jobs import SUMMARY, JobResult, Jobs
+from florets.studies.sweep.report import mean_std, summary_markdown
 from tests.results_examples import NO_ROUNDS, record
 
 BASE = replace(
@@ -62,12 +62,6 @@ def test_a_row_is_the_mean_and_sample_std_over_seeds():
     assert text.startswith("Sweep with experiment=tiny\n")
 
 
-def test_the_title_says_what_was_run_and_not_where_or_how_it_was_shown():
-    shared = {"results_dir": "/some/where", "quiet": "True", "k": "4"}
-    text = summary_markdown(Jobs.of([job("clove", seed, shared) for seed in (0, 1)]))
-    assert text.startswith("Sweep with experiment=tiny, k=4\n")
-
-
 def test_a_figure_that_only_some_runs_have_says_of_how_many():
     jobs = [job(seed=0, first_round_ari_90=4), job(seed=1, first_round_ari_90=None, round_of_stability=None)]
     row = cells(summary_markdown(Jobs.of(jobs)), "clove")
@@ -79,27 +73,12 @@ def test_a_figure_that_only_some_runs_have_says_of_how_many():
     assert mean_std([1, 2], "{:.1f}", 2) == "1.5 ± 0.7"
 
 
-def test_a_job_that_gives_no_strategy_is_named_by_the_one_that_it_ran():
-    overrides = {"seed": "0"}
-    _, groups = group_jobs(Jobs.of([JobResult(overrides, None, BASE, None)]))
-    assert groups[0].label == "clove"
-    _, groups = group_jobs(Jobs.of([JobResult(overrides, None, None, "no")]))
-    assert groups[0].label == "default strategy"
-
-
 def test_failures_are_listed_in_one_line_each_and_their_group_says_how_many_ran():
     text = summary_markdown(Jobs.of([job(seed=0), failed(seed=1)]))
     assert cells(text, "clove")[1] == "1 of 2"
     assert (
         "1 of 2 jobs failed:\n\n- strategy=clove seed=1 experiment=tiny: k: 30 models for 20 clients; lower k" in text
     )
-
-
-def test_a_loss_is_shown_where_a_run_has_no_accuracy():
-    text = summary_markdown(Jobs.of([job(final_accuracy=None, final_loss=0.03125)]))
-    assert cells(text, "strategy")[2] == "loss"
-    assert cells(text, "clove")[2] == "0.03125"
-    assert "loss" not in summary_markdown(Jobs.of([job()]))
 
 
 def compared(jobs):
@@ -130,41 +109,6 @@ def test_settings_are_compared_each_by_itself_and_one_strategy_with_its_first_se
     assert "interval" not in summary_markdown(Jobs.of([job("clove"), job("ifca")]))
     apart = [job("clove", 0), job("clove", 1), job("ifca", 2)]
     assert compared(apart)["ifca"][3] == "no equal seeds"
-
-
-def test_the_tables_are_there_as_latex(tmp_path):
-    accuracies = {"clove": 0.8, "per_fedavg": 0.9}
-    write_sweep(tmp_path, Jobs.of([job(s, seed, final_accuracy=a) for s, a in accuracies.items() for seed in (0, 1)]))
-    text = (tmp_path / "summary.tex").read_text()
-    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 2
-    assert r"Per-FedAvg & 2 & \textbf{90.00} $\pm$ 0.00" in text
-    assert text.count(r"\toprule") == 2
-    assert r"accuracy \%" in text
-
-
-def test_a_sweep_whose_jobs_all_failed_has_a_summary(tmp_path):
-    text = write_sweep(tmp_path / "sweep", Jobs.of([failed(), failed("ifca")]))
-    assert "2 of 2 jobs failed" in text
-    assert (tmp_path / "sweep" / "summary.md").read_text() == text
-    assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == [
-        "summary.csv",
-        "summary.md",
-        "summary.tex",
-    ]
-
-
-@pytest.mark.pictures
-@pytest.mark.slow
-def test_many_groups_get_a_figure_for_each_setting(tmp_path):
-    summary = record(tmp_path / "run")
-    jobs = [
-        JobResult({"strategy": strategy, "k": str(k)}, tmp_path / "run", replace(summary, strategy=strategy), None)
-        for strategy in ("clove", "ifca", "fedavg")
-        for k in (2, 3, 4)
-    ]
-    write_sweep(tmp_path / "sweep", Jobs.of(jobs))
-    names = sorted(path.name for path in (tmp_path / "sweep").glob("*.png"))
-    assert names == ["curves-1.png", "curves-2.png", "curves-3.png"]
 
 
 def finished_job(strategy: str, k: int, seed: int, accuracy: float | None, **changes: Any) -> JobResult:
@@ -264,12 +208,10 @@ def test_all_that_varies_in_rows_and_measures_in_columns(sweep: florets.Sweep) -
             {"rows": "strategy", "columns": ["accuracy"]},
             r"k: varies too \(2, 4\); name it in rows or columns, or choose",
         ),
-        ({"rows": "stratgy"}, r"rows=stratgy: no such key varies\. Did you mean strategy\?"),
         (
             {"columns": ["acuracy"]},
             r"columns=acuracy: the sweep has no such measure or key\. Did you mean accuracy\?",
         ),
-        ({"where": {"k": 3}}, "where: k=3: no job has these"),
     ],
 )
 def test_what_a_table_cannot_show_is_refused(sweep: florets.Sweep, asked: dict[str, Any], message: str) -> None:
@@ -296,13 +238,6 @@ def test_latex_has_rules_of_booktabs_bold_numbers_and_escaped_names(sweep: flore
     assert r"Per-FedAvg & \textbf{72.00} $\pm$ 9.00 & 90.00 \\" in sweep.latex("strategy", "k")
 
 
-def test_a_notebook_and_a_terminal_show_the_best_in_bold() -> None:
-    table = ResultTable("a<b", ("x|y",), ("p", "q"), ((Cell("1 ± 0", 1.0), Cell("2 ± 0", 2.0)),)).marked(True, "rows")
-    assert "<th>a&lt;b</th>" in table._repr_html_()
-    assert "<td>1 ± 0</td><td><b>2 ± 0</b></td>" in table._repr_html_()
-    assert r"| x\|y | 1 ± 0 | **2 ± 0** |" in str(table)
-
-
 def test_the_lower_of_two_is_best_where_that_is_good_and_nothing_is_best_alone() -> None:
     cells = ((Cell("1", 1.0),), (Cell("2", 2.0),), (Cell("-"),))
     table = ResultTable("", ("a", "b", "c"), ("loss",), cells)
@@ -324,22 +259,6 @@ def test_settings_are_compared_on_equal_seeds(sweep: florets.Sweep) -> None:
     assert frame.loc["Per-FedAvg k=4"].pairs == 1
     turned = sweep.compare(against="per_fedavg", where={"k": 2})
     assert turned.loc["CLoVE"].difference == pytest.approx(-2.0)
-
-
-def test_jobs_are_chosen_by_a_strategys_key_or_its_name(sweep: florets.Sweep) -> None:
-    with pytest.raises(ConfigError, match=r"choose with where=\{'strategy': 'CLoVE'\}"):
-        sweep.table("k", ["accuracy"])
-    by_name = sweep.table("k", ["accuracy"], where={"strategy": "CLoVE"})
-    assert texts(by_name) == texts(sweep.table("k", ["accuracy"], where={"strategy": "clove"}))
-
-
-def test_a_measure_is_refused_by_its_own_word_and_failed_jobs_are_not_compared(tmp_path: Path) -> None:
-    Jobs.of([finished_job("clove", 2, 0, 0.5), finished_job("fedavg", 2, 0, None)]).write(tmp_path / "summary.csv")
-    sweep = florets.Sweep(tmp_path)
-    with pytest.raises(ConfigError, match="measure=acuracy: the sweep has no such measure"):
-        sweep.compare("acuracy")
-    with pytest.raises(ConfigError, match="nothing to compare: all of these jobs failed"):
-        sweep.compare(where={"strategy": "fedavg"})
 
 
 def test_the_best_setting_is_that_of_the_validation_figures(sweep: florets.Sweep) -> None:

@@ -75,34 +75,20 @@ def cut(folder: Path) -> None:
     ("make", "options", "more"),
     [
         (archive(**{WORD: X}), {}, {}),
-        (archive(x=X, **{WORD: Y}), {}, {}),
         (lambda folder: (folder / "data.npz").write_text(WORD), {}, {}),
-        (lambda folder: (folder / "data.npz").write_bytes(npy(X)), {}, {}),
         (cut, {}, {}),
         (raw(headed(f"{{'descr': '{WORD}', 'fortran_order': False, 'shape': (6, 3)}}\n"), npy(Y)), {}, {}),
         (raw(headed(f"{WORD} is no header\n"), npy(Y)), {}, {}),
-        (raw(npy(X)[:-30], npy(Y)), {}, {}),
         (archive(x=np.array([[{WORD: NUMBER}]]), y=Y[:1]), {}, {}),
         (archive(x=np.full((6, 3), WORD), y=Y), {}, {}),
-        (archive(x=X + 1j, y=Y), {}, {}),
-        (archive(x=X[:4], y=Y), {}, {}),
         (archive(x=np.where(np.eye(6, 3) > 0, np.nan, X), y=Y), {}, {}),
-        (archive(x=X.astype(np.float64) * 1e300, y=Y), {}, {}),
         (archive(x=X, y=np.full(6, WORD)), {}, {}),
         (archive(x=X, y=np.full(6, WORD)), {"classes": ["cat", "dog"]}, {}),
-        (archive(x=X, y=np.full(6, WORD)), {"regression": True}, {"loss": "squared_error"}),
         (archive(x=X, y=np.full(6, NUMBER)), {}, {}),
         (archive(x=X, y=np.full(6, WHOLE)), {}, {}),
-        (archive(x=X, y=np.full(6, -WHOLE)), {}, {}),
-        (archive(x=X, y=np.full(6, 1e300)), {}, {}),
         (archive(x=X, y=np.full(6, WHOLE)), {"classes": ["cat", "dog"]}, {}),
-        (archive(x=X, y=np.full((6, 2), NUMBER)), {}, {}),
-        (archive(x=X, y=np.full(6, NUMBER)), {"regression": True}, {}),
         (archive(x=X, y=Y), {}, {"loss": "squared_error"}),
-        (archive(x=X, y=Y), {}, {"partition_options": {"input_shape": [4], "num_outputs": 2}}),
-        (archive(x=X, y=Y), {"owner": "ward"}, {}),
         (archive(x=X, y=Y, ward=np.full((2, 2), WORD)), {"owner": "ward"}, {}),
-        (archive(x=X[:1], y=Y[:1]), {}, {}),
     ],
 )
 def test_no_refusal_of_an_archive_quotes_it(
@@ -140,14 +126,10 @@ def png(chunk: bytes) -> bytes:
     ("make", "classes"),
     [
         (picture(f"{WORD}/1.png"), ["cat"]),
-        (picture(f"{WORD}/1.png"), None),
         (both(picture("cat/1.png"), picture(f"{WORD}/1.png")), ["cat"]),
         (picture(f"cat/{WORD}.png", write=WORD.encode()), ["cat"]),
-        (picture(f"cat/{WORD}.png", write=png(b"SECR")), ["cat"]),
         (picture(f"cat/{WORD}.png", write=png(b"IDAT")), ["cat"]),
         (both(picture(f"cat/{WORD}.png", 2), picture(f"cat/{WORD}2.png", 3)), ["cat"]),
-        (picture(f"cat/{WORD}.txt", write=b""), ["cat"]),
-        (picture(f"cat/{WORD}.png"), ["cat"]),
     ],
 )
 def test_no_refusal_of_images_names_what_the_server_has_not(make: Make, classes: Any, tmp_path: Path) -> None:
@@ -168,11 +150,8 @@ def ours(body: str) -> Callable[..., Any]:
     "fails",
     [
         *(lambda *_: [][WHOLE], lambda *_: np.array([WORD]).astype(float), chr),
-        # Functions in C have no frame: the innermost one is the project's own.
         ours(f"float('{WORD}')"),
-        ours(f"np.array(['{WORD}']).astype(float)"),
         ours(f"[float(word) for word in ['{WORD}']]"),
-        ours(f"try: float('{WORD}')\n  finally: print(end='')"),
         ours(f"try: float('{WORD}')\n  except ValueError: raise"),
     ],
 )

@@ -1,6 +1,5 @@
-"""Starts of CLoVE and IFCA: several of them, of which the best goes on, and models of clients that are far apart."""
+"""Starts of CLoVE and IFCA: several of them, of which the best goes on."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,45 +8,14 @@ from flwr.app import ArrayRecord
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.strategies.base.models import Models, orthonormal_rows
 from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.ifca.strategy import IFCA
-from florets.strategies.shared.first_rounds import far_models, farthest
-from florets.strategies.shared.restarts import least_loss, least_share, shuffled
-from florets.task.randomness import Purpose
+from florets.strategies.starts.restarts import least_loss, least_share
 from florets.task.wire import kinds
-from tests.fakes import FakeClients, lost, models, play, thetas
+from tests.fakes import FakeClients, models, play, thetas
 
 TARGETS = [0.0, 0.4, 10.0, 10.4, 30.0, 30.4]
-
-
-# Functions on arrays
-
-
-def test_other_random_models_hold_the_same_entries_layer_by_layer() -> None:
-    rng = np.random.default_rng(0)
-    bank, layers = rng.normal(size=(3, 12)), np.repeat([0, 1, 2], [6, 4, 2])
-    bank[:, 10:] = 1.0
-    found = shuffled(bank, layers, np.random.default_rng(1))
-    for layer in range(3):
-        assert np.sort(found[:, layers == layer]).tolist() == np.sort(bank[:, layers == layer]).tolist()
-    assert not np.array_equal(found[:, :10], bank[:, :10])
-    # What holds between the models stays.
-    rows = orthonormal_rows(bank)
-    moved = shuffled(rows, layers, rng)
-    assert moved.tolist() != rows.tolist()
-    assert moved @ moved.T == pytest.approx(rows @ rows.T)
-
-
-def test_the_farthest_client_by_hand_and_with_rows_permuted() -> None:
-    losses = np.array([[0.1, 9.0], [5.0, 4.0], [8.0, 0.2], [7.0, 3.0], [np.inf, 4.5]])
-    assert farthest(losses, np.array([0, 2])) == 4
-    assert farthest(losses[:4], np.array([0, 2])) == 1
-    # Not itself, though its own model is bad for it as well.
-    assert farthest(losses[:4], np.array([1, 0])) == 3
-    order = np.array([3, 1, 0, 2])
-    assert order[farthest(losses[:4][order], np.array([2, 3]))] == 1
 
 
 def test_how_good_a_start_was_by_hand() -> None:
@@ -61,11 +29,10 @@ def test_how_good_a_start_was_by_hand() -> None:
 # Several starts
 
 
-@pytest.mark.parametrize("keep", ["loss", "share"])
 @pytest.mark.parametrize("make", [IFCA, CLoVE])
-def test_the_best_start_goes_on_as_if_it_had_been_the_only_one(make: Any, keep: Any) -> None:
+def test_the_best_start_goes_on_as_if_it_had_been_the_only_one(make: Any) -> None:
     clients = FakeClients([0.0, 1.0, 9.0, 10.0])
-    strategy = make(restarts=4, restart_rounds=2, keep_start=keep, first_round="random", seed=3)
+    strategy = make(restarts=4, restart_rounds=2, first_round="random", seed=3)
     banks: list[list[float]] = []
     details: list[Any] = []
 
@@ -85,8 +52,7 @@ def test_the_best_start_goes_on_as_if_it_had_been_the_only_one(make: Any, keep: 
     # The score is that of the models at the start's end.
     bank = np.array(banks[2 * best + 1])
     losses = (bank - np.array([[0.0], [1.0], [9.0], [10.0]])) ** 2
-    loss, share = -least_loss(losses), least_share(losses)
-    assert scores[best] == pytest.approx([loss, share] if keep == "loss" else [share, loss], rel=1e-4)
+    assert scores[best] == pytest.approx([-least_loss(losses), least_share(losses)], rel=1e-4)
     # Every client's choice among these models, trained: what the best start's next round comes to.
     chosen = losses.argmin(axis=1)
     targets = np.array([0.0, 1.0, 9.0, 10.0])
@@ -123,53 +89,9 @@ def test_one_client_that_lies_about_its_losses_does_not_choose_the_start() -> No
         (("strategy.restarts=2", "k=auto"), "k=auto: starts with different numbers of models"),
         (("strategy.restarts=2", "first_round=update"), "first_round=update starts from one model"),
         (("strategy.restarts=2", "strategy.probes=1"), "strategy.probes=1: cannot be used with strategy.restarts"),
-        (("strategy.keep_start=share",), "keep_start=share: has an effect only with strategy.restarts of 2 or more"),
+        (("strategy.restart_rounds=2",), "restart_rounds=2: has an effect only with strategy.restarts of 2 or more"),
     ],
 )
 def test_starts_that_cannot_work_are_refused(settings: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         compose(["strategy=clove", *settings])
-
-
-# Models of clients that are far apart
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_models_are_chosen_by_the_definition(seed: int) -> None:
-    strategy = IFCA(seed=seed)
-    play(strategy, FakeClients(TARGETS), 1, 5.0, 5.0, 5.0)
-    context = replace(strategy.context, models=Models(models(5.0, 5.0, 5.0)))
-    # From 5 each client comes half-way to its target.
-    trained = [(5 + target) / 2 for target in TARGETS]
-    chosen = [int(context.random(Purpose.FIRST_ROUND).integers(6))]
-    while len(chosen) < 3:
-        left = [client for client in range(6) if client not in chosen]
-        least = [min((trained[other] - TARGETS[client]) ** 2 for other in chosen) for client in left]
-        chosen.append(left[int(np.argmax(least))])
-    assert thetas(far_models(context).record) == pytest.approx([trained[client] for client in chosen])
-
-
-@pytest.mark.parametrize("make", [IFCA, CLoVE])
-def test_clients_then_choose_among_models_of_clients_that_are_far_apart(make: Any) -> None:
-    for seed in range(3):
-        clients = FakeClients([0.0, 0.4, 10.0, 10.4])
-        seen = play(make(first_round="farthest", seed=seed), clients, 1, 5.0, 5.0)
-        found = seen[0].assignment
-        assert found["0"] == found["1"] != found["2"] == found["3"]
-        # An exchange for the models of all, and one for the losses of each chosen model but the last.
-        assert clients.seen.count((kinds.TRAIN, 1, 0)) == (1 if make is IFCA else 2)
-        assert clients.seen.count((kinds.LOSSES, 1, 0)) == (1 if make is IFCA else 2)
-
-
-def test_a_start_from_far_models_does_without_those_that_are_lost_or_lie() -> None:
-    def huge(content: Any) -> Any:
-        metrics = content.metric_records[kinds.METRICS]
-        metrics["losses"] = [1e30] * len(metrics["losses"])
-        return content
-
-    faults = {(kinds.TRAIN, 1, 4): lost, (kinds.LOSSES, 1, 2): huge}
-    strategy = IFCA(first_round="farthest", k=3)
-    seen = play(strategy, FakeClients(TARGETS, faults=faults), 1, 5.0, 5.0, 5.0)
-    # Client 2's losses would make it the next one; client 3 stands for its group.
-    groups = {frozenset(key for key, own in seen[0].assignment.items() if own == model) for model in range(3)}
-    assert groups == {frozenset("01"), frozenset("23"), frozenset("45")}

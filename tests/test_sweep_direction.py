@@ -8,11 +8,9 @@ import pytest
 import yaml
 
 from florets.commands.main import main
-from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.reports.summary import RunSummary
 from florets.studies.sweep.keys import direction, read_sweep
-from florets.studies.tune import tune_overrides
 from tests.test_command import summary_of
 
 ENGINE = "florets.engines.engine.run"
@@ -27,10 +25,8 @@ BY_ACCURACY = [HELD_OUT, "measure=accuracy"]
         (["k=2,4", *BY_ACCURACY], OPTUNA, ["hydra.sweeper.direction=maximize"]),
         # The default measure is the loss.
         (["k=2,4", HELD_OUT], OPTUNA, []),
-        (BY_ACCURACY, ["hydra/sweeper=nevergrad"], ["hydra.sweeper.optim.maximize=true"]),
         # Nothing is optimised, or nothing is known of the sweeper.
         (["seed=0,1"], ["hydra/launcher=joblib"], []),
-        (BY_ACCURACY, [*OPTUNA, "hydra.sweeper.direction=minimize"], []),
         # Of an interval the start is looked at, and a combination that cannot run tells nothing.
         (["k=interval(2,4)", *BY_ACCURACY], OPTUNA, ["hydra.sweeper.direction=maximize"]),
         (
@@ -42,22 +38,6 @@ BY_ACCURACY = [HELD_OUT, "measure=accuracy"]
 )
 def test_the_direction_follows_from_the_validation_figure(overrides, for_hydra, expected):
     assert direction(read_sweep(overrides), for_hydra) == expected
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["k=2,4"], "never by test data, and some of these jobs have none; add task.validation_fraction=0.2"),
-        (["k=2,4", "seed=0,1", HELD_OUT], "seed=0,1: a sweeper that optimises would choose the luckiest seed"),
-        (
-            ["measure=accuracy,auto", HELD_OUT],
-            "some of these jobs have the validation figure accuracy and others loss",
-        ),
-    ],
-)
-def test_jobs_that_cannot_be_compared_or_cannot_run_are_refused(overrides, message):
-    with pytest.raises(ConfigError, match=message):
-        direction(read_sweep(overrides), OPTUNA)
 
 
 @pytest.fixture
@@ -101,11 +81,6 @@ def test_optuna_chooses_by_validation_and_a_failed_job_is_a_failed_trial(ran, tm
     assert "(validation 90.0%, test accuracy 30.0%, test ARI 1.00)" in last
 
 
-def test_a_few_settings_are_tried_once_each(ran):
-    assert main(["tune", "k=2,3,4", "trials=3", *BY_ACCURACY]) == 0
-    assert [config.k for config in ran] == [2, 3, 4]
-
-
 def test_a_grid_names_the_best_mean_over_the_seeds(ran, tmp_path: Path, capsys):
     assert main(["tune", "k=2,3,4", "seed=0,1", "sampler=grid", "measure=accuracy"]) == 0
     best = best_yaml(tmp_path)
@@ -124,40 +99,3 @@ def test_a_grid_names_the_best_mean_over_the_seeds(ran, tmp_path: Path, capsys):
     assert "names code of its author's, strategy=someone:Else; add trust=true" in capsys.readouterr().err
     assert main(["@nowhere/best.yaml"]) == 2
     assert "@nowhere/best.yaml: cannot be used (No such file or directory)" in capsys.readouterr().err
-
-
-def test_a_setting_that_fails_with_one_seed_is_not_the_best_and_without_validation_none_is(
-    ran, tmp_path: Path, capsys
-):
-    assert main(["-m", "k=2,3,5", "seed=0,1", HELD_OUT]) == 1
-    # By the loss, which is to be low, k=2 is best; k=5 has no figure.
-    assert best_yaml(tmp_path)["overrides"] == ["k=2", "task.validation_fraction=0.2"]
-    assert main(["-m", "k=2,3"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("Results of the sweep: ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["k=4"], "nothing to choose among; give a key several values or an interval"),
-        (["k=2,4", "sampler=tpa", "trials=0"], "sampler=tpa: there is no such sampler (tpe, random, grid). Did you"),
-        (["k=2,4", "sampler=grid", "trials=5"], "trials=5: a grid runs all combinations; leave trials out"),
-        (["k=interval(2,4)", "sampler=grid"], "k=interval(2,4): a grid needs values"),
-        (["k=interval(4,2)"], "k=interval(4,2): the first end must be below the second"),
-        (
-            ["k=2,4", "task.validation_fraction=0"],
-            "task.validation_fraction=0: settings are chosen by validation data",
-        ),
-    ],
-)
-def test_a_search_that_cannot_be_made_is_refused(ran, capsys, arguments, message):
-    assert main(["tune", *arguments]) == 2
-    assert message in capsys.readouterr().err
-    assert ran == []
-
-
-def test_intervals_of_integers_stay_integers_and_ranges_end_before_their_end():
-    given = ["k=interval(2, 4)", "seed=0", "num_rounds=range(1,4)", "train.learning_rate=tag(log,interval(0.1,1))"]
-    texts = tune_overrides([*given, HELD_OUT], None, "tpe", 1)
-    assert texts[:5] == ["k=int(interval(2, 4))", *given[1:2], "num_rounds=1,2,3", given[3], HELD_OUT]
-    assert "hydra.sweeper.n_trials=20" in texts

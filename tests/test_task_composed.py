@@ -55,7 +55,7 @@ def labels(shards, part="train", data=DATA):
     own_fraction=st.sampled_from([1.0, 0.6]),
     reuse=st.sampled_from(["none", "clusters", "clients"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_clients_have_the_sizes_asked_for_and_no_sample_twice(
     seed, num_clients, angles, alpha, labels_per_client, asked, own_fraction, reuse
 ):
@@ -187,7 +187,7 @@ def test_a_task_gives_each_piece_of_a_client_its_own_change():
 
 
 @given(st.integers(0, 500), st.lists(st.floats(0.001, 1), min_size=1, max_size=8))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_apportioned_parts_add_up_and_are_within_one_of_their_share(total, weights):
     given_weights = np.array(weights)
     parts = apportion(total, given_weights)
@@ -199,33 +199,11 @@ def test_apportioned_parts_add_up_and_are_within_one_of_their_share(total, weigh
     ("num_clients", "num_clusters", "options", "message"),
     [
         (8, 3, {"angles": [0, 90]}, "num_clusters=3 must be 2, the number of combinations"),
-        (8, 3, {"angles": [0, 90], "labels_per_cluster": 2}, "num_clusters=3 must be a multiple of 2"),
         (8, 6, {"labels_per_cluster": 2}, "needs 12 labels .* has 10"),
-        (20, 2, {"angles": [0, 90], "clients_per_cluster": [18, 1]}, "are 19 clients, but num_clients=20"),
-        (8, 2, {"angles": [0, 360]}, "holds one turn twice"),
-        (8, 1, {"alpha": 0.0}, "alpha=0.0 must be a finite number above 0"),
-        (8, 1, {"samples_per_client": [20, 10]}, "least, most"),
         (8, 1, {"samples_per_client": 51}, r"are too few: lower .*samples_per_client or .*\(reuse=clients\)"),
-        (8, 1, {"samples_per_client": 9, "size_alpha": 1.0}, "leave out one of them"),
-        (300, 1, {}, "fewer than task.partition_options.least_samples=2"),
         (8, 1, {"own_fraction": 0.5}, "no other cluster to mix with"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_remedy(num_clients, num_clusters, options, message):
     with pytest.raises(ValueError, match=message):
         made(num_clients, num_clusters, **options)
-
-
-def test_of_a_pool_each_client_keeps_a_part_for_tests():
-    pool = replace(DATA, x_test=DATA.x_train, y_test=DATA.y_train, group_test=DATA.group_train)
-    shards = made(4, 2, data=pool, angles=[0, 180], alpha=1.0, test_share=0.25)
-    dealt = np.concatenate([rows(shard, part) for shard in shards for part in ("train", "test")])
-    assert sorted(dealt) == list(range(400))
-    assert [len(rows(shard, "test")) for shard in shards] == [
-        round((len(rows(shard)) + len(rows(shard, "test"))) / 4) for shard in shards
-    ]
-    for wrong in ({"reuse": "clients"}, {"test_samples_per_client": 5}, {"test_share": 1.0}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            made(4, 2, data=pool, angles=[0, 180], **wrong)
-    with pytest.raises(ValueError, match=r"test_share=0\.3 must be left out"):
-        made(4, test_share=0.3)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from florets.task.data import Dataset, cifar10, digits, fashion_mnist, linear, mnist
-from florets.task.data.dataset import Pixels
 from florets.task.data.regression import feature_map, sphere_models
 
 DATA_DIR = Path(os.environ.get("FLORETS_DATA", Path(__file__).parents[1] / "../shared/data"))
@@ -71,8 +70,6 @@ def test_idx_files_are_read_without_torchvision(tmp_path):
     [
         (idx(1, 28, 28, values=bytes(783)), "its length differs from its header"),
         (idx(1, 27, 28, values=bytes(756)), r"images of 27 x 28 pixels, and it needs 28 x 28"),
-        (b"\x00\x00\x0d\x03" + bytes(12), "header is not that of an IDX file"),
-        (idx(2, 28, 28, values=bytes(1568)), "2 images but 1 labels"),
     ],
 )
 def test_an_idx_file_that_is_cut_off_or_of_another_kind_is_refused(tmp_path, images, message):
@@ -90,11 +87,6 @@ def test_true_models_are_unit_vectors_at_distances_from_delta_to_five_delta(delt
     assert distances.max() <= 5 * delta
 
 
-def test_a_family_of_true_models_that_cannot_be_ends_with_an_error():
-    with pytest.raises(ValueError, match=r"no 5 models on the unit sphere of R\^2 .*lower task.data_options.delta"):
-        sphere_models(5, 2, 1.9, np.random.default_rng(0))
-
-
 def test_linear_samples_follow_their_true_model():
     data = linear(None, 1, 5, d=20, delta=1.0, samples_per_cluster=200)
     assert data.x_train.shape == (900, 20)
@@ -107,25 +99,10 @@ def test_linear_samples_follow_their_true_model():
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("delta", 0.0),
-        ("delta", 2.5),
-        ("scale", 0.0),
-    ],
-)
-def test_linear_options_out_of_range_are_named(option, value):
-    with pytest.raises(ValueError, match=f"task.data_options.{option}={value} must be"):
-        linear(None, 1, 2, **{option: value})
-
-
-@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"y_train": np.zeros(2, dtype=int)}, "3 inputs, 2 targets and 2 groups"),
-        ({"y_train": np.zeros(3)}, "group_train is missing"),
         ({"x_test": np.zeros((3, 5))}, r"shape \(2,\), test inputs \(5,\)"),
-        ({"x_test": np.zeros((0, 2)), "y_test": np.zeros(0, dtype=int)}, "the test set is empty"),
         ({"y_test": np.array([0, 1, 2])}, "num_outputs=2 they must be from 0 to 1"),
     ],
 )
@@ -179,14 +156,3 @@ def test_each_cluster_has_a_covariance_of_its_own_with_the_condition_number_that
     for covariance in covariances:
         np.testing.assert_allclose(np.linalg.eigvalsh(covariance), np.geomspace(1 / 3, 3, 4), rtol=0.05)
     assert np.abs(covariances[0] - covariances[1]).max() > 0.3
-
-
-VALUES = np.random.default_rng(0).integers(0, 256, (7, 2, 3, 4), dtype=np.uint8)
-SCALED = VALUES.astype(np.float32) / np.float32(255)
-
-
-def test_parts_have_the_bits_of_the_whole() -> None:
-    pixels = Pixels(VALUES)
-    for rows in (np.array([5, 0, 0]), slice(2, 4), 3):
-        np.testing.assert_array_equal(pixels[rows], SCALED[rows], strict=True)
-    assert (len(pixels), pixels.shape, pixels.ndim, pixels.dtype) == (7, SCALED.shape, 4, SCALED.dtype)

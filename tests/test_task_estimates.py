@@ -4,16 +4,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 from flwr.app import RecordDict
 
 from florets.client_app.handlers.estimate import least_squares
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.k_fed.client import feature_rows, local_centres
-from florets.strategies.k_fed.messages import KMEANS, LocalCentres
-from florets.task.wire import Layout, bank, codec, kinds
+from florets.strategies.k_fed.client import local_centres
+from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.replies import read_update
 from tests.fakes import asker
 
@@ -36,11 +34,6 @@ def test_least_squares_agree_with_numpys(n: int, d: int, intercept: bool) -> Non
 
 
 # Local centres
-
-
-def test_one_centre_is_the_mean() -> None:
-    centres, sizes = local_centres(np.array([[0.0, 2.0], [4.0, 4.0]]), 1, rng())
-    assert (centres.tolist(), sizes.tolist(), centres.dtype) == ([[2.0, 3.0]], [2], np.float32)
 
 
 def test_k_means_finds_the_blobs_and_their_sizes() -> None:
@@ -87,24 +80,6 @@ def test_awasthi_and_sheffets_centres_are_those_of_the_algorithm_written_out() -
     assert sorted(sizes.tolist()) == [1, 2, 2]
 
 
-def test_another_method_than_the_two_is_refused() -> None:
-    with pytest.raises(ValueError, match="local_method='lloyd' must be one of kmeans, awasthi_sheffet"):
-        local_centres(np.ones((2, 2)), 1, rng(), "lloyd")
-    with pytest.raises(ConfigError, match=r"local_method=awasthi_sheffet: .* strategy.local_clusters=2 or more"):
-        compose(["strategy=k_fed", "strategy.local_method=awasthi_sheffet"])
-
-
-def test_features_are_inputs_alone_or_with_the_targets_beside_them() -> None:
-    x, labels = torch.arange(8.0).reshape(2, 1, 2, 2), torch.tensor([2, 0])
-    assert feature_rows(x, labels, 3, "inputs").tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    both = feature_rows(x, labels, 3, "inputs_and_targets")
-    assert both.tolist() == [[0, 1, 2, 3, 0, 0, 1], [4, 5, 6, 7, 1, 0, 0]]
-    values = feature_rows(x, torch.tensor([0.5, -1.0]), 1, "inputs_and_targets")
-    assert values[:, 4].tolist() == [0.5, -1.0]
-    with pytest.raises(ValueError, match="features='targets'"):
-        feature_rows(x, labels, 3, "targets")
-
-
 # The handlers
 
 Ask = Callable[..., RecordDict]
@@ -135,23 +110,6 @@ def test_a_least_squares_estimate_is_all_but_the_true_model() -> None:
     assert estimate.train_loss < 1e-6
 
 
-@pytest.mark.parametrize("features", ["inputs", "inputs_and_targets"])
-def test_a_client_sends_the_mean_of_its_data(features: str) -> None:
-    ask, _, _ = asking("num_rounds=1")
-    task = build_task(compose(["num_clients=5", "seed=1"]))
-    settings = {kinds.LOCAL_CLUSTERS: 1, kinds.FEATURES: features}
-    read = codec.read(
-        LocalCentres,
-        ask(KMEANS, send=False, **settings),
-        D=np.prod(task.input_shape) + (task.num_outputs if features == "inputs_and_targets" else 0),
-        n=range(1, 2),
-    )
-    data = task.client(0)
-    rows = feature_rows(data.x_train, data.y_train, 10, features)
-    np.testing.assert_allclose(read.centres[0], rows.mean(axis=0), rtol=1e-6)
-    assert read.sizes.tolist() == [len(rows)]
-
-
 # From the configuration
 
 
@@ -160,21 +118,11 @@ def build(*overrides: str) -> object:
     return build_strategy(config, build_task(config))
 
 
-def test_true_start_takes_the_tasks_true_models() -> None:
-    config = compose(["experiment=clove/linear", "strategy=oracle", "strategy.mode=true_start"])
-    task = build_task(config)
-    np.testing.assert_array_equal(bank.unpack(build_models(config, task))[0], task.data.true_models)
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (("strategy=oracle", "k=3"), r"k=3: the oracle.*use k=4"),
-        (("strategy=oracle", "task.num_clusters=0", "task.partition=a:b"), r"mode=labels.*has none"),
-        (("strategy=oracle", "strategy.mode=true_start", "strategy.init=same"), r"init=same.*leave it out"),
         (("strategy=one_shot", "strategy.estimate=least_squares"), r"task.model=mlp.*use strategy.estimate=train"),
-        (("strategy=k_fed", "strategy.local_clusters=5"), r"more groups than k=4"),
-        (("strategy=k_fed", "k=auto"), "k_fed cannot find K"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(overrides: tuple[str, ...], message: str) -> None:

@@ -1,4 +1,7 @@
-"""Models: published sizes, shapes, and the fast pooling's bits."""
+"""Models: published sizes, shapes, the fast pooling's bits, and what is checked of a model before any training."""
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +11,8 @@ from torch import nn
 from florets.task import models
 from florets.task.layers import body_and_head
 from florets.task.models.cnn import pool_and_relu
-from florets.task.task import initial_models
+from florets.task.task import Task, initial_models
+from florets.task.training.model_check import check_model
 
 
 def num_parameters(module):
@@ -29,9 +33,6 @@ def test_both_ways_of_pooling_give_the_same_bits(size):
     [
         (lambda: models.cnn((1, 8, 8), 10), r"too small for model cnn: .* kernel=3 padding=1"),
         (lambda: models.cnn((20,), 1), r"needs images .* shape \(20,\)"),
-        (lambda: models.cnn((1, 28, 28), 10, channels=[]), "at least one layer"),
-        (lambda: models.mlp((4,), 2, [0]), r"hidden=\[0\]"),
-        (lambda: models.autoencoder((3,), 1), "bottleneck=0 must be at least 1"),
     ],
 )
 def test_models_that_do_not_fit_are_refused_with_the_remedy(make, message):
@@ -69,13 +70,6 @@ def test_networks_have_the_published_number_of_parameters(make, expected):
     assert num_parameters(make()) == expected
 
 
-def test_the_autoencoder_of_channel_states_has_about_the_published_size():
-    module = models.csi_autoencoder((2, 32, 32), 2)
-    # The paper says 4.2 million; both linear layers alone have 4,197,376.
-    assert 4_197_376 < num_parameters(module) < 4_250_000
-    assert body_and_head(module)[1] == ("decoder",)
-
-
 SMALL = [
     (lambda: models.cnn((3, 31, 33), 5, channels=[4]), (3, 31, 33), 5),
     (lambda: models.autoencoder((1, 8, 8), 10), (1, 8, 8), 64),
@@ -102,25 +96,92 @@ def test_networks_give_outputs_of_the_right_shape_and_all_their_layers_learn(mak
     assert body_and_head(module)[0]
 
 
-def test_padding_is_not_learned_and_a_token_that_there_is_not_is_named():
-    module = models.text_cnn((9,), 3, tokens=7, embedding=4, filters=2)
-    module(torch.tensor([[1.0, 2, 3, 0, 0, 0, 0, 0, 0]])).sum().backward()
-    assert not module.embedding.weight[0].any()
-    assert not module.embedding.weight.grad[0].any()
-    with pytest.raises(ValueError, match=r"token 7, but task\.model_options\.tokens=7"):
-        module(torch.full((1, 9), 7.0))
+X, Y = torch.randn(2, 4), torch.tensor([0, 2])
+
+
+class Model(nn.Module):
+    """A linear model whose forward a test gives."""
+
+    def __init__(self, forward: Callable[..., Any], change: Callable[[nn.Module], Any] = lambda module: None) -> None:
+        super().__init__()
+        self.out = nn.Linear(4, 3)
+        self._own = forward
+        change(self)
+
+    def forward(self, *given: torch.Tensor) -> Any:
+        """Return what the test wants."""
+        return self._own(self, *given)
+
+
+def plain(model: Any, x: torch.Tensor) -> Any:
+    """Return logits."""
+    return model.out(x)
+
+
+def in_place(model: Any, x: torch.Tensor) -> Any:
+    """Change what the gradient of a sigmoid needs."""
+    outputs = torch.sigmoid(model.out(x))
+    outputs += 1
+    return outputs
+
+
+MUST = r"for 3 classes its forward must return one tensor of shape \(n, 3\)"
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("forward", "message"),
     [
-        (lambda: models.cifar_cnn((3, 8, 8), 10), r"too small for model cifar_cnn: 4 poolings"),
-        (lambda: models.cifar_cnn((3, 32, 32), 10, dropout=1.0), r"dropout=1\.0: .* in \[0, 1\)"),
-        (lambda: models.conv_autoencoder((3, 28, 28), 10), "sides are multiples of 8"),
-        (lambda: models.text_cnn((3, 32, 32), 4), r"needs texts of shape \(length,\)"),
-        (lambda: models.csi_autoencoder((3, 32, 32), 2), r"needs inputs \(2, height, width\)"),
+        (lambda m, x: (m.out(x), x), MUST + ".* but returned a tuple of 2 values"),
+        (lambda m, x, z: m.out(x), MUST + r" for one tensor of inputs \(n, 4\), but raised TypeError: .*'z'"),
+        (lambda m, x: m.out(x)[:, :2], MUST + r".* but returned one of shape \(n, 2\)"),
+        (lambda m, x: m.out(x).bfloat16(), MUST + r".* but returned one of shape \(n, 3\) bfloat16"),
+        (lambda m, x: m.out(x).detach(), "does not depend on a trained parameter"),
+        (lambda m, x: m.out(x) * np.random.rand(), "global generator of NumPy"),  # noqa: NPY002 - it is refused
+        (in_place, "changes in place what the gradient needs"),
     ],
 )
-def test_networks_that_do_not_fit_are_refused_with_the_remedy(make, message):
+def test_what_forward_returns_is_refused_with_what_it_must_return(forward: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        make()
+        check_model(lambda: Model(forward), X, Y, "cross_entropy", 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.bfloat16(), r"its out.weight has the type bfloat16, .*build it with .float\(\)"),
+        (lambda m: m.to("meta"), "its out.weight is on meta: build it on the CPU"),
+        (lambda m: m.requires_grad_(False), "all of its parameters are frozen"),
+    ],
+)
+def test_parameters_are_looked_at(change: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_model(lambda: Model(plain, change), X, Y, "cross_entropy", 3, 0)
+
+
+def lazy(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
+    """Build layers that take their sizes from their inputs."""
+    return nn.Sequential(nn.LazyConv2d(2, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(num_outputs))
+
+
+def lstm(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
+    """Build a sequence whose first layer returns a tuple."""
+    return nn.Sequential(nn.Flatten(), nn.LSTM(64, 8), nn.Linear(8, num_outputs))
+
+
+def test_lazy_layers_get_their_sizes_and_errors_name_the_model(digits: Callable[..., Task]) -> None:
+    task = digits(f"{__name__}:lazy")
+    task.check()
+    assert {tuple(value.shape) for value in task.build_model().parameters()} >= {(2, 1, 3, 3), (10, 72)}
+    with pytest.raises(ValueError, match=r"lstm' .* does not fit data 'digits'"):
+        digits(f"{__name__}:lstm").check()
+
+
+@pytest.fixture
+def digits() -> Callable[..., Task]:
+    """Return a function that makes a task of digits with a model."""
+    from florets.task.spec import TaskSpec
+
+    def made(model: str) -> Task:
+        return Task(TaskSpec("digits", "rotation", model, "cross_entropy", 20, 4, 0, ""))
+
+    return made

@@ -8,11 +8,7 @@ import torch
 from torch import nn
 
 import florets.strategies.two_phase.client
-from florets.strategies.two_phase.client import (
-    LocalMoments,
-    anchor_step,
-    sample_moments,
-)
+from florets.strategies.two_phase.client import LocalMoments, sample_moments
 from florets.task.models.mlp import linear, mlp
 from florets.task.training.linear import exact_proximal
 from florets.task.training.loop import train
@@ -119,35 +115,6 @@ def test_terms_are_products_with_the_sum_over_pairs(pairing, noisy, block, monke
             matrix = explicit(a[anchor], b[anchor], pairing)
             expected = (matrix.T if transposed else matrix) @ bases[anchor]
             assert found[anchor] == pytest.approx(expected, rel=1e-4, abs=1e-4)
-
-
-def test_moment_matrices_need_pairs_and_a_known_pairing():
-    module, x, y, _ = draw(*CASES["half"][::2])
-    with pytest.raises(ValueError, match="1 example"):
-        LocalMoments(module, x[:1], y[:1], "half_squared_error", "all")
-    with pytest.raises(ValueError, match="pairing='some'"):
-        LocalMoments(module, x, y, "half_squared_error", "some")  # type: ignore[arg-type]
-
-
-def test_an_anchor_steps_along_its_residual_with_the_sign_of_its_mean_moment():
-    # All moments equal (3, 4): A = m m^T, sigma = 5 and the direction is m / 5, never -m / 5.
-    projected = np.tile([3.0, 4.0], (6, 1))
-    for pairing in ("all", "halves", "single"):
-        for sign in (1.0, -1.0):
-            step, residual = anchor_step(sign * projected, pairing)
-            assert residual == pytest.approx(5.0)
-            assert step == pytest.approx(sign * np.array([1.5, 2.0]))
-    step, _ = anchor_step(projected, "all", alpha=0.5, beta=2.0)
-    assert step == pytest.approx(np.array([1.5, 2.0]) * 0.5 / 4)
-
-
-@pytest.mark.parametrize("pairing", ["all", "halves"])
-def test_an_anchor_whose_matrix_is_negative_has_not_arrived(pairing):
-    # Both matrices are -1 in the first coordinate: moments that contradict each other, not moments of zero.
-    projected = np.array([[1.0, 0.0], [-1.0, 0.0]])
-    step, residual = anchor_step(projected, pairing, stop_below=0.5)
-    assert residual == pytest.approx(1.0)
-    assert np.abs(step) == pytest.approx(np.array([0.5, 0.0]))
 
 
 @pytest.mark.parametrize("loss", ["half_squared_error", "squared_error"])

@@ -9,11 +9,8 @@ import torch
 from PIL import Image
 
 from florets.commands import main
-from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
-from florets.engines.own_nodes import own_nodes
 from florets.task.data.demo_data import write_folders
-from florets.task.data.own import describe, own
+from florets.task.data.own import own
 from florets.task.task import Task, TaskSpec
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)
@@ -54,11 +51,6 @@ def picture(path: Path, value: int, size: int = 4) -> None:
     Image.new("RGB", (size, size), (value, value, value)).save(path)
 
 
-def test_bytes_are_pixels(tmp_path):
-    np.savez(tmp_path / "data.npz", x=np.full((4, 1, 2, 2), 255, dtype=np.uint8), y=Y[:4])
-    assert read(tmp_path).x_train.max() == 1.0
-
-
 def test_an_undivided_set_is_split_by_the_seed_and_loses_nothing(tmp_path):
     np.savez(tmp_path / "data.npz", x=X, y=Y)
     first, again, other = (own(tmp_path, seed, 0, test_share=0.25) for seed in (1, 1, 2))
@@ -82,11 +74,6 @@ def test_images_are_read_with_the_federations_labels_although_a_class_is_missing
 
 def make_nothing(folder: Path) -> None:
     pass
-
-
-def make_two(folder: Path) -> None:
-    np.savez(folder / "data.npz", x=X, y=Y)
-    table(folder / "data.csv", "a,b", "1,2")
 
 
 def make_half(folder: Path) -> None:
@@ -114,14 +101,7 @@ def damaged_picture(folder: Path) -> None:
     ("make", "options", "message"),
     [
         (make_nothing, {}, r"holds no data set: give a table \(data\.csv\), a NumPy archive"),
-        (make_two, {}, r"holds several data sets \(data.npz; data.csv\): leave one"),
         (make_half, {}, "has train.npz but no test.npz: give both, or one undivided set as data.npz"),
-        (
-            make_archive(x=np.array([[{}]]), y=Y[:1]),
-            {},
-            "cannot be read: it is not an archive, or holds Python objects",
-        ),
-        (make_archive(x=X, y=Y[:3]), {}, r"x has shape \(8, 3\) and y \(3,\)"),
         (make_archive(x=X * np.nan, y=Y), {}, "24 of the inputs are not finite numbers, the first in sample 0"),
         (
             make_archive(x=X, y=Y - 0.5),
@@ -129,14 +109,7 @@ def damaged_picture(folder: Path) -> None:
             "the target of sample 0 is not a class label, an integer from 0: set task",
         ),
         (make_archive(x=X, y=Y), {"classes": ["0"]}, r"the target of sample 1 is none of the classes \(0\)"),
-        (make_archive(x=X, y=Y), {"classes": ["a"], "regression": True}, "set task.data_options.classes=null"),
-        (lambda folder: (folder / "data.npz").write_bytes(b"no zip"), {}, "data.npz cannot be read"),
         (make_pictures("cat/1.png"), {}, "the classes must be named for all of them"),
-        (
-            make_pictures("cow/1.png"),
-            {"classes": ["cat"]},
-            r"1 of its folders have names that are none of the classes \(cat\)",
-        ),
         (damaged_picture, {"classes": ["cat"]}, "cat: image 1 of 1 by name: the image cannot be read"),
     ],
 )
@@ -146,18 +119,10 @@ def test_a_folder_that_does_not_fit_is_refused_with_the_remedy(tmp_path, make, o
         read(tmp_path, **options)
 
 
-def test_a_node_has_its_whole_set_and_flat_rows_take_the_agreed_shape(tmp_path):
-    np.savez(tmp_path / "data.npz", x=X.repeat(4, axis=1), y=Y)
-    task = Task(spec(tmp_path, partition_options={"input_shape": [3, 2, 2], "num_outputs": 2}))
-    assert task.client(0).x_train.shape[1:] == (3, 2, 2)
-    assert len(task.client(0).x_train) + len(task.client(0).x_test) == 8
-
-
 @pytest.mark.parametrize(
     ("options", "changes", "message"),
     [
         ({"input_shape": [4], "num_outputs": 2}, {}, r"inputs have shape \(3,\), but the federation's is \(4,\)"),
-        ({"input_shape": [3], "num_outputs": 1}, {}, "class labels above 0, .*num_outputs=1 of them"),
         ({"input_shape": [3], "num_outputs": 1}, {"loss": "squared_error"}, "squared_error needs values"),
     ],
 )
@@ -187,27 +152,6 @@ def too_wide(input_shape, num_outputs) -> torch.nn.Module:
     return torch.nn.Linear(99, num_outputs)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["engine=flwr"], "engine=flwr: simulated nodes have no data of their own"),
-        (["superlink=hospitals"], "superlink=hospitals: has no effect with engine=local; add engine=flwr."),
-        (["num_clients=7"], "num_clients=7: has no effect: all clients that have data take part"),
-        (["task.num_clusters=2"], "task.num_clusters=2: with task.partition=own the clusters are unknown"),
-        (["task.loss=squared_error"], "or task.data_options.regression=true"),
-        (
-            ["task=digits", "experiment=quickstart", "min_clients=30"],
-            "min_clients=30: must be at most num_clients=20",
-        ),
-    ],
-)
-def test_keys_that_do_not_fit_own_data_are_refused(overrides, message):
-    given = overrides if "task=digits" in overrides else ["experiment=own_data", *overrides]
-    with pytest.raises(ConfigError) as caught:
-        compose(given)
-    assert message in str(caught.value)
-
-
 def test_a_dry_run_names_the_folder_and_says_a_common_cause_once(tmp_path, capsys, caplog):
     for name in ("north", "south", "west"):
         (tmp_path / name).mkdir()
@@ -226,15 +170,6 @@ def test_a_dry_run_names_the_folder_and_says_a_common_cause_once(tmp_path, capsy
     assert told.startswith("client north (node 3), south (node 4), west (node 5) failed: ValueError")
 
 
-def test_an_oracle_on_data_of_ones_own_needs_stated_clusters(tmp_path, capsys):
-    (tmp_path / "a").mkdir()
-    table(tmp_path / "a" / "data.csv", "a,b,c,price", *(f"{i},{i % 3},{i * i},{i}" for i in range(9)))
-    results = tmp_path.parent / "results"
-    given = [*REGRESSION, f"data_dir={tmp_path}", f"results_dir={results}", "-q", "min_clients=1", "k=1"]
-    assert main.main([*given, "strategy=oracle"]) == 1
-    assert "node.toml in its folder, with the line true-cluster = 1" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_a_dry_run_over_folders_in_four_forms_finds_the_stated_clusters(tmp_path, capsys):
     for name, cluster in write_folders(tmp_path / "nodes").items():
@@ -251,58 +186,4 @@ def test_a_dry_run_over_folders_in_four_forms_finds_the_stated_clusters(tmp_path
     ]
 
 
-def test_models_are_counted_against_the_folders_that_are_there(tmp_path, capsys):
-    x = np.concatenate([X + 1, -X - 1])
-    for number in range(4):
-        (tmp_path / "data" / f"site{number}").mkdir(parents=True)
-        labels = np.arange(len(x)) % 2 if number < 2 else (np.arange(len(x)) + 1) % 2
-        np.savez(tmp_path / "data" / f"site{number}" / "data.npz", x=x, y=labels)
-    given = ["experiment=own_data", "task.partition_options={input_shape: [3], num_outputs: 2}", "num_rounds=1", "-q"]
-    given += [f"data_dir={tmp_path / 'data'}", f"results_dir={tmp_path / 'results'}"]
-    assert main.main([*given, "k=5"]) == 2
-    assert "k=5: more models than clients (4 with data); use k of at most 4" in capsys.readouterr().err
-    assert main.main([*given, "min_clients=5"]) == 2
-    told = capsys.readouterr().err
-    assert f"min_clients=5: data_dir={tmp_path / 'data'} holds the data of 4 clients; use min_clients of at" in told
-    # With fewer to wait for than models, and with no more than k_max=10 of them, it runs.
-    for more in ("k=3", "k=auto"):
-        assert main.main([*given, more]) == 0, capsys.readouterr().err
-
-
-def test_a_dry_run_without_folders_or_with_a_damaged_node_file_is_refused(tmp_path):
-    config = compose(["experiment=own_data", f"data_dir={tmp_path}"])
-    with pytest.raises(ConfigError, match="holds neither folders nor tables"):
-        own_nodes(config)
-    with pytest.raises(ConfigError, match="missing: there is no such folder"):
-        own_nodes(dataclasses.replace(config, data_dir=str(tmp_path / "missing")))
-    (tmp_path / "a").mkdir()
-    unreadable = tmp_path / "caf\udce9"
-    unreadable.mkdir()
-    with pytest.raises(ConfigError, match="must hold printable characters"):
-        own_nodes(config)
-    unreadable.rmdir()
-    (tmp_path / "a" / "node.toml").write_text("true-cluster")
-    with pytest.raises(ConfigError, match="is not TOML"):
-        own_nodes(config)
-
-
 RNG = np.random.default_rng(0)
-PIXELS = RNG.integers(0, 256, (40, 1, 8, 8))
-
-
-@pytest.mark.parametrize(
-    ("x", "scale"),
-    [
-        (RNG.normal(0, 1, (40, 5)), ""),
-        (PIXELS.astype(np.float64), "pixels"),
-        (RNG.normal(700, 300, (40, 5)), "raw"),
-        # Of so few records nothing is said.
-        (RNG.normal(700, 300, (9, 5)), ""),
-    ],
-)
-def test_a_description_says_whether_an_archive_is_far_from_a_standard_scale(tmp_path, x, scale):
-    for name in ("train", "test"):
-        np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(len(x)) % 2)
-    assert describe(tmp_path, {}, {"declared": {"standardise": "none"}}, 0).scale == scale
-    # What is standardised needs no warning.
-    assert describe(tmp_path, {}, {}, 0).scale == ("" if x.ndim == 2 else scale)

@@ -11,7 +11,7 @@ from florets.conf.compose import compose
 from florets.server_app.build import build_task
 from florets.task import data as public
 from florets.task.data.channels import channels, response
-from florets.task.partitions import by_class, label_skew_2, natural
+from florets.task.partitions import by_class, natural
 from tests.public_files import (
     write_channels,
     write_cifar,
@@ -42,21 +42,6 @@ def test_news_become_tokens_of_the_training_texts_words(tmp_path):
     assert (data.num_outputs, data.input_shape) == (4, (6,))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('"5","a","b"\n', r"train\.csv cannot be read \(the class of record 1 is none of 1, 2, 3, 4\)"),
-        ('"1","a"\n', r"record 1 has 2 fields.*\"class\",\"title\",\"description\".*ag_news_csv\.tgz"),
-        ("", "it is empty"),
-    ],
-)
-def test_news_of_another_form_are_named_with_the_expected_one(tmp_path, text, message):
-    write_news(tmp_path / "ag_news_csv" / "test.csv", NEWS)
-    (tmp_path / "ag_news_csv" / "train.csv").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        public.ag_news(tmp_path, 0, 2)
-
-
 @pytest.mark.parametrize("raw", [True, False])
 def test_reviews_become_counts_of_words_by_the_kind_of_product(tmp_path, raw):
     write_reviews(tmp_path / ("sorted_data_acl" if raw else "processed_acl"), raw)
@@ -72,21 +57,6 @@ def test_reviews_become_counts_of_words_by_the_kind_of_product(tmp_path, raw):
     assert again.x_test.tobytes() != other.x_test.tobytes()
     shards = by_class(data, 8, 4, np.random.default_rng(0), samples_per_client=4)
     assert [set(data.group_train[shard.train].tolist()) for shard in shards[::2]] == [{0}, {1}, {2}, {3}]
-
-
-def test_reviews_that_are_missing_or_of_another_form_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"no folder amazon_reviews/.*positive\.review.*Multi-Domain"):
-        public.amazon_reviews(tmp_path, 0, 4)
-    write_reviews(tmp_path / "amazon_reviews", raw=False)
-    (tmp_path / "amazon_reviews" / "dvd" / "negative.review").write_text("no counts #label#:negative\n")
-    with pytest.raises(
-        ValueError, match=r"dvd/negative\.review cannot be read \(an entry of line 1 is not word:count"
-    ):
-        public.amazon_reviews(tmp_path, 0, 4)
-    for path in (tmp_path / "amazon_reviews" / "dvd").iterdir():
-        path.unlink()
-    with pytest.raises(ValueError, match="no labelled review of dvd"):
-        public.amazon_reviews(tmp_path, 0, 4)
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -168,20 +138,6 @@ def test_handwriting_is_read_with_its_writers_who_become_clients(tmp_path):
     assert (len(archive.x_train), archive.owners_test.tolist()) == (6, ["f9_9"] * 3)
 
 
-def test_handwriting_of_another_form_is_named(tmp_path):
-    write_leaf(tmp_path / "femnist/train/a.json", {"f0": 2})
-    with pytest.raises(ValueError, match=r"neither test/\*\.json nor test\.npz.*LEAF"):
-        public.femnist(tmp_path, 0, 0)
-    (tmp_path / "femnist/train/a.json").write_text('{"users": ["f0"]}')
-    with pytest.raises(ValueError, match=r"a\.json cannot be read \(it has no 'user_data'\).*LEAF"):
-        public.femnist(tmp_path, 0, 0)
-    (tmp_path / "femnist/train/a.json").write_text(
-        '{"users": ["f0"], "user_data": {"f0": {"x": [[1, 2]], "y": [0]}}}'
-    )
-    with pytest.raises(ValueError, match=r"a\.json cannot be read"):
-        public.femnist(tmp_path, 0, 0)
-
-
 def test_channel_states_have_a_mean_square_of_one_and_groups_by_their_scene(tmp_path):
     folder = tmp_path / "COST2100"
     write_channels(folder, {"trainin": 3, "testin": 2, "trainout": 4, "testout": 1})
@@ -256,12 +212,3 @@ def test_tiny_imagenet_is_read_from_its_folders(tmp_path):
     annotations.unlink()
     with pytest.raises(ValueError, match=r"val_annotations\.txt cannot be read \(there is no such file"):
         public.tiny_imagenet(tmp_path, 0, 0)
-
-
-@pytest.mark.parametrize("sets", [[[0, 1]], [[0, 0], [1]], [[0], [7]], [[0], []]])
-def test_label_sets_that_do_not_fit_are_refused(tmp_path, sets):
-    for name in ("train", "test"):
-        write_news(tmp_path / "ag_news_csv" / f"{name}.csv", NEWS)
-    data = public.ag_news(tmp_path, 0, 2)
-    with pytest.raises(ValueError, match=r"label_sets=.* must give task\.num_clusters=2 lists"):
-        label_skew_2(data, 2, 2, np.random.default_rng(0), label_sets=sets)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import (
@@ -26,11 +26,10 @@ from florets.task.training.scores import class_scores, value_scores
 from florets.task.training.settings import Training
 from florets.task.wire import MalformedMessage, kinds
 from florets.task.wire.evaluation import read_evaluation
-from florets.task.wire.replies import take_work
 
 
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 5, 150]), st.integers(1, 40))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 # scikit-learn warns of classes that only one of both has.
 @pytest.mark.filterwarnings("ignore:.*label:UserWarning")
 @pytest.mark.filterwarnings("ignore:y_pred contains:UserWarning")
@@ -47,7 +46,7 @@ def test_scores_of_classes_are_those_of_scikit_learn(seed, num_classes, n):
 
 
 @given(st.integers(0, 10_000), st.integers(2, 30))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_the_area_under_the_curve_counts_ties_half(seed, n):
     rng = np.random.default_rng(seed)
     labels, margins = rng.integers(2, size=n), rng.integers(-3, 3, size=n) / 2
@@ -112,52 +111,20 @@ def reply(accuracy=0.75, **scores):
     return content
 
 
-def test_scores_and_counts_of_a_reply_are_read():
-    found = read_evaluation(reply()).scores
-    assert found.values == {"balanced_accuracy": 0.7, "auc": 1.0}
-    assert found.confusion == (0, 0, 4, 1, 0, 2, 1, 1, 2)
-    assert read_evaluation(reply(confusion=None)).scores.confusion == ()
-    bare = reply()
-    del bare[kinds.SCORES]
-    assert dict(read_evaluation(bare).scores.values) == {}
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"auc": 1.01}, "auc is not a number from 0 to 1"),
-        ({"auc": 1}, "auc is not a number from 0 to 1"),
         ({"macro_f1": float("nan")}, "macro_f1 is not a number"),
-        ({"mae": [0.1]}, "mae is not a number"),
-        ({"rmse": float("inf")}, "rmse is not a number"),
         ({"confusion": [0, 0]}, "not a list of label"),
-        ({"confusion": [0.0, 0.0, 8.0]}, "not a list of label"),
         ({"confusion": [0, 0, 10**18]}, "neither a label nor a count"),
-        ({"confusion": [0, 0, 6, 0, -1, 2]}, "neither a label nor a count"),
         ({"confusion": [1, 1, 6, 0, 1, 2]}, "not sorted"),
-        ({"confusion": [0, 0, 8, 1, 1, 0]}, "counts nothing"),
         ({"confusion": [0, 10_000, 8]}, "labels of 10000 or more"),
         ({"confusion": [0, 0, 6, 0, 1, 1]}, "counts 7 samples of 8"),
         ({"confusion": [0, 0, 7, 0, 1, 1]}, "has another accuracy"),
-        ({"accuracy": None}, "has another accuracy"),
         ({"precision": 0.5}, "holds other things than"),
     ],
 )
 def test_scores_and_counts_that_cannot_be_are_refused(changes, message):
     with pytest.raises(MalformedMessage, match=message):
         read_evaluation(reply(**changes))
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        ArrayRecord(),
-        ConfigRecord({"seconds": 1.0}),
-        ConfigRecord({"seconds": 1.0, "gradients": 10**16, "losses": 0}),
-        ConfigRecord({"seconds": float("inf"), "gradients": 1, "losses": 0}),
-        ConfigRecord({"seconds": 1.0, "gradients": 1.5, "losses": 0}),
-    ],
-)
-def test_work_that_cannot_be_is_refused(record):
-    with pytest.raises(MalformedMessage, match="record 'work'"):
-        take_work(RecordDict({kinds.WORK: record}))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import florets
-from florets.commands.main import main
 from florets.strategies.cfl_gp.theory import gradient_gap
 from florets.strategies.clove.theory import proximity
 from florets.strategies.two_phase.theory import chi_squared, clustering_error, stability
@@ -111,8 +110,8 @@ def test_cloves_theorem_holds_in_the_first_round(tmp_path: Path, monkeypatch: py
         "task": {"data_options": {"samples_per_cluster": 5000}, "partition_options": {"samples_per_client": 500}}
     }
     assert table("clove/theorem", **keys).here.isna().sum() == 3
-    runs = [florets.run("clove/theorem", seed=seed, **keys) for seed in range(3)]
-    assert [run.ari for run in runs] == [1.0, 1.0, 1.0]
+    runs = [florets.run("clove/theorem", seed=seed, **keys) for seed in range(2)]
+    assert [run.ari for run in runs] == [1.0, 1.0]
     assert all(run.rounds.model_error.iloc[-1] <= 1 / 4 for run in runs)
     for found in (table("clove/theorem", **keys), table(None, run=runs[0].folder)):
         assert found.here["first round with ARI 1"] == found.theory["first round with ARI 1"] == 1
@@ -120,20 +119,3 @@ def test_cloves_theorem_holds_in_the_first_round(tmp_path: Path, monkeypatch: py
         assert found.here["models' distance at the end"] == runs[0].rounds.model_error.iloc[-1]
         # With so few clients the sufficient condition of Theorem A.9 does not hold, everything else does.
         assert list(found.index[found.holds == False]) == ["proximity: largest c'"]  # noqa: E712 - None is no False
-
-
-def test_what_is_not_known_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["theory", "strategy=clove", "first_round=random", "num_clients=8"]) == 0
-    shown = capsys.readouterr().out
-    assert "not known: the data have no true models" in shown
-    assert "not run yet" in shown
-    assert "separation of centres" in shown
-    for wrong, said in (
-        (["strategy=ifca"], "strategy=ifca: no theorem is implemented"),
-        (["experiment=own_data"], "task.partition=own"),
-        (["run=nowhere"], "there is no such folder"),
-        (["run=nowhere", "k=3"], "k=3: a run has its own keys"),
-        (["strategy=clove", "task.num_clusters=1", "k=2"], "the clients' true groups are a single one"),
-    ):
-        assert main(["theory", *wrong]) == 2
-        assert said in capsys.readouterr().err

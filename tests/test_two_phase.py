@@ -9,11 +9,9 @@ import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from benchmarks.bench_faults import play
-from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
-from florets.strategies.core.aggregate import average_models
 from florets.strategies.two_phase import moment_descent
 from florets.strategies.two_phase.messages import MOMENT_DESCENT, MOMENTS, SUBSPACE, TRAIN_SOFT, TwoSidedFactors
 from florets.strategies.two_phase.strategy import TwoPhase, average_soft
@@ -51,13 +49,7 @@ def test_coarse_models_after_phase_1_and_the_true_ones_after_phase_2():
 
 @pytest.mark.parametrize(
     "overrides",
-    [
-        (),
-        ("strategy.noise=0.5", "strategy.inner_steps=2"),
-        ("strategy.subspace=direct",),
-        ("strategy.subspace=direct", "strategy.pairing=halves"),
-        ("strategy.fresh=true", "strategy.subspace_clients=4"),
-    ],
+    [("strategy.noise=0.5", "strategy.inner_steps=2"), ("strategy.subspace=direct", "strategy.pairing=halves")],
 )
 def test_the_estimated_cost_of_phase_1_is_what_its_round_then_costs(overrides):
     watched = Watched()
@@ -68,20 +60,6 @@ def test_the_estimated_cost_of_phase_1_is_what_its_round_then_costs(overrides):
     assert told.num_bytes == watched.array_bytes(1)
     # Beside the arrays messages carry settings and counts.
     assert told.num_bytes < spent.bytes_down + spent.bytes_up < told.num_bytes + 2000 * told.messages
-
-
-@pytest.mark.parametrize(("pairing", "noise"), [("all", 0.0), ("halves", 0.1), ("single", 0.0)])
-def test_many_inner_steps_and_the_direct_decomposition_give_the_same_models(pairing, noise):
-    shared = (
-        "strategy.anchors=5",
-        "num_clients=8",
-        f"strategy.pairing={pairing}",
-        f"strategy.noise={noise}",
-        "strategy.moment_rounds=1",
-    )
-    iterated = run(*shared, "strategy.inner_steps=40", "num_rounds=1")
-    direct = run(*shared, "strategy.subspace=direct", "num_rounds=1")
-    assert iterated.banks[0] == pytest.approx(direct.banks[0], abs=5e-3)
 
 
 def test_fresh_clients_are_asked_once_and_are_no_anchors():
@@ -140,17 +118,6 @@ def test_anchors_below_their_threshold_stop_for_good_and_refinement_begins():
     assert found.banks[0] == pytest.approx(np.repeat(_sent_to_an_anchor(watched), 3, axis=0))
 
 
-def test_threshold_grouping_reports_a_wrong_number_of_groups(caplog):
-    caplog.set_level(logging.WARNING, logger="florets")
-    shared = (*ANCHORS_5, "strategy.grouping=threshold", "strategy.moment_rounds=1", "num_rounds=1")
-    one = run(*shared, "strategy.delta=100")
-    assert "1 groups of anchors nearer than delta/2=50, not k=3: the other models stay as they were" in caplog.text
-    assert set(one.reports[0].assignment.values()) == {0}
-    many = run(*shared, "strategy.delta=0.01")
-    assert "5 groups of anchors nearer than delta/2=0.005, not k=3: the smallest are left out" in caplog.text
-    assert sorted(many.reports[0].assignment.values()) == [0, 1, 2]
-
-
 def test_anchors_need_enough_examples_and_there_must_be_k_of_them():
     with pytest.raises(
         FederationError, match=r"0 of 12 clients have the 41 examples .* lower strategy.min_anchor_examples"
@@ -164,19 +131,6 @@ def test_anchors_need_enough_examples_and_there_must_be_k_of_them():
         TwoPhase(anchors=1).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
     assert clients.seen == []
     TwoPhase(moment_rounds=0, anchors=1).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
-
-
-def test_a_lost_anchor_keeps_its_estimate_and_the_others_go_on():
-    watched = Watched()
-    whole = run(*ANCHORS_5, "strategy.moment_rounds=1", watched=watched)
-    anchor = watched.asked(MOMENT_DESCENT, 1)[0]
-    spoiled = Watched({(MOMENT_DESCENT, 1, anchor): lost})
-    found = run(*ANCHORS_5, "strategy.moment_rounds=1", watched=spoiled)
-    assert found.strategy.state.descent.estimates[0] == pytest.approx(_sent_to_an_anchor(watched)[0])
-    assert (
-        found.strategy.state.descent.estimates[1:].tobytes() == whole.strategy.state.descent.estimates[1:].tobytes()
-    )
-    assert found.reports[0].replies["error"] == 1
 
 
 def test_an_invalid_term_is_left_out_and_none_at_all_ends_the_run():
@@ -308,18 +262,6 @@ def test_both_phases_are_those_of_a_reference_in_numpy(pairing, solver):
     assert np.array(found.banks) == pytest.approx(np.array(expected), abs=1e-5)
 
 
-def test_settings_that_cannot_work_are_refused():
-    for steps in (0, 3):
-        with pytest.raises(ValueError, match=f"inner_steps={steps}: must be even"):
-            TwoPhase(inner_steps=steps)
-    with pytest.raises(ValueError, match=r"add strategy\.delta"):
-        TwoPhase(grouping="threshold")
-    with pytest.raises(ValueError, match="needs a number"):
-        TwoPhase(fresh=True)
-    with pytest.raises(TypeError, match="shared_layers"):
-        TwoPhase(shared_layers=["1"])
-
-
 def soft_round(spoiled: Callable[[RecordDict], RecordDict]) -> RoundReport:
     """Play one round of soft labels in which one reply is spoiled."""
     settings = ("num_clients=12", "strategy.moment_rounds=0", "num_rounds=1", "strategy.labels=soft")
@@ -388,27 +330,6 @@ def test_anchors_are_grouped_into_exactly_k_or_by_distance():
     # A chain: 0 and 0.8 are too far apart, 0.4 is near both.
     assert moment_descent.group_within(np.array([[0.0], [0.8], [0.4]]), 0.5).tolist() == [0, 0, 0]
     assert moment_descent.group_within(estimates, 0.1).tolist() == [0, 1, 2, 3, 4]
-
-
-def test_of_too_many_groups_the_largest_become_models_and_a_model_without_group_stays():
-    kept = moment_descent.largest_groups(np.array([0, 1, 2, 1, 2]), 2)
-    assert kept.tolist() == [-1, 0, 1, 0, 1]
-    bank = np.array([[7.0], [8.0], [9.0]])
-    estimates = np.array([[100.0], [1.0], [2.0], [3.0], [4.0]])
-    assert moment_descent.centres(estimates, kept, bank).tolist() == [[2.0], [3.0], [9.0]]
-
-
-@pytest.mark.parametrize("weighting", ["all_participants", "examples"])
-def test_soft_averages_of_hard_labels_are_the_hard_averages(weighting: str):
-    draw = rng()
-    bank, hard = draw.standard_normal((3, 4)), np.array([0, 1, 1, 0])
-    weights, integers = np.array([10.0, 20.0, 5.0, 1.0]), np.zeros(4, dtype=bool)
-    updates = np.repeat(bank[None], 4, axis=0)
-    updates[np.arange(4), hard] += draw.standard_normal((4, 4))
-    expected = average_models(bank, updates[np.arange(4), hard], hard, weights, weighting, integers)
-    found = average_soft(bank, updates, np.eye(3)[hard], weights, weighting, integers)
-    assert found == pytest.approx(expected)
-    assert np.array_equal(found[2], bank[2])
 
 
 def test_soft_averages_weigh_by_examples_and_divide_by_what_belongs_to_the_model():
@@ -487,41 +408,6 @@ def scaled(by: float) -> object:
     return change
 
 
-def test_the_size_of_a_term_is_its_largest_value_against_the_longest_column_that_was_multiplied() -> None:
-    bases = np.array([[[3.0, 0.0], [4.0, 1.0]], [[0.0, 0.5], [0.0, 0.0]]])
-    # Anchor 0: columns of length 5 and 1, so -40 / 5. Anchor 1: lengths 0 and 0.5, so 3 / 0.5.
-    term = np.array([[[-40.0, 2.0], [1.0, 0.0]], [[3.0, 0.0], [0.0, 1.0]]])
-    np.testing.assert_array_equal(moment_descent.longest_columns(bases), [5.0, 0.5])
-    assert moment_descent.term_size(term, moment_descent.longest_columns(bases)) == 8.0
-    assert moment_descent.term_size(term / 10, moment_descent.longest_columns(bases / 10)) == pytest.approx(8.0)
-    # Nothing was multiplied: any value is as large as it is.
-    assert moment_descent.term_size(np.full((1, 2, 1), 1e30, dtype=np.float32), np.zeros(1)) == pytest.approx(1e30)
-
-
-def test_the_size_of_factors_is_the_mean_over_pairs_of_the_product_of_their_lengths() -> None:
-    # Lengths 5, 1 and 2 at anchor 0, so 2 (5 + 10 + 2) / 6; none at anchor 1.
-    left = np.array([[[3.0, -4.0], [0.0, 1.0], [2.0, 0.0]], np.zeros((3, 2))], dtype=np.float32)
-    assert moment_descent.factors_size(left, left, all_pairs=True) == pytest.approx(17 / 3)
-    # Other lengths on the right, 1, 1 and 3: (5 (1 + 3) + (1 + 3) + 2 (1 + 1)) / 6.
-    right = np.array([[[1.0, 0.0], [0.0, 1.0], [0.0, 3.0]], np.zeros((3, 2))], dtype=np.float32)
-    assert moment_descent.factors_size(left, right, all_pairs=True) == pytest.approx(28 / 6)
-    assert moment_descent.factors_size(left[:, 2:], right[:, 2:], all_pairs=False) == pytest.approx(6.0)
-    assert moment_descent.factors_size(np.full((1, 2, 3), 1e38, dtype=np.float32), left[:1, :2, :1], True) < np.inf
-    assert moment_descent.factors_size(left[1:], left[1:], all_pairs=True) == 0.0
-
-
-def test_moments_are_held_to_the_largest_that_the_median_client_sent_so_far() -> None:
-    scale = moment_descent.MomentScale()
-    np.testing.assert_array_equal(scale.judge(np.array([1.0, 2.0, 3.0, 21.0]), 10.0), [False, False, False, True])
-    assert scale.value == 2.0
-    # Most clients' moments vanish: the others' are what they were, and honest.
-    np.testing.assert_array_equal(scale.judge(np.array([0.0, 0.0, 20.0, 20.1]), 10.0), [False, False, False, True])
-    assert not scale.judge(np.array([1.0, 1e30]), 10.0).any()
-    assert not moment_descent.MomentScale().judge(np.array([0.0, 0.0, 1e30]), 10.0).any()
-    arrays: dict[str, np.ndarray] = {}
-    assert decode(encode(scale, arrays), arrays) == scale
-
-
 @pytest.mark.parametrize(("mode", "kind", "times"), [("iteration", SUBSPACE, 4), ("direct", MOMENTS, 1)])
 def test_a_client_of_huge_moments_is_refused_and_named_and_leaves_no_trace(
     mode: str, kind: str, times: int, caplog: pytest.LogCaptureFixture
@@ -539,7 +425,7 @@ def test_a_client_of_huge_moments_is_refused_and_named_and_leaves_no_trace(
     assert [bank.tobytes() for bank in found.banks] == [bank.tobytes() for bank in without.banks]
 
 
-@pytest.mark.parametrize("fault", ["huge weights (1e30)", "huge weights (1e6)"])
+@pytest.mark.parametrize("fault", ["huge weights (1e6)"])
 @pytest.mark.slow
 def test_a_fifth_of_faulty_clients_does_not_keep_two_phase_from_the_groups(fault: str) -> None:
     small = ("num_rounds=2", "strategy.moment_rounds=2", "strategy.inner_steps=2", "task.model_options.hidden=[]")

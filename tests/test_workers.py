@@ -68,7 +68,7 @@ def run(
 GOLDEN = (
     "digits-clove-partial", "digits-clove-shared", "digits-ifca-gradients", "digits-cfl_gp-gradients",
     "digits-fedavg-batch-norm", "digits-discovery", "digits-flexcfl", "digits-pacfl", "digits-fedem",
-    "digits-feddrift", "digits-fedsoft", "digits-clove-ditto", "digits-fedproto", "digits-fedala",
+    "digits-feddrift", "digits-fedsoft", "digits-fedproto", "digits-fedala",
     "mixed_regression-a-two_phase", "mixed_regression-a-proximal",
 )  # fmt: skip
 

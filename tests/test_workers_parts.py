@@ -1,34 +1,26 @@
 """The parts of worker processes that need none: shared memory, messages, kept models, and what is checked before."""
 
-from dataclasses import replace
-from pathlib import Path
-from unittest.mock import Mock
-
 import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
-from flwr.serverapp import Grid
 
 from florets.client_app.app import app
-from florets.client_app.batching import cut_blocks, in_blocks
 from florets.client_app.client import Client, session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.saved import run_folder
 from florets.engines.local_grid import LocalGrid
 from florets.engines.messages import MessageReader, MessageWriter, pickled, unpickled
-from florets.engines.processes import answered_unit
 from florets.engines.worker_count import num_workers
 from florets.engines.worker_grid import KeptModels
-from florets.server_app.experiment import run_experiment
 from florets.server_app.resume import CHANGEABLE
 from florets.studies import one_run
 from florets.task.client_data import ClientData
 from florets.task.shared_file import Place, SharedFile, SharedTask, share_clients
 from florets.task.task import Task
 from florets.task.wire import kinds
-from florets.task.wire.flower import set_metadata
+from florets.task.wire.flower import set_message_id
 from tests.own_functions import SPEC
 
 
@@ -55,29 +47,6 @@ def test_in_one_process_clients_work_on_the_runs_own_task() -> None:
     assert client.task is task
     assert client.data is task.client(1)
     session.adopt(None)
-
-
-def test_what_a_client_keeps_comes_back_whether_it_was_computed_with_others_or_not() -> None:
-    def keeping(message: Message, context: Context) -> Message:
-        context.state["own"] = ConfigRecord({"node": message.metadata.dst_node_id})
-        return Message(RecordDict(), reply_to=message)
-
-    side = Mock(app=keeping, in_blocks=lambda sent, size: [[1], [0]])
-    for block, nodes in ((0, [2, 3]), (2, [3, 2])):
-        answers, _ = unpickled(answered_unit(side, sent(record(1.0), record(2.0)), block))
-        assert [state["own"]["node"] for _, state in answers] == nodes
-
-
-def test_a_shared_file_gives_back_what_was_written_until_it_is_shortened() -> None:
-    file = SharedFile()
-    first, second = file.append(b"abc"), file.append(bytes(range(100)))
-    assert second.start % 64 == 0
-    assert (file.read(first), file.read(second)) == (b"abc", bytes(range(100)))
-    file.shorten(3)
-    assert file.append(b"new") == Place(64, 3)
-    with pytest.raises(ValueError, match="ends before"):
-        file.read(second)
-    file.close()
 
 
 def test_a_record_of_several_messages_is_written_once_and_read_as_one_object() -> None:
@@ -117,7 +86,7 @@ class Odd(Task):
 
 def test_messages_of_every_kind_come_out_of_their_bytes_as_they_went_in() -> None:
     (asked, context), (failing, _) = sent(record(1.0, 2.0), record(3.0), bank="t", seed=5)
-    set_metadata(asked, message_id="7")
+    set_message_id(asked, "7")
     context.state["own"] = MetricRecord({"seen": [1.5, 2.0], "n": 3})
     context.node_config["partition-id"] = 4
     # An array that is no NumPy array, and one whose hash was asked for, which it then keeps.
@@ -188,41 +157,14 @@ def test_a_kept_model_is_put_back_into_the_message_that_names_it() -> None:
     assert kinds.MODEL_INDEX in named.content.config_records[kinds.CONFIG]
 
 
-def test_a_block_is_cut_as_the_whole_exchange_is() -> None:
-    grid = LocalGrid(app, 7, None, in_blocks)
-    values = {"learning-rate": 0.1, "local-epochs": 1.0, "batch-size": 10, "optimizer": "sgd"}
-    settings = ConfigRecord({kinds.TASK: replace(SPEC, num_clients=7).to_json(), **values})
-    messages = [
-        (Message(RecordDict({kinds.CONFIG: settings.copy()}), node, kind), grid._contexts[node])
-        for node, kind in zip(range(2, 9), [kinds.TRAIN] * 5 + [kinds.HELLO, kinds.TRAIN], strict=True)
-    ]
-    alone, blocks = cut_blocks(messages, 4)
-    assert alone == [5]
-    assert sorted(place for block in blocks for place in block) == [0, 1, 2, 3, 4, 6]
-    assert [len(block) for block in blocks] == [4, 2]
-    for block in blocks:
-        assert cut_blocks([messages[place] for place in block], 4) == ([], [list(range(len(block)))])
-
-
 @pytest.mark.parametrize(
     ("keys", "problem"),
-    [
-        (["workers=0"], "workers=0: must be at least 1"),
-        (["workers=21"], "workers=21: must be at most num_clients=20; auto means one for each core."),
-        (["workers=2", "engine=flwr"], "workers=2: Flower has processes of its own .* or use engine=local."),
-    ],
+    [(["workers=21"], "workers=21: must be at most num_clients=20; auto means one for each core.")],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_a_wrong_number_of_workers_is_refused(keys: list[str], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         compose(keys)
-
-
-def test_workers_on_an_engine_without_them_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="workers=2: needs the in-process engine"):
-        run_experiment(Mock(spec=Grid), compose(["workers=2"]), tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"workers=3: more than clients \(2\)"):
-        num_workers(3, 2)
 
 
 def test_the_number_of_workers_is_no_part_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,11 +176,7 @@ def test_the_number_of_workers_is_no_part_of_a_run(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("n_jobs", "workers", "said"),
-    [
-        (2, ["2"], ""),
-        (3, [2, 1], "n_jobs=3 x workers=2: 6 processes will share 4 cores"),
-        (2, ["auto"], "n_jobs=2 x workers=4: 8 processes"),
-    ],
+    [(2, ["2"], ""), (3, [2, 1], "n_jobs=3 x workers=2: 6 processes will share 4 cores")],
 )
 def test_more_processes_than_cores_are_told(
     n_jobs: int, workers: list[int | str], said: str, monkeypatch: pytest.MonkeyPatch

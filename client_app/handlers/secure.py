@@ -59,7 +59,8 @@ class Standing:
     def of(cls, client: Client) -> "Standing":
         """Return what this client keeps; clients that one node hosts each have their own."""
         record = client.context.state.get(_STATE + client.key)
-        return cls(**record) if isinstance(record, ConfigRecord) else cls()
+        kept: dict[str, Any] = dict(record.items()) if isinstance(record, ConfigRecord) else {}
+        return cls(**kept)
 
     def keep(self, client: Client, step: str) -> None:
         """Keep it from now on, with a step that is done."""
@@ -146,9 +147,10 @@ def shares(client: Client) -> RecordDict:
 def masked(client: Client, train: Callable[[Client], RecordDict]) -> RecordDict:
     """Train and return the update, its loss and its weight, masked; nothing else of the reply leaves."""
     now = Standing.of(client).at(client, "shares")
-    wanted: Any = client.content[kinds.MASKING]
-    if not isinstance(wanted, ConfigRecord):
+    asked = client.content[kinds.MASKING]
+    if not isinstance(asked, ConfigRecord):
         raise ValueError(f"{kinds.MASKING!r} is no record of settings")
+    wanted: dict[str, Any] = dict(asked.items())
     now.peers = masking.ring(wanted.get(kinds.MEMBERS))
     boxes = wanted.get(kinds.BOXES)
     now.require(len(now.peers) + 1)
@@ -164,9 +166,10 @@ def masked(client: Client, train: Callable[[Client], RecordDict]) -> RecordDict:
         now.seed_shares.append(seed)
         now.key_shares.append(key)
     reply = train(client)
+    arrays: Any = reply[kinds.ARRAYS]
     metrics: Any = reply[kinds.METRICS]
     names = client.arrays()
-    values = _flat(reply[kinds.ARRAYS], names)
+    values = _flat(arrays, names)
     if (bound := wanted.get(kinds.PRIVACY_CLIP)) is not None:
         # The server's noise is for updates of this norm, and it cannot shorten what it does not see.
         start = 0.0 if sends_gradient(client) else _flat(names, names)

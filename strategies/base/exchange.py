@@ -222,24 +222,20 @@ def send(
     messages: Sequence[Message],
     patience: Patience,
     name_of: Callable[[int], str] = "node {}".format,
-    also: Sequence[Message] = (),
 ) -> list[Message]:
     """Send messages and return the replies that arrive while `patience` lasts; log once a minute who is late.
-
-    Replies to the messages sent `also` are waited for, but do not count towards the quorum.
 
     The pause between two looks grows from 5 ms to 0.25 s: Flower's grids pause 0.1 s (simulation) or 3 s
     (deployment) each time, which is most of a short exchange. A grid with a `wait_for_replies` wakes up itself.
     """
 
     def late() -> str:
-        nodes = [m.metadata.dst_node_id for m in (*messages, *also) if m.metadata.message_id in waiting]
-        return f"{len(waiting)} of {len(messages) + len(also)} clients: {named([name_of(node) for node in nodes])}"
+        nodes = [m.metadata.dst_node_id for m in messages if m.metadata.message_id in waiting]
+        return f"{len(waiting)} of {len(messages)} clients: {named([name_of(node) for node in nodes])}"
 
     wait = Waiting()
     rest = getattr(grid, "wait_for_replies", time.sleep)
-    waiting = {message_id for message_id in grid.push_messages([*messages, *also]) if message_id}
-    needed = waiting - {message.metadata.message_id for message in also}
+    waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
     answered = 0
     replies: list[Message] = []
     deadline = time.monotonic() + patience.timeout
@@ -251,7 +247,7 @@ def send(
         if not in_grace:
             # Second replies to a message and strangers' are no answers; `sort_replies` says so of each.
             valid = {reply.metadata.reply_to_message_id for reply in arrived if reply.has_content()}
-            answered += len(waiting & valid & needed)
+            answered += len(waiting & valid)
         waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
         if not in_grace and answered >= patience.needed(len(messages)):
             in_grace = True

@@ -9,16 +9,16 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
-from florets.strategies.base.context import Handler, Plan, Round, handler_path
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Handler, Plan, Round, handler_path
 from florets.strategies.core import FloatArray
 from florets.strategies.core.aggregate import average_models
 from florets.strategies.core.robust import Robust, RobustRule
 from florets.strategies.settings import Settings
 from florets.task.wire import Layout, kinds
 from florets.task.wire.evaluation import TestResult
-from florets.task.wire.records import array_record
+from florets.task.wire.flower import filled
 from florets.task.wire.replies import Update, read_update
 
 S = TypeVar("S", bound=Settings)
@@ -47,8 +47,10 @@ class PersonalMethod(ABC, Generic[S, K]):
     name: ClassVar[str]
     leaving: ClassVar[tuple[str, ...]] = ()
     """Names of what it makes leave the clients beside models, see `Algorithm.leaving`."""
+    trains: ClassVar[bool] = True
+    """Whether clients train by this method; else they train their group's model alone."""
     trains_groups: ClassVar[bool] = True
-    """Whether the groups' models are trained. If not, groups must be found before the method begins."""
+    """Whether a group's clients train its model, and not theirs alone."""
 
     def __init__(self, settings: S | None = None) -> None:
         self.settings: S = self.Settings() if settings is None else settings
@@ -70,11 +72,6 @@ class PersonalMethod(ABC, Generic[S, K]):
         if state.kept is None:
             state.kept = self.Kept()
         return cast(K, state.kept)
-
-    @property
-    def is_active(self) -> bool:
-        """Whether clients train by this method in the present round; else they train their group's model alone."""
-        return self.trains_groups or self._state().phase != "clustering"
 
     def check(self, models: Models) -> None:
         """Raise ValueError where the method does not fit the first models."""
@@ -99,7 +96,7 @@ class PersonalMethod(ABC, Generic[S, K]):
 def of_groups(updates: Sequence[tuple[str, Update]], vectors: Sequence[FloatArray]) -> list[tuple[str, Update]]:
     """Return updates with what was made of the groups' models, (R,) each, in place of what is the clients' own."""
     return [
-        (key, Update(own.model, vector, own.num_examples, own.train_loss, stable=own.stable))
+        (key, Update(own.model, vector, own.num_examples, own.train_loss))
         for (key, own), vector in zip(updates, vectors, strict=True)
     ]
 
@@ -283,11 +280,7 @@ class Method(PersonalMethod[S, K]):
     def refuse_unused(self, strategy: str, plan: Plan[Update], server_round: int) -> None:
         """Raise ValueError where a round's plan does without what the method says."""
         if self._round != server_round:
-            raise ValueError(
-                f"{strategy} does not train by Round.train_assigned: {type(self).__name__} has no effect on it"
-            )
-        if plan.combine is not None and type(self).average is not Method.average:
-            raise ValueError(f"{strategy} has its own average; {type(self).__name__}.average has no effect on it")
+            raise ValueError(f"{strategy} does not train by Round.train: {type(self).__name__} has no effect on it")
 
     def averaged(self, models: Models, updates: Sequence[tuple[str, Update]], bank: FloatArray) -> FloatArray:
         """Return the next bank (K, R), in which `bank` has the plain averages."""
@@ -334,4 +327,4 @@ class Method(PersonalMethod[S, K]):
                 f"{type(self).__name__}.{hook}: gives an array of shape {np.shape(vector)}; a model is a vector of "
                 f"shape ({self.layout.size},)"
             )
-        return array_record(self.layout.arrays(vector))
+        return filled(ArrayRecord(), self.layout.arrays(vector))

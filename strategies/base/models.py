@@ -5,12 +5,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, Self, cast
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
 
-from florets.strategies.base.privacy import Guard
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.aggregate import apply_step, average_gradients, average_models, pooled_step
 from florets.strategies.core.robust import Gram, Robust, RobustRule
@@ -212,7 +211,7 @@ class Averaging(ABC):
     """
 
     robust: RobustRule | None = None
-    privacy: Guard | None = field(default=None, repr=False, compare=False)
+    privacy: Any = field(default=None, repr=False, compare=False)
     note: Callable[[str, float], None] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -278,7 +277,7 @@ class Averaging(ABC):
         """Return models (K, R) after a step by the means of what their clients returned, as changes of `_start`."""
 
     def _noised_bank(
-        self, privacy: Guard, models: Models, vectors: Rows, assignment: IntArray, keys: Sequence[str]
+        self, privacy: Any, models: Models, vectors: Rows, assignment: IntArray, keys: Sequence[str]
     ) -> FloatArray:
         """Return the next bank by noised sums of clipped changes; models have trained entries alone."""
 

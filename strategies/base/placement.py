@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.strategies.base.layer import Groups
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.outliers import clipped
@@ -98,6 +99,12 @@ class Frozen:
     limit: float = math.inf
     seed: int = 0
     training: FoldTraining | None = None
+
+    @classmethod
+    def by_losses(cls, groups: Groups, models: Models, limit: float, square_root: bool = False) -> "Frozen":
+        """Return groups that were made of losses of these models, scaled down to the limit before their roots."""
+        limit = math.sqrt(limit) if square_root else limit
+        return cls("losses", groups.centroids, models, groups.models, square_root=square_root, limit=limit)
 
     def nearest_model(self, losses: FloatArray) -> int:
         """Return the model of the cluster whose centroid is nearest to one loss vector (K,)."""

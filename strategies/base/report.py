@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from florets.strategies.core.quarantine import Quarantine
-
 if TYPE_CHECKING:
     # They load Flower, which `florets --help` needs not.
     from florets.task.wire.evaluation import PartSums
@@ -295,8 +293,8 @@ class State:
         What a personal method keeps for each client within the groups; None where the run has none.
     details
         What this algorithm alone reports of the current round; empty when it begins.
-    quarantine
-        Clients whose updates depart from their group's; None without a robust rule.
+    layers
+        What the layers around the algorithm remember, by name.
     """
 
     assignment: dict[str, int] = field(default_factory=dict)
@@ -306,7 +304,7 @@ class State:
     train_loss: float | None = None
     kept: Any = None
     details: dict[str, Any] = field(default_factory=dict)
-    quarantine: Quarantine | None = None
+    layers: dict[str, Any] = field(default_factory=dict)
 
 
 T = TypeVar("T")

@@ -1,12 +1,8 @@
-"""`Algorithm`: what an algorithm says about itself; `Strategy`: the Flower Strategy that runs it, round by round."""
+"""`Strategy`: an algorithm as a Flower Strategy: it says what happens in a round, and this class runs the rounds."""
 
-import math
-import sys
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from types import FrameType
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -15,35 +11,18 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
-from florets.strategies.base.context import (
-    Plan,
-    Round,
-    handler_paths,
-)
 from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
-from florets.strategies.base.example_privacy import ExampleGuard
-from florets.strategies.base.exchange import Meter, log, send, sort_replies
-from florets.strategies.base.federation import Federation, FederationError, RoundFailed, TrainingDiverged
+from florets.strategies.base.exchange import Meter, log, sort_replies
+from florets.strategies.base.federation import Federation, RoundFailed, TrainingDiverged
+from florets.strategies.base.layer import Layer
+from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
 from florets.strategies.base.method import Method, PersonalMethod
 from florets.strategies.base.models import Averaging, GradientAveraging, Models, averaging_of, untrained_of
 from florets.strategies.base.placement import Frozen
-from florets.strategies.base.privacy import Budget, BudgetSpent, Guard
-from florets.strategies.base.quarantine import move_quarantined, quarantine_details, trusted_updates
-from florets.strategies.base.report import (
-    ADVICE,
-    PRIVACY,
-    SUMMED,
-    CostEstimate,
-    Detail,
-    Evaluation,
-    RoundReport,
-    State,
-    named,
-    snapshot,
-)
-from florets.strategies.base.secure import SecureAggregation, secure_problems
+from florets.strategies.base.report import CostEstimate, Detail, Evaluation, RoundReport, State, named
+from florets.strategies.base.round import Plan, Round, Sealed, Steps, handler_paths
 from florets.strategies.core import FloatArray
-from florets.strategies.core.noised_clusters import COST
+from florets.strategies.layers.coverage import least_clients, protection_problems, too_few
 from florets.strategies.settings import (
     Averages,
     ChooseK,
@@ -52,31 +31,45 @@ from florets.strategies.settings import (
     RunKeys,
     Settings,
     choice_of,
-    least_clients,
     loss_batch_of,
-    privacy_problems,
-    robust_problems,
     start_with,
-    too_few,
 )
-from florets.task.device import give_back_freed, seldom_collected
+from florets.task.device import give_back_freed
 from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
-from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
-from florets.task.wire.flower import set_metadata
-from florets.task.wire.leaving import FOLDS, GRADIENTS, MASKED, MODELS
+from florets.task.wire.flower import filled
+from florets.task.wire.leaving import CHOICES, FOLDS, GRADIENTS, LOSS_VECTORS, MASKED, MODELS
 from florets.task.wire.narrow import Narrowing
-from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
 
 S = TypeVar("S", bound=Settings)
 M = TypeVar("M", bound=State)
 
 
-class Algorithm(ABC, Generic[S, M]):
-    """The questions that a strategy answers; `Strategy` asks them, round by round.
+class Strategy(FlowerStrategy, ABC, Generic[S, M]):
+    """One model for each group of clients; a subclass says in `round` who trains which.
+
+    Parameters
+    ----------
+    settings
+        The algorithm's own; None: its defaults.
+    run
+        The keys of the run; None: their defaults.
+    averaging
+        What clients return and how it is averaged, in place of the run's choice.
+    input_shape, num_outputs, loss
+        Sizes and loss of the task, for the algorithms that need them.
+    validation
+        Clients test on their validation data too.
+    personal
+        What clients have of their own within the groups that the algorithm finds; None: their group's model.
+    fingerprint
+        Hash of the code that clients must run; None accepts any.
+    **keys
+        Single keys of the run and of the algorithm, in place of those in `run` and `settings`:
+        ``CLoVE(k=4, eval_every=5, stability_rounds=2)``.
 
     Attributes
     ----------
@@ -126,21 +119,104 @@ class Algorithm(ABC, Generic[S, M]):
     seed: int
     personal: PersonalMethod[Any, Any] | None
 
+    def __init__(
+        self,
+        settings: S | None = None,
+        run: RunKeys | None = None,
+        *,
+        averaging: Averaging | Averages | None = None,
+        input_shape: Sequence[int] = (),
+        num_outputs: int = 0,
+        loss: str = "",
+        validation: bool = False,
+        personal: PersonalMethod[Any, Any] | None = None,
+        fingerprint: str | None = None,
+        **keys: Any,
+    ) -> None:
+        of_run = {field.name: keys.pop(field.name) for field in fields(RunKeys) if field.name in keys}
+        if averaging is not None and not isinstance(averaging, Averaging):
+            of_run["averaging"] = averaging
+        chosen: S = replace(self.Settings() if settings is None else settings, **keys)
+        self.settings, problems = as_declared(chosen)
+        self.run, of_run_problems = as_declared(replace(RunKeys() if run is None else run, **of_run))
+        if problems := [*problems, *of_run_problems] or [
+            *range_problems(chosen),
+            *range_problems(self.run),
+            *chosen.conflicts(),
+            *protection_problems(chosen, self.run),
+            *too_few(chosen, self.run, self.run.num_clients),
+        ]:
+            raise ValueError(" ".join(problems))
+        run = self.run
+        self.k, self.seed, self.round_timeout = run.k, run.seed, run.round_timeout
+        self.averaging = averaging if isinstance(averaging, Averaging) else averaging_of(self.settings, run)
+        self.choose_k = choice_of(self.settings, "choose_k", run.choose_k)
+        self.loss_data = choice_of(self.settings, "loss_data", run.loss_data)
+        self.loss_batch = loss_batch_of(self.settings, run.loss_batch)
+        self.first_round = choice_of(self.settings, "first_round", start_with(self.settings, run, self.choose_k))
+        self.input_shape, self.num_outputs, self.loss = tuple(input_shape), num_outputs, loss
+        self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
+        sums_of = (num_outputs if loss == "cross_entropy" else 0) if run.statistics else None
+        self.evaluation = EvaluationSettings(run.fine_tune_epochs, validation, sums_of)
+        if self.method is not None and personal is not None:
+            raise ValueError(f"personal={personal.name}: {type(self).__name__} has its own method; leave it out")
+        if personal is not None:
+            choice_of(self.settings, "personal", personal.name)
+        self.personal = personal if self.method is None else self.method(self.settings)
+        if self.personal is not None:
+            if isinstance(self.averaging, GradientAveraging):
+                raise ValueError(
+                    f"averaging=gradients: clients of {self.personal.name} send models; use averaging=models"
+                )
+            self.personal.within(lambda: self.state, num_outputs, self.averaging.robust)
+        self.state: M = self.State()
+        least, needed = run.min_clients, least_clients(self.settings, run)
+        if needed > 1 and (run.num_clients is None or least is not None):
+            # Noise or masks of fewer would fail in round 1.
+            least = max(least or 1, needed)
+        self.federation = Federation(
+            *(run.num_clients, run.start_timeout, fingerprint, least, self.client_handlers),
+            self.all_leaving(),
+            compares=not run.privacy.has_noise,
+        )
+        batches = {kinds.LOSS_BATCH: self.loss_batch, kinds.GRADIENT_BATCH: getattr(self.averaging, "batch", None)}
+        self.federation.subsets = {key: size for key, size in batches.items() if size}
+        self.layers: tuple[Layer, ...] = ()
+        self.privacy: Any = None
+        self.last_round: int | None = None
+        self.last: Round | None = None
+        self._steps: Steps
+        self._plan: Plan[Update] | None = None
+        self._tests: Plan[TestResult] | None = None
+        self._meter: Meter | None = None
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         by_method = () if cls.method is None or cls.method.handler is None else (cls.method.handler,)
         cls.client_handlers = handler_paths((*cls.client_handlers, *by_method))
 
     @abstractmethod
-    def plan(self, context: Round) -> Plan[Update]:
-        """Decide what this round's participants train; may ask them first (`context.ask_losses`).
+    def round(self, r: Round) -> Steps:
+        """Run a round: ask clients what there is to ask, yield the training exchange, return the next models.
 
-        `context` is not changed: another number of models, or other participants than were sampled, are the plan's.
+        It yields once, a plan (`Round.train`), and is given the valid updates, pairs of a client's key and its update
+        in the order of the keys. By then `assignment` has the updates' models. It returns the next bank (K, R), as
+        `Round.average` makes it; None leaves the models as they are. Where too few updates came, `RoundFailed` is
+        raised at the yield; the state is then as it was before the round, unless the algorithm catches it.
         """
 
-    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
-        """Decide what each of `context.testers` tests: by default the model that it is assigned."""
-        return context.test_assigned(self.assignment)
+    def test(self, r: Round) -> Plan[TestResult]:
+        """Decide what each of `r.testers` tests: by default the model that it is assigned."""
+        return r.test_assigned(self.assignment)
+
+    def begins(self, groups: Mapping[str, int], are_found: bool) -> None:
+        """Take over the groups of a first round that is not the algorithm's own; see `strategies.starts`.
+
+        They are found by updates, or drawn at random. Updates come after that.
+        """
+
+    def reopen(self) -> None:
+        """Group clients anew from this round on, where groups were frozen."""
 
     def check(self, models: Models) -> None:
         """Raise ValueError where the algorithm does not fit the first models; called before any client is asked."""
@@ -195,13 +271,6 @@ class Algorithm(ABC, Generic[S, M]):
         """
         return self.phase == "stable"
 
-    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
-        """Learn from the round's valid updates, in addition to averaging them; by default nothing.
-
-        Called once a round, after the updates were checked and before they are averaged. It may change the state,
-        and `assignment`, which is then overwritten by the updates' own models; not the updates, nor the models.
-        """
-
     def details(self) -> dict[str, Detail]:
         """Return what this algorithm alone reports of the round that just ended: by default `state.details`."""
         return self.state.details
@@ -218,169 +287,26 @@ class Algorithm(ABC, Generic[S, M]):
         """Return the models that `assignment` refers to at the end of a run: by default the bank's."""
         return models
 
-
-EvaluateModels = Callable[[int, ArrayRecord], MetricRecord | None]
-RoundObserver = Callable[[RoundReport, ArrayRecord], bool | None]
-
-
-@dataclass(frozen=True)
-class Earlier:
-    """What an interrupted run has done: its completed rounds, and whether its observer ended it after the last."""
-
-    rounds: int = 0
-    stopped: bool = False
-
-
-NOTHING = Earlier()
-
-
-@dataclass
-class Untested(Generic[M]):
-    """A round whose models the next one's exchange tests, as it was at its end; `replies` None: nobody was asked."""
-
-    report: RoundReport
-    arrays: ArrayRecord
-    state: M
-    context: Round
-    tests: Plan[TestResult]
-    replies: list[Message] | None = None
-
-
-class Strategy(Algorithm[S, M], FlowerStrategy):
-    """One model per cluster of clients; subclasses decide in `plan` who trains which.
-
-    Parameters
-    ----------
-    settings
-        The algorithm's own; None: its defaults.
-    run
-        The keys of the run; None: their defaults.
-    averaging
-        What clients return and how it is averaged, in place of the run's choice.
-    input_shape, num_outputs, loss
-        Sizes and loss of the task, for the algorithms that need them.
-    validation
-        Clients test on their validation data too.
-    personal
-        What clients have of their own within the groups that the algorithm finds; None: their group's model.
-    fingerprint
-        Hash of the code that clients must run; None accepts any.
-    **keys
-        Single keys of the run and of the algorithm, in place of those in `run` and `settings`:
-        ``CLoVE(k=4, eval_every=5, memory=True)``.
-
-    Raises
-    ------
-    ValueError
-        If a value is of another type or out of its range, or the algorithm cannot follow a choice of the run.
-    """
-
-    def __init__(
-        self,
-        settings: S | None = None,
-        run: RunKeys | None = None,
-        *,
-        averaging: Averaging | Averages | None = None,
-        input_shape: Sequence[int] = (),
-        num_outputs: int = 0,
-        loss: str = "",
-        validation: bool = False,
-        personal: PersonalMethod[Any, Any] | None = None,
-        fingerprint: str | None = None,
-        **keys: Any,
-    ) -> None:
-        of_run = {field.name: keys.pop(field.name) for field in fields(RunKeys) if field.name in keys}
-        if averaging is not None and not isinstance(averaging, Averaging):
-            of_run["averaging"] = averaging
-        chosen: S = replace(self.Settings() if settings is None else settings, **keys)
-        self.settings, problems = as_declared(chosen)
-        self.run, of_run_problems = as_declared(replace(RunKeys() if run is None else run, **of_run))
-        if problems := [*problems, *of_run_problems] or [
-            *range_problems(chosen),
-            *range_problems(self.run),
-            *chosen.conflicts(),
-            *privacy_problems(chosen, self.run),
-            *robust_problems(chosen, self.run),
-            *too_few(chosen, self.run, self.run.num_clients),
-        ]:
-            raise ValueError(" ".join(problems))
-        run = self.run
-        self.k, self.seed, self.round_timeout = run.k, run.seed, run.round_timeout
-        self.averaging = averaging if isinstance(averaging, Averaging) else averaging_of(self.settings, run)
-        self.choose_k = choice_of(self.settings, "choose_k", run.choose_k)
-        self.loss_data = choice_of(self.settings, "loss_data", run.loss_data)
-        self.loss_batch = loss_batch_of(self.settings, run.loss_batch)
-        self.first_round = choice_of(self.settings, "first_round", start_with(self.settings, run, self.choose_k))
-        self.input_shape, self.num_outputs, self.loss = tuple(input_shape), num_outputs, loss
-        self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
-        sums_of = (num_outputs if loss == "cross_entropy" else 0) if run.statistics else None
-        self.evaluation = EvaluationSettings(run.fine_tune_epochs, validation, sums_of)
-        if self.method is not None and personal is not None:
-            raise ValueError(f"personal={personal.name}: {type(self).__name__} has its own method; leave it out")
-        if personal is not None:
-            choice_of(self.settings, "personal", personal.name)
-        self.personal = personal if self.method is None else self.method(self.settings)
-        if self.personal is not None:
-            if isinstance(self.averaging, GradientAveraging):
-                raise ValueError(
-                    f"averaging=gradients: clients of {self.personal.name} send models; use averaging=models"
-                )
-            self.personal.within(lambda: self.state, num_outputs, self.averaging.robust)
-        if run.secure_aggregation and (lines := secure_problems(self, self.averaging)):
-            raise ValueError(" ".join(lines))
-        self.secure = SecureAggregation(run.privacy.min_group) if run.secure_aggregation else None
-        self.state: M = self.State()
-        least, needed = run.min_clients, least_clients(self.settings, run)
-        if needed > 1 and (run.num_clients is None or least is not None):
-            # Noise or masks of fewer would fail in round 1.
-            least = max(least or 1, needed)
-        self.federation = Federation(
-            *(run.num_clients, run.start_timeout, fingerprint, least, self.client_handlers),
-            self.all_leaving(),
-            compares=not run.privacy.has_noise,
-        )
-        batches = {kinds.LOSS_BATCH: self.loss_batch, kinds.GRADIENT_BATCH: getattr(self.averaging, "batch", None)}
-        self.federation.subsets = {key: size for key, size in batches.items() if size}
-        self.privacy: Guard | None = None
-        self.last_round: int | None = None
-        self._context: Round | None = None
-        self._plan: Plan[Update] | None = None
-        self._tests: Plan[TestResult] | None = None
-        self._meter: Meter | None = None
-        self._untested: Untested[M] | None = None
-
     def all_leaving(self) -> frozenset[str]:
         """Return the names of what every run makes leave the clients, in the form in which this one averages."""
         names = {*self.leaving, *(() if self.personal is None else self.personal.leaving)}
         form = GRADIENTS if isinstance(self.averaging, GradientAveraging) else MODELS
         # Groups that are known from the start are masked in every round.
-        form = MASKED if self.secure is not None and self.is_frozen else form
+        form = MASKED if self.run.secure_aggregation and self.is_frozen else form
         if self.first_round == "update" and (self.k == "auto" or self.run.privacy.is_central):
             names.add(FOLDS)
+        if "folds" in self.settings.asks and self.run.privacy.is_central:
+            names |= {CHOICES, LOSS_VECTORS}
         return frozenset(form if name == MODELS else name for name in names)
 
-    def protect(self, num_rounds: int, earlier: Budget | None = None) -> Guard | None:
-        """Set up the run's privacy budget, or go on with an `earlier` one; None where no noise is asked for.
+    def protect(self, num_rounds: int, earlier: Any = None) -> Any:
+        """Set up the layers, for a run of so many rounds; return its privacy budget, or None without noise.
 
-        Where rounds sample a fraction of the clients, a client's budget is for that fraction of the rounds.
+        An `earlier` budget goes on.
         """
-        privacy = self.run.privacy
-        releases = self.settings.releases(privacy.kind)
-        if not privacy.has_noise or releases is None:
-            return None
-        # The small constant keeps products such as 0.07 * 100 from adding a round by rounding.
-        rounds = self.first_rounds + num_rounds
-        visits = max(1, math.ceil(self.settings.fraction_train * rounds - 1e-9))
-        start = releases.start if self.first_round == "update" else 0
-        compared = COST * min(releases.compared, visits, rounds if self.first_round == "evaluate" else rounds - 1)
-        releases = replace(releases, before=releases.before + start + compared)
-        if privacy.hides_records:
-            self.privacy = ExampleGuard(privacy, releases, visits, earlier)
-            return self.privacy
-        budget = earlier or Budget.planned(privacy, releases, visits, self.run.num_clients or 1)
-        # Of masked updates the server sees no lengths.
-        known = privacy if self.secure is None else replace(privacy, clip=privacy.known_clip)
-        self.privacy = Guard(known, releases, budget)
+        from florets.strategies.layers.compose import compose
+
+        self.layers, self.privacy = compose(self, num_rounds, earlier)
         return self.privacy
 
     @property
@@ -391,83 +317,43 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
     @property
     def context(self) -> Round:
         """The current round, or the last one; before the first there is none (RuntimeError)."""
-        if self._context is None:
+        if self.last is None:
             raise RuntimeError("there is no round before the first call of configure_train")
-        return self._context
+        return self.last
 
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> list[Message]:
-        """Sample participants, let the algorithm plan, and return the messages of the training exchange."""
-        if self.last_round is None:
-            refuse_wrapper(self)
-            if self.run.privacy.has_noise:
-                raise ValueError(
-                    "privacy.kind: the noise depends on the number of rounds; call start of the strategy"
-                )
-        self.open_round(server_round, arrays, config, grid)
-        if self.privacy is not None:
-            self.privacy.begin(self.context.participants, self.context.online)
-        self.state.evaluations, self.state.confusions, self.state.details = {}, {}, {}
-        if self.state.quarantine is not None:
-            self.state.quarantine.begin_round()
-        # Under local privacy an exchange has a price, and a quarantine must not end the budget.
-        if self.phase == "stable" and self.privacy is None:
-            move_quarantined(self.state, self.context)
-        plan = self._plan = self.plan(self.context)
-        if not isinstance(plan, Plan):
-            raise TypeError(f"{type(self).__name__}.plan() returned {plan!r}, and must return a Plan")
-        # Round 1 may find groups in a way of its own.
-        if isinstance(self.personal, Method) and server_round > self.first_rounds + 1 and plan.requests:
-            self.personal.refuse_unused(type(self).__name__, plan, server_round)
-        self._context = replace(
-            self.context,
-            models=plan.models or self.context.models,
-            participants=self.context.participants if plan.participants is None else list(plan.participants),
-        )
-        if self.secure is not None:
-            plan = self._plan = self._in_secret(self.secure, plan)
-        if self.privacy is not None:
-            self.privacy.charge_training([request.key for request in plan.requests], self.assignment)
-        return [request.message for request in plan.requests]
-
-    def _in_secret(self, secure: SecureAggregation, plan: Plan[Update]) -> Plan[Update]:
-        """Return the plan with masked updates where groups are frozen; say so where they never were."""
-        if self.is_frozen and plan.requests:
-            plan = secure.plan(self.context, plan)
-            self.state.details = {**self.state.details, SUMMED: float(len(plan.requests))}
-        elif self.context.server_round == self.last_round and not secure.has_summed:
-            advice = "secure_aggregation=true: groups were not fixed in any round: all updates came in clear"
-            self.state.details = {**self.state.details, ADVICE: advice}
-        return plan
+    def with_layers(self, config: ConfigRecord) -> ConfigRecord:
+        """Return messages' settings with those of the layers."""
+        own = {name: value for layer in self.layers for name, value in layer.message.items()}
+        return filled(config.copy(), own) if own else config
 
     def open_round(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> None:
-        """Look who is there, sample this round's participants, and make its context."""
+        """Look who is there, sample this round's participants, and make its `Round`."""
         # Another try of the same round adds to the round's figures.
         self._meter = self._meter or Meter()
         self._meter.tries += 1
         self.federation.refresh(grid, config)
         self.federation.begin_round(server_round)
-        unchanged = self._context is not None and arrays is self._context.models.record
+        unchanged = self.last is not None and arrays is self.last.models.record
         models = self.context.models if unchanged else Models(arrays, self.shared_layers, untrained_of(config))
         narrowing = self.context.narrowing if unchanged else None
         if narrowing is None and self.run.wire != "float32":
             narrowing = Narrowing(self.run.wire, [entry.name for entry in models.layout.entries if entry.is_trained])
-        self._context = Round(
+        averaging = replace(self.averaging.in_round(config, server_round), note=self._meter.count_kept)
+        for layer in self.layers:
+            averaging = layer.averaging(averaging)
+        self.last = Round(
             server_round=server_round,
             seed=self.seed,
-            config=with_loss_samples(self._noising(config), self.loss_data, self.loss_batch),
+            config=with_loss_samples(config, self.loss_data, self.loss_batch),
             grid=grid,
             online=self.federation.online(),
             participants=self.federation.sample(
                 self.settings.fraction_train,
                 generator(self.seed, server_round, Purpose.PARTICIPATION),
-                None if self.privacy is None else self.privacy.can_pay,
+                lambda client: all(layer.can_take_part(client) for layer in self.layers),
             ),
             models=models,
-            averaging=replace(
-                self.averaging.in_round(config, server_round), note=self._meter.count_kept, privacy=self.privacy
-            ),
+            averaging=averaging,
             timeout=self.round_timeout,
             quorum=self.run.quorum,
             grace=self.run.grace,
@@ -477,70 +363,125 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             personal=self.personal,
             narrowing=narrowing,
             privacy=self.privacy,
+            strategy=self,
+            layers=self.layers,
         )
 
-    def _noising(self, config: ConfigRecord) -> ConfigRecord:
-        """Return messages' settings with how clients noise what they send, where they do."""
-        own = {} if self.privacy is None else self.privacy.settings
-        return filled(config.copy(), own) if own else config
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Sample participants, run the algorithm up to its training exchange, and return that one's messages."""
+        from florets.strategies.starts.start import begun
+
+        if self.last_round is None:
+            raise ValueError(
+                f"{type(self).__name__} runs its own rounds: call its start. What wraps a strategy and calls its "
+                "hooks, such as Flower's wrappers for differential privacy, reaches neither all that it asks of its "
+                "clients nor what it keeps of their replies; use privacy.kind=central or local"
+            )
+        self.open_round(server_round, arrays, config, grid)
+        r = self.context
+        self.state.evaluations, self.state.confusions, self.state.details = {}, {}, {}
+        for layer in self.layers:
+            layer.begin(r)
+        self._steps = begun(self, r)
+        if not isinstance(self._steps, Generator):
+            raise TypeError(f"{type(self).__name__}.round() returned {self._steps!r}: it must yield a plan")
+        try:
+            plan = next(self._steps)
+        except StopIteration:
+            plan = None
+        if not isinstance(plan, Plan):
+            raise TypeError(f"{type(self).__name__}.round() yielded {plan!r}: it must yield a plan (Round.train)")
+        # Round 1 may find groups in a way of its own.
+        if isinstance(self.personal, Method) and server_round > self.first_rounds + 1 and plan.requests:
+            self.personal.refuse_unused(type(self).__name__, plan, server_round)
+        for layer in self.layers:
+            plan = layer.trains(plan, r)
+        self._plan = plan
+        return [request.message for request in plan.requests]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Average the updates into the next K models; a model that nobody trained keeps its parameters."""
-        if self._plan is None:
+        """Give the algorithm the valid updates, and return its next models; one that nobody trained stays."""
+        plan, r = self._plan, self.context
+        if plan is None:
             raise RuntimeError("aggregate_train was called before configure_train")
-        context = self.context
-        if not self._plan.requests:
-            raise RoundFailed(f"round {server_round}: none of its participants had anything to train")
-        give_back_freed(context.models.layout.size * np.dtype(np.float32).itemsize * len(self._plan.requests))
-        updates = context.triage(self._plan.requests, list(replies), self._plan.read)
-        if self._plan.reveal is not None:
-            context.require(updates, "masked update")
-            updates = self._plan.reveal(updates)
+        try:
+            updates = self._valid(plan, list(replies))
+        except RoundFailed as problem:
+            failure = problem
+            # An algorithm may go on without them.
+            self._end(lambda: self._steps.throw(failure))
+            return None, None
+        if updates is None:
+            return r.models.record, None
+        r.answered = [key for key, _ in updates]
+        losses = [(key, update.losses) for key, update in updates if update.losses is not None]
+        r.note_vectors("losses", [key for key, _ in losses], [own for _, own in losses])
+        shared = updates if plan.keep is None else plan.keep(updates)
+        with r.meter.part("aggregate"):
+            self.assignment.update({key: update.model for key, update in shared})
+            why = next((why for layer in self.layers if (why := layer.seals)), "")
+            given = Sealed(shared, why) if why else shared
+            bank = self._end(lambda: self._steps.send(given))
+            bank = r.models.bank if bank is None else bank
+            for layer in self.layers:
+                bank = layer.combined(bank, r)
+            models = r.models.replaced(bank)
+            narrowing = None if r.narrowing is None else r.narrowing.fresh()
+            self.last = replace(r, models=models, narrowing=narrowing)
+        weights = [update.num_examples for _, update in updates]
+        loss = self.state.train_loss = float(np.average([u.train_loss for _, u in updates], weights=weights))
+        return models.record, MetricRecord({kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: sum(weights)})
+
+    def _end(self, go: Callable[[], object]) -> FloatArray | None:
+        """Return what the algorithm's round returns after its training exchange."""
+        try:
+            go()
+        except StopIteration as end:
+            bank: FloatArray | None = end.value
+            return bank
+        raise TypeError(f"{type(self).__name__}.round() yielded twice: a round has one training exchange")
+
+    def _valid(self, plan: Plan[Update], replies: list[Message]) -> Sequence[tuple[str, Update]] | None:
+        """Return the valid updates of the training exchange; None where no sum of masked ones could be read.
+
+        Raises
+        ------
+        RoundFailed
+            Where there are too few.
+        """
+        r = self.context
+        if not plan.requests:
+            raise RoundFailed(f"round {r.server_round}: none of its participants had anything to train")
+        give_back_freed(r.models.layout.size * np.dtype(np.float32).itemsize * len(plan.requests))
+        updates = r.triage(plan.requests, replies, plan.read)
+        if plan.reveal is not None:
+            r.require(updates, "masked update")
+            updates = plan.reveal(updates)
             if not updates.ok:
                 # A round that members have revealed shares in is not tried again.
-                log.warning("round %d: no sum could be unmasked; all models stay as they are", server_round)
-                return context.models.record, None
-        if self.privacy is None:
-            # Clipped updates need none, and who is an outlier depends on the others' data.
-            updates = context.reject_outliers(updates)
-        if self._plan.reveal is None:
-            context.require(updates, "update")
-        context.meter.count_training(updates.ok)
+                log.warning("round %d: no sum could be unmasked; all models stay as they are", r.server_round)
+                return None
+        for layer in self.layers:
+            updates = layer.updates(updates, r)
+        if plan.reveal is None:
+            r.require(updates, "update")
+        r.meter.count_training(updates.ok)
         if slowed := [key for key, update in updates.ok if update.halvings]:
             if len(slowed) == len(updates.ok):
-                raise TrainingDiverged(f"round {server_round}: training diverged at all of its {len(slowed)} clients")
+                raise TrainingDiverged(
+                    f"round {r.server_round}: training diverged at all of its {len(slowed)} clients"
+                )
             log.warning(
                 "round %d: training diverged at %s, and went on with half of the learning rate, or less (halvings in "
                 "clients_over_rounds.csv); lower train.learning_rate",
-                server_round,
+                r.server_round,
                 named(slowed),
             )
-        shared = updates.ok if self._plan.keep is None else self._plan.keep(updates.ok)
-        self.after_training(shared)
-        with context.meter.part("aggregate"):
-            self.assignment.update({key: update.model for key, update in shared})
-            combine = self._plan.combine or self.average
-            bank = combine(shared)
-            if self.privacy is not None:
-                bank = self.privacy.merged(bank, self.assignment)
-            models = context.models.replaced(bank)
-            narrowing = None if context.narrowing is None else context.narrowing.fresh()
-            self._context = replace(context, models=models, narrowing=narrowing)
-        weights = [update.num_examples for _, update in updates.ok]
-        loss = self.state.train_loss = float(np.average([u.train_loss for _, u in updates.ok], weights=weights))
-        return self.context.models.record, MetricRecord({kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: sum(weights)})
-
-    def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
-        """Return the next bank (K, R): each model's updates averaged as `averaging` says.
-
-        A subclass may leave updates out or weight them otherwise; it must return all K models, and change neither the
-        updates nor the models (`context.models`).
-        """
-        rows = trusted_updates(self.state, self.context, updates)
-        bank = self.context.averaging.next_bank(self.context.models, rows, rows.models, rows.examples)
-        return bank if self.personal is None else self.personal.averaged(self.context.models, rows.updates, bank)
+        return updates.ok
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -548,10 +489,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         """Let the clients that have a model test it, every `eval_every` rounds and in the last one."""
         due = server_round % self.run.eval_every == 0 or server_round == self.last_round
         asked = self.context.participants if self.run.eval_clients == "participants" else self.federation.online()
-        if self.privacy is not None and self.privacy.is_local and not self.federation.is_simulated:
-            # Test scores have no noise: only of one's own simulation are they taken.
-            due = False
-        self._tests = self.plan_evaluation(replace(self.context, config=config, testers=asked if due else []))
+        due = due and all(layer.allows_tests(self.context) for layer in self.layers)
+        self._tests = self.test(replace(self.context, config=config, testers=asked if due else []))
         return [request.message for request in self._tests.requests]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -564,10 +503,40 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self.state.confusions = confusions_of(tests.ok, self.assignment)
         return mean_results(self.evaluations.values())
 
+    def close_round(self, server_round: int) -> RoundReport:
+        """Return the report of the round that just ended."""
+        r = self.context
+        r.meter.finish()
+        if r.meter.compared is None and self.mixtures:
+            r.note_vectors("shares", list(self.mixtures), list(self.mixtures.values()))
+        self._meter = None
+        of_layers = {name: detail for layer in self.layers for name, detail in layer.details(r).items()}
+        return RoundReport(
+            server_round=server_round,
+            phase=self.phase,
+            participants=tuple(client.key for client in r.participants),
+            assignment=dict(self.assignment),
+            num_clusters=len(set(self.assignment.values())),
+            stable=self.phase == "stable",
+            bytes_down=r.meter.bytes_down,
+            bytes_up=r.meter.bytes_up,
+            seconds=dict(r.meter.seconds),
+            replies=dict(r.meter.replies),
+            train_loss=self.state.train_loss,
+            evaluations=dict(self.evaluations),
+            confusions=dict(self.state.confusions),
+            work=r.meter.work,
+            details={**self.details(), **of_layers},
+            tries=r.meter.tries,
+            rejected=dict(r.meter.rejected),
+            clients=r.meter.clients,
+            compared=r.meter.compared,
+        )
+
     def restore(self, state: M, arrays: ArrayRecord) -> None:
         """Take an earlier round's state and models for those that the run ends with."""
         models = Models(arrays, self.shared_layers, self.context.models.untrained)
-        self.state, self._context = state, replace(self.context, models=models)
+        self.state, self.last = state, replace(self.context, models=models)
 
     def summary(self) -> None:
         """Log what is about to run."""
@@ -582,7 +551,6 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             "SecAggPlusWorkflow) do not reach: call its start, for secure aggregation with secure_aggregation=true"
         )
 
-    @seldom_collected()
     def start(
         self,
         grid: Grid,
@@ -621,203 +589,18 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         RuntimeError
             On a second call.
         """
-        if self._context is not None:
+        if self.last is not None:
             raise RuntimeError(f"this {type(self).__name__} has already run and holds state; build a new one")
         self.round_timeout = self.round_timeout if timeout is None else timeout
+        self.last_round = self.first_rounds + num_rounds
         self.summary()
         train_config = train_config or ConfigRecord()
-        evaluate_config = evaluate_config or train_config
-        last = self.last_round = self.first_rounds + num_rounds
         if self.privacy is None:
             self.protect(num_rounds)
-        if isinstance(self.privacy, ExampleGuard):
-            self.privacy.training = Training.received(train_config)
-        train_config, evaluate_config = self._noising(train_config), self._noising(evaluate_config)
-        self.check(Models(initial_arrays, self.shared_layers, untrained_of(train_config)))
-        result = Result(arrays=initial_arrays)
-        _evaluate_on_server(result, earlier.rounds, evaluate_fn)
-        if earlier.rounds and (earlier.stopped or earlier.rounds >= last):
-            # The interrupted run has trained to its end: what is left to do needs clients and a round to ask them in.
-            self.open_round(earlier.rounds, result.arrays, train_config, grid)
-            self.close_round(earlier.rounds)
-            self._evaluate_at_end(grid, result, earlier.rounds, evaluate_config)
-            return result
-        for server_round in range(earlier.rounds + 1, last + 1):
-            # 1. Train: the strategy may ask clients first, inside configure_train.
-            try:
-                arrays, train_metrics = self._train(grid, result.arrays, server_round, train_config)
-            except BudgetSpent as end:
-                if self.privacy is None or (self._context is None and not earlier.rounds):
-                    raise
-                self.privacy.ended = str(end)
-                log.warning("%s", end)
-                self._report_untested(grid, result, on_round)
-                if self._context is None:
-                    self.open_round(earlier.rounds, result.arrays, train_config, grid)
-                    self.close_round(earlier.rounds)
-                self._evaluate_at_end(grid, result, self.context.server_round, evaluate_config)
-                break
-            except FederationError:
-                self._report_untested(grid, result, on_round, failed=True)
-                raise
-            if self._report_untested(grid, result, on_round):
-                self._evaluate_at_end(grid, result, self.context.server_round, evaluate_config)
-                break
-            result.arrays = result.arrays if arrays is None else arrays
-            if train_metrics is not None:
-                result.train_metrics_clientapp[server_round] = train_metrics
-            # 2. Test the new models, where it is due.
-            tests = self._evaluate_on_clients(grid, result, server_round, evaluate_config)
-            _evaluate_on_server(result, server_round, evaluate_fn)
-            # 3. Report; whoever watches may end the run.
-            report = self.close_round(server_round)
-            if tests is not None:
-                state = snapshot(self.state)
-                self._untested = Untested(report, result.arrays, state, self.context, tests)
-            elif on_round and on_round(report, result.arrays):
-                self._evaluate_at_end(grid, result, server_round, evaluate_config)
-                break
-        return result
-
-    def _report_untested(
-        self, grid: Grid, result: Result, on_round: RoundObserver | None, failed: bool = False
-    ) -> bool:
-        """Report the last round with its tests; say whether the run ends with it.
-
-        Then, and where the next round has `failed`, the state is what it was after that round.
-        """
-        untested, self._untested = self._untested, None
-        if untested is None:
-            return False
-        last, now = untested.report.server_round, (self.state, self._context)
-        if untested.replies is None:
-            untested.replies = send(grid, _sent_now(untested.tests), untested.context.patience)
-        self.state, self._context, self._tests = untested.state, untested.context, untested.tests
-        self.federation.begin_round(last)
-        metrics = self.aggregate_evaluate(last, untested.replies)
-        if metrics is not None:
-            result.evaluate_metrics_clientapp[last] = metrics
-        report = replace(
-            untested.report,
-            evaluations=dict(self.evaluations),
-            confusions=dict(self.state.confusions),
-            replies=dict(self.context.meter.replies),
+        return run_rounds(
+            *(self, grid, initial_arrays, train_config, evaluate_config or train_config),
+            *(evaluate_fn, on_round, earlier),
         )
-        if (on_round and on_round(report, untested.arrays)) or failed:
-            result.arrays = untested.arrays
-            return True
-        self.state, self._context = now
-        self.federation.begin_round(self.context.server_round)
-        return False
-
-    def _train(
-        self, grid: Grid, arrays: ArrayRecord, server_round: int, config: ConfigRecord
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Run a round's exchanges up to its next models; below the quorum once more, from the state before it."""
-        tries = self.run.round_tries
-        for attempt in range(1, tries + 1):
-            try:
-                return self.attempt(server_round, arrays, config, grid)
-            except RoundFailed as failure:
-                if failure.certain or attempt == tries:
-                    after = f" (tried {attempt} times)" if attempt > 1 else ""
-                    kind = TrainingDiverged if isinstance(failure, TrainingDiverged) else FederationError
-                    raise kind(f"{failure}{after}") from None
-                log.warning("%s. The round is repeated: try %d of %d", failure, attempt + 1, tries)
-        raise ValueError(f"round_tries={tries}: must be at least 1")
-
-    def _evaluate_at_end(self, grid: Grid, result: Result, server_round: int, config: ConfigRecord) -> None:
-        if not self.evaluations:
-            self.last_round = server_round
-            self._evaluate_on_clients(grid, result, server_round, config)
-
-    def _evaluate_on_clients(
-        self, grid: Grid, result: Result, server_round: int, config: ConfigRecord
-    ) -> Plan[TestResult] | None:
-        """Test the round's models where it is due, or return the tests that the next round's exchange is to ask."""
-        with self.context.meter.part("evaluate"):
-            messages = self.configure_evaluate(server_round, result.arrays, config, grid)
-            if messages and self.run.eval == "before" and server_round != self.last_round:
-                return self._tests
-            replies = send(grid, messages, self.context.patience, self.context.name_of)
-            metrics = self.aggregate_evaluate(server_round, replies)
-            if metrics is not None:
-                result.evaluate_metrics_clientapp[server_round] = metrics
-            return None
-
-    def attempt(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Run a round's exchanges up to its next models; where they fail, the state is as it was before.
-
-        Raises
-        ------
-        FederationError
-            If the clients cannot run it; `RoundFailed` where trying again may help.
-        """
-        before, last = snapshot(self.state), self._context
-        try:
-            messages = self.configure_train(server_round, arrays, config, grid)
-            untested = self._untested
-            # Of several tries one asks for the tests.
-            tests = _sent_now(untested.tests) if untested is not None and untested.replies is None else []
-            with self.context.meter.part("train"):
-                replies = send(grid, messages, self.context.patience, self.context.name_of, tests)
-            if untested is not None and tests:
-                asked = {message.metadata.message_id for message in tests}
-                untested.replies = [reply for reply in replies if reply.metadata.reply_to_message_id in asked]
-                replies = [reply for reply in replies if reply.metadata.reply_to_message_id not in asked]
-            return self.aggregate_train(server_round, replies)
-        except FederationError:
-            # Of the failed try only its figures stay, in the round's meter: what is saved now is the last good round.
-            self.state, self._context = before, last
-            raise
-
-    def close_round(self, server_round: int) -> RoundReport:
-        """Return the report of the round that just ended."""
-        meter = self.context.meter
-        meter.finish()
-        if meter.compared is None and self.mixtures:
-            self.context.note_vectors("shares", list(self.mixtures), list(self.mixtures.values()))
-        self._meter = None
-        return RoundReport(
-            server_round=server_round,
-            phase=self.phase,
-            participants=tuple(client.key for client in self.context.participants),
-            assignment=dict(self.assignment),
-            num_clusters=len(set(self.assignment.values())),
-            stable=self.phase == "stable",
-            bytes_down=meter.bytes_down,
-            bytes_up=meter.bytes_up,
-            seconds=dict(meter.seconds),
-            replies=dict(meter.replies),
-            train_loss=self.state.train_loss,
-            evaluations=dict(self.evaluations),
-            confusions=dict(self.state.confusions),
-            work=meter.work,
-            details={
-                **self.details(),
-                **quarantine_details(self.state, self.context),
-                **({} if self.privacy is None else {PRIVACY: self.privacy.details}),
-            },
-            tries=meter.tries,
-            rejected=dict(meter.rejected),
-            clients=meter.clients,
-            compared=meter.compared,
-        )
-
-
-def _sent_now(plan: Plan[Any]) -> list[Message]:
-    """Return a plan's messages, which may have been made long ago, with their time to live from now on."""
-    messages = [request.message for request in plan.requests]
-    for message in messages:
-        set_metadata(message, created_at=time.time())
-    return messages
-
-
-def _evaluate_on_server(result: Result, server_round: int, evaluate_fn: EvaluateModels | None) -> None:
-    if evaluate_fn and (metrics := evaluate_fn(server_round, result.arrays)) is not None:
-        result.evaluate_metrics_serverapp[server_round] = metrics
 
 
 def with_loss_samples(config: ConfigRecord, loss_data: LossData | None, batch: int | None) -> ConfigRecord:
@@ -826,31 +609,3 @@ def with_loss_samples(config: ConfigRecord, loss_data: LossData | None, batch: i
     held_out = {kinds.LOSS_DATA: kinds.HELD_OUT} if loss_data == "held_out" else {}
     drawn = {} if batch is None else {kinds.LOSS_BATCH: batch}
     return filled(config.copy(), {**held_out, **drawn}) if held_out or drawn else config
-
-
-def refuse_wrapper(strategy: FlowerStrategy) -> None:
-    """Refuse to work for another strategy's hooks; call it where `strategy.start` is not what runs the rounds.
-
-    A wrapper changes the one model that it expects in `configure_train`, `aggregate_train` and their messages. Here K
-    models travel, the strategy also asks clients in exchanges that do not pass through the wrapper, and it keeps its
-    own models, without the wrapper's noise: clipping would clip nothing, or something else, and nobody would be told.
-    A wrapper holds its inner strategy, which has no reference to it, so it is looked for among the callers.
-
-    Raises
-    ------
-    ValueError
-        If a method of another strategy is among the callers.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        caller = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-        if isinstance(caller, FlowerStrategy) and caller is not strategy:
-            wrapper, inner = type(caller).__name__, type(strategy).__name__
-            raise ValueError(
-                f"{wrapper} around {inner}: a wrapper does not reach all that {inner} asks of its clients and keeps "
-                f"of their replies, so it has no effect; call start of the {inner} itself, without {wrapper}. For "
-                "differential privacy run with privacy.kind=central or local. An averaging of your own goes into the "
-                "strategy's plan, see docs/extending.md."
-            )
-        frame = frame.f_back

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import Experiment, OneModel, RunKeys
-from florets.task.wire.replies import Update, read_update
+from florets.strategies.settings import Experiment, OneModel
+from florets.task.wire.replies import read_update
 
 TRAIN_POOLED = "florets.strategies.centralised.client:train_pooled"
 
@@ -17,6 +17,7 @@ TRAIN_POOLED = "florets.strategies.centralised.client:train_pooled"
 class CentralisedSettings(OneModel):
     """One model trained on all clients' data together, which only a simulation has: a reference."""
 
+    asks: ClassVar[frozenset[str]] = frozenset({"models"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
 
     def problems(self, run: Experiment) -> list[str]:
@@ -27,10 +28,6 @@ class CentralisedSettings(OneModel):
             "strategy=centralised: it trains on all clients' data together, and these nodes (task.partition=own) "
             "keep theirs; use strategy=fedavg."
         ]
-
-    def unruled(self, run: RunKeys) -> list[str]:
-        """Refuse a rule without any average."""
-        return [f"robust={run.robust}: strategy=centralised averages nothing; use another strategy, or robust=none."]
 
 
 class Centralised(Strategy[CentralisedSettings, State]):
@@ -48,9 +45,10 @@ class Centralised(Strategy[CentralisedSettings, State]):
 
     Settings = CentralisedSettings
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Let one participant train the model on everybody's data."""
-        self.assignment.update({client.key: 0 for client in context.online})
-        asked, layout = context.participants[0], context.models.layout
-        request = context.request_custom(TRAIN_POOLED, asked, context.models.one(0), context.averaging.settings)
-        return Plan([request], lambda _, content: read_update(content, layout, 0))
+        self.assignment.update({client.key: 0 for client in r.online})
+        asked, layout = r.participants[0], r.models.layout
+        request = r.request_custom(TRAIN_POOLED, asked, r.models.one(0), r.averaging.settings)
+        updates = yield Plan([request], lambda _, content: read_update(content, layout, 0))
+        return r.average(updates)

@@ -250,7 +250,7 @@ def estimate_k(gram: FloatArray, k_max: int, rng: np.random.Generator) -> int:
     values = singular_values(gram, k_max + 1)
     falls = values[:-1] - values[1:]
     dimensions = 2 + int(np.argmax(falls[1:])) if len(falls) > 1 else len(values)
-    return choose_k(spectral_features(gram, dimensions), k_max, "silhouette", 0.0, rng)
+    return choose_k(spectral_features(gram, dimensions), k_max, rng)
 
 
 def _leading(gram: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:

@@ -48,19 +48,20 @@ class CFLGPSettings(SharedLayers):
 
     compares: ClassVar[Compared] = "clients"
     finds_k: ClassVar[bool] = True
+    asks: ClassVar[frozenset[str]] = frozenset({"gradients"})
     # The profile is made of gradients, or of model changes.
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("gradients", "models"),
         "first_round": ("random", "update"),
         "choose_k": ("spectral", "folds"),
-        "personal": ("none", "ditto", "fedala", "fedproto", "intercept", "slopes"),
+        "personal": ("none", "intercept", "slopes"),
     }
     gradient_batch: ClassVar[Literal["full", "train"]] = "train"
 
-    def open_groups(self) -> str | None:
-        """Return why clustering never stops, where it does not."""
-        stops = self.stop_unchanged > 0 or self.cluster_rounds is not None
-        return None if stops else "clusters in every round with strategy.stop_unchanged=0"
+    @property
+    def freezes(self) -> bool:  # type: ignore[override]  # it depends on keys
+        """Whether clustering ever stops."""
+        return self.stop_unchanged > 0 or self.cluster_rounds is not None
 
     def conflicts(self) -> list[str]:
         """Refuse decimals where none are dropped."""
@@ -72,7 +73,7 @@ class CFLGPSettings(SharedLayers):
     def problems(self, run: Experiment) -> list[str]:
         """Refuse a warm-up that no clustering follows, and one without k=auto."""
         lines = idle(self, ["initial_groups"], "first_round=random") if run.first_round == "update" else []
-        lines += [*self._personal(run), *self._never_clustered(run)]
+        lines += self._never_clustered(run)
         if self.quantise != "none" and run.wire != "float32":
             lines.append(
                 f"strategy.quantise={self.quantise}: decimals are of float32; leave it, or wire={run.wire}, out."
@@ -105,23 +106,6 @@ class CFLGPSettings(SharedLayers):
             f"{given}: with strategy.period={self.period} and {bound}={last} {rule}; leave out {_listed(wrong)}, or "
             f"change strategy.period or {bound}."
         ]
-
-    def _personal(self, run: Experiment) -> list[str]:
-        """Refuse what a personal method cannot follow: fewer decimals, and groups that are never settled."""
-        if run.personal in (None, "none"):
-            return []
-        lines = []
-        if self.quantise != "none":
-            lines.append(
-                f"strategy.quantise={self.quantise}: clients of personal={run.personal} send all decimals; leave it "
-                "out."
-            )
-        if run.personal == "fedproto" and self.stop_unchanged == 0 and self.cluster_rounds is None:
-            lines.append(
-                "strategy.stop_unchanged=0: personal=fedproto begins once clustering has stopped; give "
-                "strategy.cluster_rounds, or leave it out."
-            )
-        return lines
 
     def _never_finds_k(self, run: Experiment) -> list[str]:
         """Return a problem if no clustering comes after the warm-up."""

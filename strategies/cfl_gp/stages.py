@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from florets.strategies.base.context import Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Round
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.cfl_gp.profile import ClientProfiles
 from florets.strategies.cfl_gp.settings import CFLGPSettings, profile_entries
 from florets.strategies.core import IntArray
-from florets.strategies.shared.first_rounds import draw_models
+from florets.strategies.starts.draw import draw_models
 from florets.task.randomness import Purpose
 from florets.task.wire.leaving import GRADIENTS, MODELS
 
@@ -84,24 +84,24 @@ class Stages(Strategy[CFLGPSettings, CFLGPState]):
         # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
         return done - self.state.last_change >= self.settings.stop_unchanged * self.last_round - 1e-9
 
-    def start_newcomers(self, context: Round) -> dict[str, int]:
+    def start_newcomers(self, r: Round) -> dict[str, int]:
         """Give clients that are seen for the first time an initial group; return the participants' models."""
-        new = [client for client in context.online if client.key not in self.assignment]
-        used = sorted(set(self.assignment.values())) or list(range(context.models.count))
+        new = [client for client in r.online if client.key not in self.assignment]
+        used = sorted(set(self.assignment.values())) or list(range(r.models.count))
         choices = used[:1] if self.settings.initial_groups == "one" else used
-        drawn = draw_models(new, len(choices), context.random(Purpose.FIRST_ROUND))
+        drawn = draw_models(new, len(choices), r.random(Purpose.FIRST_ROUND))
         self.assignment.update({key: choices[place] for key, place in drawn.items()})
-        return {client.key: self.assignment[client.key] for client in context.participants}
+        return {client.key: self.assignment[client.key] for client in r.participants}
 
-    def place_newcomers(self, context: Round) -> dict[str, int]:
+    def place_newcomers(self, r: Round) -> dict[str, int]:
         """Give participants that were never clustered the model with the lowest loss.
 
         Deviation: the paper has no newcomers. An initial group says nothing of where a client belongs.
         """
-        used = sorted({self.assignment[key] for key in self.state.placed}) or list(range(context.models.count))
-        found = context.ask_lowest(context.newcomers(self.state.placed), used)
+        used = sorted({self.assignment[key] for key in self.state.placed}) or list(range(r.models.count))
+        found = r.ask_lowest(r.newcomers(self.state.placed), used)
         self.assignment.update(found)
         self.state.placed |= found.keys()
         # A client whose losses were lost sits this round out.
-        placed = [client.key for client in context.participants if client.key in self.state.placed]
+        placed = [client.key for client in r.participants if client.key in self.state.placed]
         return {key: self.assignment[key] for key in placed}

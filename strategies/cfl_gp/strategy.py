@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import ModelAveraging
 from florets.strategies.base.report import ADVICE, SPECTRUM
+from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate
 from florets.strategies.cfl_gp.profile import (
     ClientProfiles,
@@ -20,10 +20,6 @@ from florets.strategies.cfl_gp.settings import CFLGPSettings, decimals, probe_me
 from florets.strategies.cfl_gp.stages import Stages
 from florets.strategies.core import FloatArray
 from florets.strategies.core.cluster import cluster, match_overlap
-from florets.strategies.core.robust import shortened
-from florets.strategies.core.set_aside import placed
-from florets.strategies.shared.bounded_rows import bounded_moves, bounded_rows, without_strangers
-from florets.strategies.shared.first_rounds import start_from_updates, starts_from_updates
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
 from florets.task.wire.replies import Update, read_update
@@ -51,108 +47,99 @@ class CFLGP(Stages):
 
     Settings = CFLGPSettings
 
-    def plan(self, context: Round) -> Plan[Update]:
-        """Give every participant a model (l. 3), and the probe as well where clustering is due (l. 5 to 7)."""
-        t = context.server_round - 1
-        if self.state.profiles is None:
-            self.check(context.models)
-        before = self.state.phase
-        self.state.phase = "training" if context.models.count == 1 else "stable" if self.is_over(t) else "clustering"
-        if self.state.phase == "stable":
+    def round(self, r: Round) -> Steps:
+        """Train every participant's model (l. 3 and 4); probe and cluster where it is due (l. 5 to 10)."""
+        state, t = self.state, r.server_round - 1
+        if state.profiles is None:
+            self.check(r.models)
+        before = state.phase
+        state.phase = "training" if r.models.count == 1 else "stable" if self.is_over(t) else "clustering"
+        if state.phase == "stable":
             # Much memory, and in every checkpoint: nobody is clustered again.
-            self.state.profiles = None
-        if self.state.phase != before and (lacking := self.lacking_spectra(context.server_round)):
-            self.state.details[ADVICE] = lacking
-        if starts_from_updates(self, context):
-            return start_from_updates(self, context, lambda _: None)
-        ready = self.place_newcomers(context) if self.state.phase == "stable" else self.start_newcomers(context)
-        if self.state.phase == "clustering" and t >= 1 and (t - 1) % self.settings.period == 0:
-            return self._probe(ready, context)
-        return context.train_assigned(ready, decimals(self.settings))
+            state.profiles = None
+        if state.phase != before and (lacking := self.lacking_spectra(r.server_round)):
+            state.details[ADVICE] = lacking
+        ready = self.place_newcomers(r) if state.phase == "stable" else self.start_newcomers(r)
+        if state.phase != "clustering" or t < 1 or (t - 1) % self.settings.period:
+            updates = yield r.train(ready, decimals(self.settings))
+            return r.average(updates, drawn=not state.placed)
+        probe = state.probes % r.models.count
+        updates = yield self._with_probe(probe, ready, r)
+        # The step first: it belongs to the old groups (l. 4), and the new ones count from the next round on.
+        bank = r.average(updates, drawn=not state.placed)
+        with r.meter.part("cluster"):
+            self._cluster(probe, updates, r)
+        return bank
 
-    def _probe(self, ready: Mapping[str, int], context: Round) -> Plan[Update]:
+    def _with_probe(self, probe: int, ready: Mapping[str, int], r: Round) -> Plan[Update]:
         """Plan the one exchange that trains all participants and asks each for its vector on the probe.
 
         A client whose own model is the probe is sent an ordinary `train`: its update is that vector.
         """
-        layout, probe = context.models.layout, self.state.probes % context.models.count
-        if self.state.profiles is None:
-            self.state.entries = profile_entries(self.settings, self.seed, layout)
-            profile = GradientProfile.empty(context.models.count, len(self.state.entries), self.settings.running_mean)
-            self.state.profiles = ClientProfiles(profile)
-        plain = {**context.averaging.settings, **decimals(self.settings)}
-        others = {kinds.PROBE: context.models.one(probe)}
+        layout, state = r.models.layout, self.state
+        if state.profiles is None:
+            state.entries = profile_entries(self.settings, self.seed, layout)
+            profile = GradientProfile.empty(r.models.count, len(state.entries), self.settings.running_mean)
+            state.profiles = ClientProfiles(profile)
+        plain = {**r.averaging.settings, **decimals(self.settings)}
+        others = {kinds.PROBE: r.models.one(probe)}
         requests = []
-        for client in context.participants:
-            own = context.models.one(ready[client.key])
+        for client in r.participants:
+            own = r.models.one(ready[client.key])
             if ready[client.key] == probe:
-                requests.append(context.request(kinds.TRAIN, client, own, plain))
+                requests.append(r.request(kinds.TRAIN, client, own, plain))
             else:
                 settings = {**plain, **probe_message(self.settings, self.seed)}
-                requests.append(context.request_custom(TRAIN_PROBE, client, own, settings, others))
-        self.state.probes += 1
+                requests.append(r.request_custom(TRAIN_PROBE, client, own, settings, others))
+        state.probes += 1
 
         def read(key: str, content: RecordDict) -> Update:
             if ready[key] == probe:
                 return read_update(content, layout, probe)
-            return codec.read(ProbeUpdate, content, layout=layout, model=ready[key], d=len(self.state.entries))
+            return codec.read(ProbeUpdate, content, layout=layout, model=ready[key], d=len(state.entries))
 
-        def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
-            # The step first: it belongs to the old groups (l. 4), and the new ones count from the next round on.
-            bank = self.average(updates)
-            with context.meter.part("cluster"):
-                self._cluster(probe, updates, context)
-            return bank
+        return Plan(requests, read)
 
-        return Plan(requests, read, combine)
-
-    def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
-        """Average the updates; groups that are drawn, before the first clustering, have bounded moves."""
-        bank = super().average(updates)
-        return bank if self.state.placed else bounded_moves(self.context, bank)
-
-    def _cluster(self, probe: int, updates: Sequence[tuple[str, Update]], context: Round) -> None:
+    def _cluster(self, probe: int, updates: Sequence[tuple[str, Update]], r: Round) -> None:
         """Refresh one block of the profile and group all clients that have one (l. 8 to 10)."""
-        assert self.state.profiles is not None
-        start = context.models.bank[probe] if isinstance(self.averaging, ModelAveraging) else 0.0
+        state = self.state
+        assert state.profiles is not None
+        start = r.models.bank[probe] if isinstance(self.averaging, ModelAveraging) else 0.0
         vectors = {
-            key: update.profile if isinstance(update, ProbeUpdate) else (update.vector - start)[self.state.entries]
+            key: update.profile if isinstance(update, ProbeUpdate) else (update.vector - start)[state.entries]
             for key, update in updates
         }
-        if context.averaging.robust is not None:
-            vectors = shortened(vectors)
-        self.state.profiles.refresh(probe, vectors)
-        keys = self.state.profiles.keys
-        gram = self.state.profiles.gram(keys)
-        number = self._number(gram, context)
-        features, strangers = without_strangers(
-            self.state, context, keys, lambda others: spectral_features(gram, number, others), number
+        state.profiles.refresh(probe, r.vectors(vectors))  # l. 8
+        keys, count = state.profiles.keys, r.models.count
+        gram = state.profiles.gram(keys)
+        number, rng = self._number(gram, r), r.random(Purpose.CLUSTERING)
+        groups = r.group(  # l. 9 and 10
+            *(keys, lambda alike: spectral_features(gram, number, alike), number),
+            lambda rows: cluster(rows, number, "kmeans", rng),
         )
-        rows, aside = bounded_rows(self.state, context, keys, features, number, strangers)
-        rng = context.random(Purpose.CLUSTERING)
-        groups = placed(rows, aside, lambda core: cluster(core, number, "kmeans", rng))
         previous = np.array([self.assignment[key] for key in keys])
-        models = match_overlap(groups, previous, context.models.count)[groups]
-        if set(keys) != self.state.placed or (models != previous).any() or self._warms_up(context):
-            self.state.last_change, self.state.unchanged_vectors = context.server_round, 0
+        groups = groups.matched(lambda found: match_overlap(found.labels, previous, count), count)
+        found = groups.assignment
+        moved = list(found.values()) != previous.tolist()
+        if found.keys() != state.placed or moved or self._warms_up(r):
+            state.last_change, state.unchanged_vectors = r.server_round, 0
         else:
-            self.state.unchanged_vectors += len(updates)
-        self.assignment.update({key: int(model) for key, model in zip(keys, models, strict=True)})
-        self.state.placed = set(keys)
-        shown = context.server_round in self.settings.spectrum_rounds
-        found = context.models.count + 1
-        values = singular_values(gram, max(found, SHOWN if shown else 0)).tolist()
-        self.state.details = {"probe": probe, "k": number, "singular_values": values[:found]}
+            state.unchanged_vectors += len(updates)
+        self.assignment.update(found)
+        state.placed = set(found)
+        shown = r.server_round in self.settings.spectrum_rounds
+        values = singular_values(gram, max(count + 1, SHOWN if shown else 0)).tolist()
+        state.details = {"probe": probe, "k": number, "singular_values": values[: count + 1]}
         if shown:
-            self.state.details[SPECTRUM] = values
-        context.note_vectors("features", keys, features)
+            state.details[SPECTRUM] = values
+        r.note_vectors("features", keys, groups.rows)
 
-    def _number(self, gram: FloatArray, context: Round) -> int:
+    def _number(self, gram: FloatArray, r: Round) -> int:
         if self.k != "auto":
-            return context.models.count if self.k is None else self.k
-        if self.choose_k == "folds" or self._warms_up(context):
-            return context.models.count
-        return estimate_k(gram, context.models.count, context.random(Purpose.CHOOSE_K))
+            return r.models.count if self.k is None else self.k
+        if self.choose_k == "folds" or self._warms_up(r):
+            return r.models.count
+        return estimate_k(gram, r.models.count, r.random(Purpose.CHOOSE_K))
 
-    def _warms_up(self, context: Round) -> bool:
-        return self.k == "auto" and self.choose_k != "folds" and context.server_round <= self.settings.k_warmup
+    def _warms_up(self, r: Round) -> bool:
+        return self.k == "auto" and self.choose_k != "folds" and r.server_round <= self.settings.k_warmup

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import ModelAveraging, Models
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_into
@@ -99,6 +99,8 @@ def bipartition(updates: FloatArray, linkage: str) -> Halves:
 class CFLSSettings(SharedLayers):
     """Federated averaging that splits a cluster in two once its model has converged and its clients have not."""
 
+    asks: ClassVar[frozenset[str]] = frozenset({"updates"})
+
     linkage: Literal["single", "complete"] = setting(
         "single", "how a cluster is split: as in the paper's algorithm, or as in its released code"
     )
@@ -120,13 +122,6 @@ class CFLSSettings(SharedLayers):
         "client; null: 0.1, absolute 1.6",
         least=0,
     )
-    least_gap: float | None = setting(
-        None,
-        "and where the mean cosine similarity within its halves exceeds the largest across by this; null: 0.2, "
-        "absolute: no such condition",
-        above=-2,
-        most=3,
-    )
     first_split: int = setting(1, "no split before this round (the released code: 21)", least=1)
 
     compares: ClassVar[Compared] = "participants"
@@ -135,11 +130,17 @@ class CFLSSettings(SharedLayers):
 
     @property
     def bounds(self) -> tuple[float, float, float]:
-        """eps_1, eps_2 and the least gap."""
-        usual = (0.6, 0.1, 0.2) if self.thresholds == "relative" else (0.4, 1.6, -math.inf)
-        given = (self.mean_threshold, self.client_threshold, self.least_gap)
-        mean, client, gap = (default if own is None else own for own, default in zip(given, usual, strict=True))
-        return mean, client, gap
+        """eps_1, eps_2 and the least gap.
+
+        By the gap the mean cosine similarity within the halves exceeds the largest across; with the paper's absolute
+        norms there is no such condition.
+        """
+        mean, client, gap = (0.6, 0.1, 0.2) if self.thresholds == "relative" else (0.4, 1.6, -math.inf)
+        return (
+            mean if self.mean_threshold is None else self.mean_threshold,
+            client if self.client_threshold is None else self.client_threshold,
+            gap,
+        )
 
 
 @dataclass(frozen=True)
@@ -265,25 +266,26 @@ class CFLS(Strategy[CFLSSettings, CFLSState]):
     Settings = CFLSSettings
     State = CFLSState
 
-    def plan(self, context: Round) -> Plan[Update]:
-        """Let every participant train its cluster's model, once it is known."""
+    def round(self, r: Round) -> Steps:
+        """Let every participant train its cluster's model, once it is known; then test and split the clusters."""
         tree = self.state.tree
-        self._descend(context)
+        self._descend(r)
         ready = {
             client.key: tree.model(tree.place(client.key))
-            for client in context.participants
+            for client in r.participants
             if tree.split_at(tree.place(client.key)) is None
         }
-        return replace(context.train_assigned(ready), combine=self._combine)
+        updates = yield r.train(ready)
+        return self._combine(updates, r)
 
-    def _descend(self, context: Round) -> None:
+    def _descend(self, r: Round) -> None:
         """Bring participants down to a present cluster; one whose update is lost stays and sits this round out."""
-        tree, layout = self.state.tree, context.models.layout
-        settings = context.averaging.settings
-        waiting = list(context.participants)
+        tree, layout = self.state.tree, r.models.layout
+        settings = r.averaging.settings
+        waiting = list(r.participants)
         while splits := {c.key: split for c in waiting if (split := tree.split_at(tree.place(c.key))) is not None}:
             requests = [
-                context.request(kinds.TRAIN, client, splits[client.key].start.one(0), settings)
+                r.request(kinds.TRAIN, client, splits[client.key].start.one(0), settings)
                 for client in waiting
                 if client.key in splits
             ]
@@ -291,19 +293,19 @@ class CFLS(Strategy[CFLSSettings, CFLSState]):
             def read(_: str, content: RecordDict) -> Update:
                 return read_update(content, layout, 0)
 
-            with context.meter.part("place"):
+            with r.meter.part("place"):
                 # One client alone is compared with the model that it was sent.
                 usual = max(float(np.abs(split.start.bank).max()) for split in splits.values())
-                replies = context.reject_outliers(context.ask(requests, read), usual)
+                replies = r.reject_outliers(r.ask(requests, read), usual)
             for key, update in replies.ok:
                 change = self._change(update, splits[key].start.bank[0])
-                tree.places[key] = splits[key].nearest(change[self._compared(context.models)])
+                tree.places[key] = splits[key].nearest(change[self._compared(r.models)])
             answered = {key for key, _ in replies.ok}
             waiting = [client for client in waiting if client.key in answered]
 
-    def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+    def _combine(self, updates: Sequence[tuple[str, Update]], r: Round) -> FloatArray:
         """Average each cluster's updates, then test and split the clusters; halves go on from the same model."""
-        tree, models = self.state.tree, self.context.models
+        tree, models = self.state.tree, r.models
         compared = self._compared(models)
         by_examples = self.settings.weighting == "examples"
         members: dict[int, dict[str, FloatArray]] = {}
@@ -315,7 +317,7 @@ class CFLS(Strategy[CFLSSettings, CFLSState]):
             weights.setdefault(update.model, []).append(update.num_examples if by_examples else 1.0)
         compare = {key: change for changes in members.values() for key, change in changes.items()}
         self.context.note_vectors("updates", list(compare), list(compare.values()))
-        bank = self.average(updates)
+        bank = r.average(updates)
         with self.context.meter.part("cluster"):
             tested = self._test(members, weights)
             for model in tested:

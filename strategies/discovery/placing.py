@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 
-from florets.strategies.base.context import Round
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import ADVICE
+from florets.strategies.base.round import Round
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.discovery.settings import DiscoverySettings, DiscoveryState
 from florets.strategies.shared.fold_round import no_group_fits
@@ -26,18 +25,18 @@ class Placing(Strategy[DiscoverySettings, DiscoveryState]):
         state = self.state
         return None if state.folds is None or state.centres is None else state.folds.frozen(state.centres)
 
-    def place_newcomers(self, context: Round) -> None:
+    def place_newcomers(self, r: Round) -> None:
         """Give participants without a model one; a client that no group fits, or whose rows were lost, sits out."""
         state = self.state
-        new = context.newcomers(self.assignment.keys() | state.unfit)
+        new = r.newcomers(self.assignment.keys() | state.unfit)
         if state.centres is None:
             self.assignment.update({client.key: 0 for client in new})
             return
         if not new:
             return
         assert state.folds is not None
-        with context.meter.part("place"):
-            placed, unfit = state.folds.place(new, state.centres, context)
+        with r.meter.part("place"):
+            placed, unfit = state.folds.place(new, state.centres, r)
         self.assignment.update(placed)
         folds = state.folds
         self.note_unsure(one.key for one in new if one.key in placed and folds.sure_size_of(one) == 0)
@@ -49,28 +48,28 @@ class Placing(Strategy[DiscoverySettings, DiscoveryState]):
         """Note clients that are to be placed anew once the groups' models have trained."""
         self.state.unsure |= dict.fromkeys(sorted(keys), self.context.server_round + _SETTLED)
 
-    def place_anew(self, context: Round) -> None:
+    def place_anew(self, r: Round) -> None:
         """Place clients with few samples once more, by their losses of the groups' models.
 
         One row of ten samples is mostly noise. The losses of models that have learned on the groups' data tell the
         same ten samples apart, and the client's own part in these models is as small as its data.
         """
         unsure = self.state.unsure
-        due = [client for client in context.participants if unsure.get(client.key, math.inf) <= context.server_round]
+        due = [client for client in r.participants if unsure.get(client.key, math.inf) <= r.server_round]
         if not due:
             return
-        with context.meter.part("place"):
-            replies = context.ask_losses(due, context.models)
+        with r.meter.part("place"):
+            replies = r.ask_losses(due, r.models)
         for key, reply in replies.ok:
             if np.isfinite(reply.losses).any():
                 self.assignment[key] = int(np.argmin(reply.losses))
             del unsure[key]
 
-    def with_somebody(self, context: Round) -> Round:
-        """Return the round with other participants, as many, where none of those drawn has a group to train with."""
-        able = [client for client in context.online if client.key in self.assignment]
-        if not able or any(client.key in self.assignment for client in context.participants):
-            return context
-        count = min(len(context.participants), len(able))
-        drawn = context.random(Purpose.PARTICIPATION).choice(len(able), size=count, replace=False)
-        return replace(context, participants=[able[index] for index in sorted(drawn)])
+    def with_somebody(self, r: Round) -> None:
+        """Let others take part, as many, where none of those drawn has a group to train with."""
+        able = [client for client in r.online if client.key in self.assignment]
+        if not able or any(client.key in self.assignment for client in r.participants):
+            return
+        count = min(len(r.participants), len(able))
+        drawn = r.random(Purpose.PARTICIPATION).choice(len(able), size=count, replace=False)
+        r.participants = [able[index] for index in sorted(drawn)]

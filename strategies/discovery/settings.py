@@ -5,11 +5,9 @@ from typing import ClassVar, Literal
 
 from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray
-from florets.strategies.core.noised_groups import PARTS
 from florets.strategies.core.placement import Centres
-from florets.strategies.settings import Experiment, PrivacyKind, Releases, RunKeys, SharedLayers, idle
+from florets.strategies.settings import Experiment, SharedLayers, idle
 from florets.strategies.shared.fold_round import NOISED_SIZE, FoldRound
-from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS
 from florets.task.keys import setting
 
 
@@ -20,14 +18,9 @@ class DiscoverySettings(SharedLayers):
     fold_upload: Literal["projection", "signs", "full"] = setting(
         "projection", "how clients send what they learned on a fold: projected, as signs (128 bytes), or all of it"
     )
-    fold_width: int | None = setting(
-        None,
-        "entries of what is sent of a fold; null: a fifth of the parameters, 256 to 1024 (signs: 1024)",
-        least=8,
-    )
     fold_size: int = setting(
         NOISED_SIZE,
-        "samples of each of two folds with privacy.kind, where nothing may depend on how many clients have",
+        "samples of each of two folds where nothing may depend on how many clients have (privacy.kind)",
         least=1,
     )
     level: float = setting(0.005, "level of the test: how often identical clients may be divided", above=0, below=1)
@@ -73,34 +66,16 @@ class DiscoverySettings(SharedLayers):
 
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
+    asks: ClassVar[frozenset[str]] = frozenset({"folds"})
 
-    def open_groups(self) -> str | None:
-        """Return why clients are asked for their folds again, where they are."""
-        for name in ("second_look", "rediscover_every"):
-            if value := getattr(self, name):
-                return f"asks clients for their folds again with strategy.{name}={value}"
-        return None
+    @property
+    def freezes(self) -> bool:  # type: ignore[override]  # it depends on keys
+        """Whether clients are never asked for their folds again."""
+        return not (self.second_look or self.rediscover_every)
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse models of groups within groups where K is given: nothing is tested then."""
-        problems = [] if run.privacy.has_noise else idle(self, ["fold_size"], "privacy.kind")
-        return problems if run.k == "auto" else [*problems, *idle(self, ["subgroups"], "k=auto")]
-
-    def releases(self, kind: PrivacyKind) -> Releases | None:
-        """Name one search for groups: sums over clients' rows, or the rows that clients noise."""
-        asked = (TRAIN_FOLDS, QUERY_FOLDS)
-        if kind == "example":
-            return None
-        if kind == "central":
-            return Releases(before=PARTS, hidden=True, handlers=asked, finds_k=True)
-        return Releases(before=1, handlers=asked, finds_k=True)
-
-    def uncovered(self, run: RunKeys) -> list[str]:
-        """Refuse other rows, what depends on how many samples clients have, and a second search."""
-        if not run.privacy.has_noise:
-            return []
-        names = ["fold_upload", "subgroups", "clients_needed", "second_look", "place_one_class", "rediscover_every"]
-        return idle(self, [*names, "least_gain"], "privacy.kind=none")
+        return [] if run.k == "auto" else idle(self, ["subgroups"], "k=auto")
 
 
 @dataclass

@@ -1,21 +1,18 @@
 """Discovery: find the groups in round 1 by updates on folds of the clients' data, then FedAvg in each group."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import STABLE_FROM
+from florets.strategies.base.round import Round, Steps, opened
 from florets.strategies.core import FloatArray
 from florets.strategies.discovery.settings import DiscoverySettings, DiscoveryState
 from florets.strategies.discovery.waiting import REGRESSION, Waiting
-from florets.strategies.shared.bounded_rows import quarantined_copies
-from florets.strategies.shared.first_rounds import group_models
 from florets.strategies.shared.fold_round import Evidence, FoldRound, Found
-from florets.task.wire.leaving import CHOICES, FOLDS, LOSS_VECTORS, MODELS
-from florets.task.wire.replies import Update
+from florets.strategies.starts.updates import group_models
+from florets.task.wire.leaving import FOLDS, MODELS
 
 
 class Discovery(Waiting):
@@ -40,8 +37,6 @@ class Discovery(Waiting):
     first one's place where no groups were found.
 
     Source: `strategies.core.folds` has the method and its theory.
-    Deviation: with central noise clients then choose their model by its loss in each round, as in IFCA. MNIST turned
-    by quarters, 1,000 clients, epsilon 2: ARI 0.71 against 0.54, accuracy 72.8 % against 65.1 %.
     """
 
     leaving = (MODELS, FOLDS)
@@ -49,85 +44,71 @@ class Discovery(Waiting):
     State = DiscoveryState
 
     @property
-    def chooses(self) -> bool:
-        """Whether clients choose their model in each round: in noised sums that costs nothing, and mends groups."""
-        return self.run.privacy.is_central
-
-    def all_leaving(self) -> frozenset[str]:
-        """Add choices, where clients make them."""
-        names = super().all_leaving()
-        return names | {CHOICES, LOSS_VECTORS} if self.chooses else names
-
-    @property
     def is_frozen(self) -> bool:
         """Whether it is decided who belongs together, if anybody does."""
         return self.state.decided
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Look for groups while there are none; then let every participant train its group's model."""
-        state, models = self.state, context.models
-        if self._is_second_look(context.server_round):
+        state = self.state
+        if self._is_second_look(r.server_round):
             # What all clients share has been learned by now: of what is left, more tells them apart.
             state.folds, state.decided, state.looks = None, False, 0
-        if self.waits(context.server_round):
+        if self.waits(r):
             state.phase = "training"
-            if self.settings.first_look is None and context.server_round == 1:
+            if self.settings.first_look is None and r.server_round == 1:
                 self._report(Evidence("open"))
-            self.assignment.update({client.key: 0 for client in context.participants})
-            return context.train_assigned(dict(self.assignment))
+            self.assignment.update({client.key: 0 for client in r.participants})
+            updates = yield r.train(dict(self.assignment))
+            self.note_move(updates, r)
+            return r.average(updates)
         if not state.decided:
             state.phase = "discovery"
-            return self._look(context)
-        if self._is_due(context.server_round):
-            models = self._look_again(context)
-            context = replace(context, models=models)
+            return (yield from self._look(r))
+        if self._is_due(r.server_round):
+            r.models = self._look_again(r)
         else:
             state.phase = "training" if state.centres is None else "stable"
-        if self.chooses and state.centres is not None:
-            return replace(context.train_selected(), models=models)
-        self.place_newcomers(context)
-        self.place_anew(context)
-        context = self.with_somebody(context)
-        plan = context.train_assigned(dict(self.assignment))
-        return replace(plan, models=models, participants=context.participants)
+        if r.clients_choose and state.centres is not None:
+            updates = yield r.train_best()
+            return r.average(updates)
+        self.place_newcomers(r)
+        self.place_anew(r)
+        self.with_somebody(r)
+        updates = yield r.train(dict(self.assignment))
+        return r.average(updates)
 
-    def _look(self, context: Round) -> Plan[Update]:
-        """Plan a round in which participants send what they learn on their folds, and decide when enough have."""
+    def _look(self, r: Round) -> Steps:
+        """Let participants send what they learn on their folds, and decide when enough have."""
+        given = self.settings
         if self.state.folds is None:
-            trained = self.loss in REGRESSION and context.server_round > 1
-            given = self.settings
-            if self.privacy is not None:
-                self.state.folds = FoldRound.begin_noised(context, given.fold_width, given.fold_size)
-            else:
-                self.state.folds = FoldRound.begin(
-                    context, given.fold_upload, given.fold_width, trained, given.place_one_class, self.k == "auto"
-                )
+            trained = self.loss in REGRESSION and r.server_round > 1
+            self.state.folds = FoldRound.begin(
+                r,
+                *(given.fold_upload, trained, given.place_one_class, self.k == "auto"),
+                given.fold_size,
+            )
         folds = self.state.folds
-        requests, read = folds.train(context)
+        updates = opened((yield folds.train(r)))
+        folds.take(updates)
+        self.state.looks += 1
+        needed = self.needed(folds, r) if r.may_depend_on_data else 0
+        if len(folds.rows) < needed:
+            self._report(Evidence("open", seen=len(folds.rows), needed=needed))
+            return group_models(r, updates, self.assignment, 1)
+        with r.meter.part("discover"):
+            copies = r.copies(folds.rows)
+            found = self._decide(folds, r)
+        self.assignment.clear()
+        groups = self._settle(found)
+        honest = {groups.get(key) for key, _ in updates if key not in copies}
+        counted = [(key, update) for key, update in updates if key not in copies or groups.get(key) not in honest]
+        return group_models(r, counted, groups, found.count)
 
-        def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
-            folds.take(updates)
-            self.state.looks += 1
-            # With noise one round decides: how many rows there are may depend on the data.
-            needed = 0 if self.privacy is not None else self.needed(folds, context)
-            if len(folds.rows) < needed:
-                self._report(Evidence("open", seen=len(folds.rows), needed=needed))
-                return group_models(context, updates, self.assignment, 1)
-            with context.meter.part("discover"):
-                copies = set() if folds.noised else quarantined_copies(self.state, context, folds.rows)
-                found = self._decide(folds, context)
-            self.assignment.clear()
-            groups = self._settle(found)
-            honest = {groups.get(key) for key, _ in updates if key not in copies}
-            counted = [(key, update) for key, update in updates if key not in copies or groups.get(key) not in honest]
-            return group_models(context, counted, groups, found.count)
-
-        return Plan(requests, read, combine)
-
-    def _decide(self, folds: FoldRound, context: Round) -> Found:
+    def _decide(self, folds: FoldRound, r: Round) -> Found:
         k = self.k if isinstance(self.k, int) else None
         given = self.settings
-        return folds.decide(k, context, given.level, given.least_gain, given.subgroups)
+        return folds.decide(k, r, given.level, given.least_gain, given.subgroups)
 
     def _settle(self, found: Found) -> dict[str, int]:
         """Take over what was found; return the clients' groups."""
@@ -156,21 +137,21 @@ class Discovery(Waiting):
         every = self.settings.rediscover_every
         return every > 0 and (server_round - 1) % every == 0
 
-    def _look_again(self, context: Round) -> Models:
+    def _look_again(self, r: Round) -> Models:
         """Look for groups among all clients that are there; return each group's mean of its members' models.
 
         The common model is still the first one: what clients learn of it tells their data apart as it did then, and
         later clients are placed by it.
         """
-        state, models = self.state, context.models
+        state, models = self.state, r.models
         assert state.folds is not None
         state.phase = "discovery"
-        with context.meter.part("describe"):
-            replies = state.folds.ask_again(context)
-            context.require(replies, "rows of folds")
-        with context.meter.part("discover"):
+        with r.meter.part("describe"):
+            replies = state.folds.ask_again(r)
+            r.require(replies, "rows of folds")
+        with r.meter.part("discover"):
             state.folds.take(replies.ok)
-            found = self._decide(state.folds, context)
+            found = self._decide(state.folds, r)
         earlier = dict(self.assignment)
         self.assignment.clear()
         self._settle(found)

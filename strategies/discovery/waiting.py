@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from florets.strategies.base.context import Round
 from florets.strategies.base.models import Updates, penalty_of
+from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray
 from florets.strategies.discovery.placing import Placing
-from florets.strategies.shared.first_rounds import changes_of
 from florets.strategies.shared.fold_round import FoldRound, sends_estimates
+from florets.strategies.starts.updates import changes_of
 from florets.task.training.settings import Training
 from florets.task.wire.replies import Update
 
@@ -64,40 +64,36 @@ _PATIENCE = 2
 class Waiting(Placing):
     """What discovery waits for before it looks for groups."""
 
-    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
+    def note_move(self, updates: Sequence[tuple[str, Update]], r: Round) -> None:
         """Note whether the one model still moves on, where groups wait for that."""
-        if (
-            self.privacy is not None
-            or self.settings.first_look is not None
-            or not self.waits(self.context.server_round)
-        ):
+        if self.settings.first_look is not None or not r.may_depend_on_data:
             return
         state = self.state
         gradients = [update.gradient for _, update in updates if update.gradient is not None]
         if len(gradients) == len(updates):
             # Where one model fits all, gradients and the ridge's cancel. Steps of Newton do not: each has a metric of
             # its own.
-            models, training = self.context.models, Training.received(self.context.config)
+            models, training = r.models, Training.received(r.config)
             shrinking = penalty_of(models.layout, training) * models.bank[0] / len(updates)
             move = common_move(np.stack(gradients) + shrinking, np.ones(len(updates)))
         else:
-            move = common_move(changes_of(self.context, updates), Updates(updates).examples)
+            move = common_move(changes_of(r, updates), Updates(updates).examples)
         state.moves_on = state.move is None or moves_on(state.move, move)
         state.move = move if state.moves_on else None
 
-    def waits(self, server_round: int) -> bool:
+    def waits(self, r: Round) -> bool:
         """Return whether groups are not looked for yet, but one model is trained."""
-        if self.settings.first_look is not None or self.privacy is not None:
-            return server_round < (self.settings.first_look or 1)
+        if self.settings.first_look is not None or not r.may_depend_on_data:
+            return r.server_round < (self.settings.first_look or 1)
         # Estimates are told apart by how far they lie from what all share.
-        needs = self.loss in REGRESSION or sends_estimates(self.context)
-        return needs and self.state.moves_on and server_round < _LATEST
+        needs = self.loss in REGRESSION or sends_estimates(r)
+        return needs and self.state.moves_on and r.server_round < _LATEST
 
-    def needed(self, folds: FoldRound, context: Round) -> int:
+    def needed(self, folds: FoldRound, r: Round) -> int:
         """Return how many clients' rows it takes to decide; those with too few samples for folds send none."""
-        able = sum(folds.size_of(client) > 0 for client in context.online)
+        able = sum(folds.size_of(client) > 0 for client in r.online)
         most = max(2, math.ceil(_MOST_NEEDED * able))
-        if len(context.participants) == len(context.online):
+        if len(r.participants) == len(r.online):
             # Nobody else is there to wait for; whose reply was lost is asked again, for some rounds.
             return min(able, most if self.state.looks <= _PATIENCE else 2)
         if self.settings.clients_needed is not None:

@@ -6,10 +6,10 @@ from typing import ClassVar, cast
 
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.method import PersonalMethod, of_groups
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import Settings
 from florets.strategies.shared.messages import TRAIN_BILEVEL, BilevelUpdate
@@ -32,6 +32,7 @@ class DittoSettings(Settings):
 
     one_model: ClassVar[bool] = True
     has_groups: ClassVar[bool] = False
+    asks: ClassVar[frozenset[str]] = frozenset({"updates"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
 
 
@@ -42,7 +43,7 @@ class DittoKept:
     Attributes
     ----------
     start
-        The first models of the groups, from which every personal one starts.
+        The first model, from which every personal one starts.
     """
 
     personal: PersonalModels = field(default_factory=PersonalModels)
@@ -56,19 +57,17 @@ class DittoClients(PersonalMethod[DittoSettings, DittoKept]):
     Kept = DittoKept
     name = "ditto"
 
-    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
+    def train(self, r: Round, groups: Mapping[str, int]) -> Plan[Update]:
         """Let every participant train both models."""
-        kept, models = self.kept, context.models
+        kept, models = self.kept, r.models
         start = kept.start = kept.start or models
-        settings = {**context.averaging.settings, kinds.GLOBAL_MU: self.settings.proximal_lambda}
+        settings = {**r.averaging.settings, kinds.GLOBAL_MU: self.settings.proximal_lambda}
         requests = []
-        for client in context.participants:
+        for client in r.participants:
             if client.key in groups:
-                group = groups[client.key]
-                # There may be more groups than first models, where the first round says how many there are.
-                own = kept.personal.of(client.key, start, group if group < start.count else 0)
-                shared = {kinds.GLOBAL: models.one(group)}
-                requests.append(context.request_custom(TRAIN_BILEVEL, client, own.one(0), settings, shared))
+                own = kept.personal.of(client.key, start)
+                shared = {kinds.GLOBAL: models.one(groups[client.key])}
+                requests.append(r.request_custom(TRAIN_BILEVEL, client, own.one(0), settings, shared))
 
         def read(key: str, content: RecordDict) -> Update:
             return codec.read(BilevelUpdate, content, layout=models.layout, model=groups[key])
@@ -81,9 +80,9 @@ class DittoClients(PersonalMethod[DittoSettings, DittoKept]):
             self.kept.personal[key] = update.vector
         return of_groups(updates, [cast(BilevelUpdate, update).shared for _, update in updates])
 
-    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Let every tester test its own model, or its group's where it has none yet."""
-        return self.kept.personal.test(context, groups)
+        return self.kept.personal.test(r, groups)
 
     def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
         """Return the clients' models."""

@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.method import PersonalMethod
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.fedala.messages import EVALUATE_MIXED, TRAIN_MIXED, MixedUpdate, mix_layout
 from florets.strategies.settings import Settings
@@ -41,6 +41,7 @@ class FedALASettings(Settings):
 
     one_model: ClassVar[bool] = True
     has_groups: ClassVar[bool] = False
+    asks: ClassVar[frozenset[str]] = frozenset({"updates"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
 
 
@@ -71,17 +72,17 @@ class FedALAClients(PersonalMethod[FedALASettings, FedALAKept]):
         """Refuse layers that the model does not have."""
         sent_layout(models, self._layers(models))
 
-    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
+    def train(self, r: Round, groups: Mapping[str, int]) -> Plan[Update]:
         """Let every participant train from its mixture; who takes part for the first time, from its group's model."""
-        kept, models = self.kept, context.models
+        kept, models = self.kept, r.models
         layers = sent_layout(models, self._layers(models))
-        settings = {**context.averaging.settings, **self._settings()}
-        asked = {client.key for client in context.participants if client.key in kept.upper.vectors}
+        settings = {**r.averaging.settings, **self._settings()}
+        asked = {client.key for client in r.participants if client.key in kept.upper.vectors}
         requests = [
-            context.request_custom(
+            r.request_custom(
                 TRAIN_MIXED, client, models.one(groups[client.key]), settings, self._own(client.key, models)
             )
-            for client in context.participants
+            for client in r.participants
             if client.key in groups
         ]
 
@@ -102,11 +103,11 @@ class FedALAClients(PersonalMethod[FedALASettings, FedALAKept]):
 
         return Plan(requests, read, keep=keep)
 
-    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Let every tester test its mixture, or its group's model where it has no layers of its own yet."""
-        models = context.models
-        keys = [client.key for client in context.testers if client.key in groups]
-        return context.test(
+        models = r.models
+        keys = [client.key for client in r.testers if client.key in groups]
+        return r.test(
             {key: models.one(groups[key]) for key in keys},
             self._settings(),
             {key: self._own(key, models) for key in keys},

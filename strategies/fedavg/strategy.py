@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import OneModel, PrivacyKind, Releases
-from florets.task.wire.replies import Update
+from florets.strategies.settings import OneModel
 
 
 @dataclass(frozen=True)
@@ -15,10 +14,6 @@ class FedAvgSettings(OneModel):
     """One global model, the average of the clients' models."""
 
     freezes: ClassVar[bool] = True
-
-    def releases(self, kind: PrivacyKind) -> Releases | None:
-        """Name an update in each round, all that clients send."""
-        return Releases()
 
 
 class FedAvg(Strategy[FedAvgSettings, State]):
@@ -30,6 +25,7 @@ class FedAvg(Strategy[FedAvgSettings, State]):
     Settings = FedAvgSettings
     is_frozen = True
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Let every participant train model 0."""
-        return context.train_assigned({client.key: 0 for client in context.participants})
+        updates = yield r.train({client.key: 0 for client in r.participants})
+        return r.average(updates)

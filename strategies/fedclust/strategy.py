@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
-from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
+from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray
 from florets.strategies.shared.estimates import ask_estimates, last_layer, sent_layout, usual_size
 from florets.strategies.shared.linked_groups import LinkedClusters, LinkedSettings
@@ -22,6 +22,7 @@ class FedClustSettings(LinkedSettings):
     """Clients train alone once and send the last layer; the server groups them by it, then FedAvg in each group."""
 
     freezes: ClassVar[bool] = True
+    asks: ClassVar[frozenset[str]] = frozenset({"descriptors"})
 
     layers: list[str] = setting([], "name prefixes of the layers that are sent and compared; none: the last one")
     estimate_epochs: int | None = setting(
@@ -58,12 +59,12 @@ class FedClust(LinkedClusters[FedClustSettings]):
         super().check(models)
         sent_layout(models, self._layers(models))
 
-    def describe(self, clients: Sequence[Client], context: Round) -> Replies[FloatArray]:
+    def describe(self, clients: Sequence[Client], r: Round) -> Replies[FloatArray]:
         """Ask for the layers of the model that each client trained alone: their trainable parameters, flat."""
-        start = self.state.start or context.models
+        start = self.state.start or r.models
         layers = self._layers(start)
         known = usual_size(self.state.descriptions.values())
-        replies = ask_estimates(clients, context, start, self.settings.estimate_epochs, layers, known=known)
+        replies = ask_estimates(clients, r, start, self.settings.estimate_epochs, layers, known=known)
         compared = sent_layout(start, layers).trained
         return replies.of({key: update.vector[compared] for key, update in replies.ok})
 

@@ -1,14 +1,14 @@
 """FedDrift: clients whose loss rises train alone for a while, and models of one concept merge."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import ModelAveraging, Models
 from florets.strategies.base.report import Client, State
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_below
@@ -18,12 +18,13 @@ from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import without_outliers
 from florets.task.keys import setting
 from florets.task.wire.leaving import LOSS_VECTORS, MODELS
-from florets.task.wire.replies import Update
 
 
 @dataclass(frozen=True)
 class FedDriftSettings(Settings):
     """Clients whose loss rises get models of their own, and models that do as well on each other's data merge."""
+
+    asks: ClassVar[frozenset[str]] = frozenset({"losses", "updates"})
 
     period: int = setting(5, "rounds between two requests for a client's losses: a step of the paper", least=1)
     delta: float = setting(
@@ -32,20 +33,12 @@ class FedDriftSettings(Settings):
         "loss's unit",
         above=0,
     )
-    merge_delta: float | None = setting(
-        None, "models merge if they lose less than this on each other's data; null: strategy.delta", above=0
-    )
     first_models: Literal["each", "one"] = setting(
         "each", "clients begin with one model each, which then merge, or with one for all"
     )
 
     one_model: ClassVar[bool] = True
     """The run begins with one, and says itself how many there are; `k` is not used."""
-
-    @property
-    def merge_threshold(self) -> float:
-        """delta', the distance below which models merge."""
-        return self.delta if self.merge_delta is None else self.merge_delta
 
 
 def losses_on_groups(losses: FloatArray, groups: IntArray, weights: FloatArray, models: IntArray) -> FloatArray:
@@ -132,7 +125,7 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
     Every `period` rounds a participant is asked for its losses on all models, and takes the one with the lowest. If
     that is by more than delta above the lowest at the last question, its data have changed to something that no
     model knows: it trains a copy of the best model alone until it is asked again. Then the models that clients of
-    this round have are compared: those that lose less than delta' on each other's data merge (complete linkage). In a
+    this round have are compared: those that lose less than delta on each other's data merge (complete linkage). In a
     round in which an isolation ends all participants are asked but those that are still isolated. Models without
     clients are kept for concepts that return, as long as there are fewer models than clients; then the one that has
     rested longest is left out.
@@ -155,40 +148,39 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
     Settings = FedDriftSettings
     State = FedDriftState
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Ask the clients that are due, move, isolate and merge; then every participant trains its model."""
-        state, own, now = self.state, self.settings, context.server_round
-        bank, state.phase = context.models.bank, "training"
+        state, own, now = self.state, self.settings, r.server_round
+        bank, state.phase = r.models.bank, "training"
         if state.start is None:
-            state.start, state.phase = context.models.replaced(bank[:1]), "clustering"
+            state.start, state.phase = r.models.replaced(bank[:1]), "clustering"
             bank = bank[:0]
             if own.first_models == "one":
                 bank = state.start.bank
                 state.trained, state.used = [0], [now]
-                self.assignment.update({client.key: 0 for client in context.participants})
-                state.asked.update({client.key: now for client in context.participants})
-        elif due := self._due(context):
+                self.assignment.update({client.key: 0 for client in r.participants})
+                state.asked.update({client.key: now for client in r.participants})
+        elif due := self._due(r):
             state.phase = "clustering"
-            bank = self._ask(due, context)
+            bank = self._ask(due, r)
         if own.first_models == "each":
-            new = [client.key for client in context.newcomers(self.assignment)]
+            new = [client.key for client in r.newcomers(self.assignment)]
             bank = self._isolate(dict.fromkeys(new, state.start.bank[0]), bank, now)
-        bank = self._without_surplus(bank, context.models)
-        models = context.models if bank is context.models.bank else state.start.replaced(bank)
-        for client in context.participants:
+        bank = self._without_surplus(bank, r.models)
+        if bank is not r.models.bank:
+            r.models = state.start.replaced(bank)
+        for client in r.participants:
             if client.key in self.assignment:
                 state.used[self.assignment[client.key]] = now
-        return replace(replace(context, models=models).train_assigned(self.assignment), models=models)
-
-    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
-        """Count the updates of each model."""
+        updates = yield r.train(self.assignment)
         for _, update in updates:
-            self.state.trained[update.model] += 1
+            state.trained[update.model] += 1
+        return r.average(updates)
 
-    def _due(self, context: Round) -> list[Client]:
+    def _due(self, r: Round) -> list[Client]:
         """Return the participants that are asked: some, or where an isolation ends all but those still isolated."""
-        state, now = self.state, context.server_round
-        keys = {client.key for client in context.participants}
+        state, now = self.state, r.server_round
+        keys = {client.key for client in r.participants}
         known = keys & state.asked.keys()
         due = {key for key in known if now - state.asked[key] >= self.settings.period}
         if self.settings.first_models == "one":
@@ -197,20 +189,20 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
         if due & state.alone:
             # Its model can be compared with those alone whose clients are asked as well.
             due |= known - state.alone
-        return [client for client in context.participants if client.key in due]
+        return [client for client in r.participants if client.key in due]
 
-    def _ask(self, due: Sequence[Client], context: Round) -> FloatArray:
+    def _ask(self, due: Sequence[Client], r: Round) -> FloatArray:
         """Let clients choose, or leave for a model of their own, and merge models; return the next bank."""
-        state, now, bank = self.state, context.server_round, context.models.bank
-        with context.meter.part("losses"):
-            replies = without_outliers(context.ask_losses(due, context.models), context)
+        state, now, bank = self.state, r.server_round, r.models.bank
+        with r.meter.part("losses"):
+            replies = without_outliers(r.ask_losses(due, r.models), r)
         keys = [key for key, _ in replies.ok]
         closed = {self.assignment[key] for key in state.alone.difference(keys)}
         offered = np.setdiff1d(np.arange(len(bank)), sorted(closed))
         if not keys or not len(offered):
             return bank
         losses = finite_losses(np.stack([reply.losses for _, reply in replies.ok]))
-        context.note_vectors("losses", keys, losses)
+        r.note_vectors("losses", keys, losses)
         weights = np.array([reply.num_examples for _, reply in replies.ok], dtype=np.float64)
         opened = {self.assignment[key] for key in state.alone.intersection(keys)}
         departed: dict[str, FloatArray] = {}
@@ -228,17 +220,17 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
         # Who was alone and goes to another model leaves behind what it made of its data and no one else's.
         left[sorted(opened.difference(self.assignment.values()))] = -1
         if any(stayed):
-            with context.meter.part("cluster"):
+            with r.meter.part("cluster"):
                 groups = np.array([self.assignment[key] for key in keys if key not in departed], dtype=np.int64)
                 left = self._merge(left, losses[stayed], groups, weights[stayed])
-        bank = self._renumber(left, bank, context.models)
+        bank = self._renumber(left, bank, r.models)
         return self._isolate(departed, bank, now)
 
     def _merge(self, left: IntArray, losses: FloatArray, groups: IntArray, weights: FloatArray) -> IntArray:
         """Return what number each model has after models of one concept merged: that of the lowest of them."""
         present = np.unique(groups)
         distances = concept_distances(losses_on_groups(losses, groups, weights, present))
-        near = group_below(distances, self.settings.merge_threshold, "complete").clusters
+        near = group_below(distances, self.settings.delta, "complete").clusters
         for cluster in np.unique(near):
             left[present[near == cluster]] = present[near == cluster][0]
         changed = {int(model) for model in present[np.bincount(near)[near] > 1]}

@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models, refuse_equal
 from florets.strategies.base.report import Detail, State
+from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.robust import leading
@@ -45,6 +45,7 @@ class FedEMSettings(SharedLayers):
 
     mixes: ClassVar[bool] = True
     shares: ClassVar[bool] = True
+    asks: ClassVar[frozenset[str]] = frozenset({"updates", "choices"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
 
 
@@ -103,19 +104,20 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
         super().check(models)
         refuse_equal(models, type(self).__name__)
 
-    def plan(self, context: Round) -> Plan[Update]:
-        """Let every participant find its shares and train all K models."""
-        uniform = np.full(context.models.count, 1.0 / context.models.count)
+    def round(self, r: Round) -> Steps:
+        """Let every participant find its shares and train all K models, and average each over all of them."""
+        uniform = np.full(r.models.count, 1.0 / r.models.count)
         requests = [
-            context.request_custom(
+            r.request_custom(
                 TRAIN_MIXTURE,
                 client,
-                context.models.record,
-                {**context.averaging.settings, **self._of_mixture(self.state.shares.get(client.key, uniform))},
+                r.models.record,
+                {**r.averaging.settings, **self._of_mixture(self.state.shares.get(client.key, uniform))},
             )
-            for client in context.participants
+            for client in r.participants
         ]
-        return Plan(requests, lambda _, content: self._read(content, context.models), self._combine)
+        updates = yield Plan(requests, lambda _, content: self._read(content, r.models))
+        return self._combine(updates, r)
 
     def _of_mixture(self, shares: FloatArray) -> Mapping[str, list[float]]:
         """Return what a message tells a client of its mixture."""
@@ -124,11 +126,11 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
     def _read(self, content: RecordDict, models: Models) -> MixtureUpdate:
         return codec.read(MixtureUpdate, content, layout=models.layout, K=models.count)
 
-    def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+    def _combine(self, updates: Sequence[tuple[str, Update]], r: Round) -> FloatArray:
         """Average each model over all participants, and keep their shares."""
         own = {key: update for key, update in updates if isinstance(update, MixtureUpdate)}
         self.state.shares.update({key: update.shares for key, update in own.items()})
-        models, averaging = self.context.models, self.context.averaging
+        models, averaging = r.models, r.averaging
         vectors = np.concatenate([update.vectors for update in own.values()])
         counts = np.ones((len(own), models.count), np.bool_)
         if averaging.robust is not None:
@@ -142,18 +144,18 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
             models, vectors, numbers, weights[clients, numbers], [keys[row] for row in clients]
         )
 
-    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
+    def test(self, r: Round) -> Plan[TestResult]:
         """Let every tester that has shares test its mixture."""
-        besides, shares = context.evaluation, self.state.shares
+        besides, shares = r.evaluation, self.state.shares
         requests = [
-            context.request_custom(
+            r.request_custom(
                 EVALUATE_MIXTURE,
                 client,
-                context.models.record,
+                r.models.record,
                 {**besides.settings, **self._of_mixture(shares[client.key])},
                 category="evaluate",
             )
-            for client in context.testers
+            for client in r.testers
             if client.key in shares
         ]
         return Plan(requests, lambda _, content: besides.read(content))

@@ -11,9 +11,9 @@ from scipy.linalg import eigh, qr, svd
 from scipy.spatial.distance import cdist
 from sklearn.metrics import davies_bouldin_score
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, one_thread
@@ -269,6 +269,7 @@ class FedGWCSettings(SharedLayers):
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
     # A gradient is one step, with one loss.
+    asks: ClassVar[frozenset[str]] = frozenset({"updates"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models",),
         "personal": ("none", "intercept", "slopes"),
@@ -355,30 +356,30 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
     Settings = FedGWCSettings
     State = FedGWCState
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Let every participant train its cluster's model and report its losses."""
-        if context.server_round == 1 and len(context.participants) < LEAST_PARTICIPANTS:
+        if r.server_round == 1 and len(r.participants) < LEAST_PARTICIPANTS:
             raise FederationError(
-                f"FedGWC compares the clients of a round, and of {len(context.online)} clients online "
-                f"strategy.fraction_train={self.settings.fraction_train:g} samples {len(context.participants)}; it "
+                f"FedGWC compares the clients of a round, and of {len(r.online)} clients online "
+                f"strategy.fraction_train={self.settings.fraction_train:g} samples {len(r.participants)}; it "
                 f"needs {LEAST_PARTICIPANTS}: raise fraction_train or min_clients"
             )
         places = {key: model for model, cluster in enumerate(self.state.clusters) for key in cluster.members}
-        new = context.newcomers(places)
+        new = r.newcomers(places)
         # One whose losses are lost sits this round out.
-        places |= context.ask_lowest(new) if context.models.count > 1 else {client.key: 0 for client in new}
-        layout, number = context.models.layout, self.settings.reward_losses
+        places |= r.ask_lowest(new) if r.models.count > 1 else {client.key: 0 for client in new}
+        layout, number = r.models.layout, self.settings.reward_losses
 
         def read(key: str, content: RecordDict) -> Update:
             return codec.read(TracedUpdate, content, layout=layout, model=places[key], S=number)
 
-        plan = context.train_assigned(places, {kinds.STEP_LOSSES: number})
-        return replace(plan, read=read, combine=self._combine)
+        updates = yield replace(r.train(places, {kinds.STEP_LOSSES: number}), read=read)
+        return self._combine(updates, r)
 
-    def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+    def _combine(self, updates: Sequence[tuple[str, Update]], r: Round) -> FloatArray:
         """Average each cluster's updates, then learn from their losses and split clusters that rest."""
-        state, bank = self.state, self.average(updates)
-        with self.context.meter.part("cluster"):
+        state, bank = self.state, r.average(updates)
+        with r.meter.part("cluster"):
             for model in sorted({update.model for _, update in updates}):
                 own = {
                     key: update

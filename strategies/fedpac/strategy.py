@@ -7,9 +7,9 @@ from typing import ClassVar, cast
 import numpy as np
 from flwr.app import ArrayRecord
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.aggregate import robust_means
@@ -23,24 +23,26 @@ from florets.task.keys import setting
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import LABELS, MODELS, MOMENTS, PROTOTYPES
-from florets.task.wire.replies import Update
 
 
 @dataclass(frozen=True)
 class FedPACSettings(PrototypeSettings):
     """One body for all, and for each client a head that is combined from those of clients with similar features."""
 
+    asks: ClassVar[frozenset[str]] = frozenset({"updates"})
+
     prototype_lambda: float = setting(
         1.0, "weight lambda of the mean square between features and global prototypes", least=0
     )
     head_epochs: float = setting(1.0, "local epochs of the head alone, before the body's training", above=0)
     head_rate: float = setting(10.0, "factor on the learning rate for the head's epochs", above=0)
-    least_weight: float = setting(0.001, "weights of other clients' heads below this are set to 0", least=0, most=1)
 
     features: ClassVar[str] = "FedPAC compares mean features of classes"
     layer: ClassVar[str] = "the head is one linear layer"
 
 
+LEAST_WEIGHT = 0.001
+"""Weights of other clients' heads below this are set to 0."""
 _LEAST_SPREAD = 1e-12
 """Of clients whose statistics have no spread at all: equal ones then get equal weights."""
 
@@ -145,40 +147,37 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
         if self.num_outputs < 1:
             raise ValueError("FedPAC needs the number of classes: give num_outputs.")
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Let every participant train its head, then the body near the prototypes; combine heads afterwards."""
-        number_clients(self.assignment, context.online, first=1)
-        state, models = self.state, context.models
+        number_clients(self.assignment, r.online, first=1)
+        state, models = self.state, r.models
         others: dict[str, ArrayRecord] = {}
         if state.prototypes is not None and state.classes is not None:
             others[kinds.PROTOTYPES] = pack_prototypes(state.prototypes, state.classes)
         settings = {
-            **context.averaging.settings,
+            **r.averaging.settings,
             kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
             kinds.HEAD: [head_name(models, self.settings.head_layers)],
             kinds.HEAD_EPOCHS: self.settings.head_epochs,
             kinds.HEAD_RATE: self.settings.head_rate,
         }
         requests = [
-            context.request_custom(TRAIN_SPLIT, client, self._model(client.key, models), settings, others)
-            for client in context.participants
+            r.request_custom(TRAIN_SPLIT, client, self._model(client.key, models), settings, others)
+            for client in r.participants
         ]
 
-        def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
-            found = [(key, cast(SplitUpdate, update)) for key, update in updates]
-            vectors = np.stack([update.vector for _, update in found])
-            self._learn(found, vectors[:, self._mask(models)])
-            rows = Updates(updates)
-            return context.averaging.next_bank(models, rows, rows.models * 0, rows.examples)
-
         classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
-        return Plan(
+        updates = yield Plan(
             requests,
             lambda key, content: codec.read(
                 SplitUpdate, content, layout=models.layout, model=self.assignment[key], C=classes, D=width
             ),
-            combine,
         )
+        found = [(key, cast(SplitUpdate, update)) for key, update in updates]
+        vectors = np.stack([update.vector for _, update in found])
+        self._learn(found, vectors[:, self._mask(models)])
+        rows = Updates(updates)
+        return r.averaging.next_bank(models, rows, rows.models * 0, rows.examples)
 
     def _learn(self, updates: Sequence[tuple[str, SplitUpdate]], heads: FloatArray) -> None:
         """Combine the participants' heads (m, U), and renew the prototypes of the classes that they have."""
@@ -187,7 +186,7 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
         samples = np.array([update.num_examples for _, update in updates])
         spreads = known_spreads(np.array([update.spread for _, update in updates]), samples)
         rule = self.averaging.robust
-        combined = combined_heads(statistics, spreads, heads, self.settings.least_weight, rule)
+        combined = combined_heads(statistics, spreads, heads, LEAST_WEIGHT, rule)
         for (key, _), head in zip(updates, combined, strict=True):
             state.heads[key] = head.astype(np.float32).astype(np.float64)
         prototypes, classes = global_prototypes(
@@ -199,10 +198,10 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
             classes = np.concatenate([classes, state.classes[old]])
         state.prototypes, state.classes = prototypes, classes
 
-    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
+    def test(self, r: Round) -> Plan[TestResult]:
         """Let every tester test the body with its own head, or the mean head where it has none yet."""
-        testers = {client.key for client in context.testers} & self.assignment.keys()
-        return context.test({key: self._model(key, context.models) for key in testers})
+        testers = {client.key for client in r.testers} & self.assignment.keys()
+        return r.test({key: self._model(key, r.models) for key in testers})
 
     def final_models(self, models: Models) -> Models:
         """Return the body with the mean head, and behind it with each client's, in the order of their numbers."""

@@ -6,10 +6,10 @@ from typing import ClassVar, cast
 
 from flwr.app import ArrayRecord, RecordDict
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.method import PersonalMethod
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.shared.messages import PrototypeUpdate, pack_prototypes
 from florets.strategies.shared.personal_models import OneGroup, PersonalModels
@@ -26,6 +26,8 @@ TRAIN_PROTOTYPES = "florets.strategies.fedproto.client:train_prototypes"
 @dataclass(frozen=True)
 class FedProtoSettings(PrototypeSettings):
     """Every client trains its own model, whose features are pulled towards the clients' common mean of each class."""
+
+    asks: ClassVar[frozenset[str]] = frozenset({"updates"})
 
     prototype_lambda: float = setting(
         1.0, "weight lambda of the mean square between features and global prototypes; 0: Local-only", least=0
@@ -44,18 +46,15 @@ class FedProtoKept:
         Mean feature (C, D) of each class at the client's last training.
     counts
         Its samples of each class (C,).
-    groups
-        Its group at that time.
     """
 
     personal: PersonalModels = field(default_factory=PersonalModels)
     prototypes: dict[str, FloatArray] = field(default_factory=dict)
     counts: dict[str, IntArray] = field(default_factory=dict)
-    groups: dict[str, int] = field(default_factory=dict)
 
 
 class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
-    """Each participant trains its own model, which starts from its group's, near its group's prototypes."""
+    """Each participant trains its own model, which starts from the first one, near the common prototypes."""
 
     leaving = (MODELS, PROTOTYPES, LABELS)
     Settings = FedProtoSettings
@@ -69,20 +68,19 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
         if self.num_outputs < 1:
             raise ValueError("FedProto needs the number of classes: give num_outputs.")
 
-    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
-        """Let every participant train its own model near its group's prototypes, where there are some."""
-        kept, models = self.kept, context.models
+    def train(self, r: Round, groups: Mapping[str, int]) -> Plan[Update]:
+        """Let every participant train its own model near the prototypes, where there are some."""
+        kept, models = self.kept, r.models
         settings = {
-            **context.averaging.settings,
+            **r.averaging.settings,
             kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
             kinds.HEAD: [head_name(models, self.settings.head_layers)],
         }
-        shared = {group: self._prototypes(group) for group in sorted(set(groups.values()))}
-        requests = []
-        for client in context.participants:
-            if client.key in groups:
-                own, others = kept.personal.of(client.key, models, groups[client.key]), shared[groups[client.key]]
-                requests.append(context.request_custom(TRAIN_PROTOTYPES, client, own.one(0), settings, others))
+        shared = self._prototypes()
+        requests = [
+            r.request_custom(TRAIN_PROTOTYPES, client, kept.personal.of(client.key, models).one(0), settings, shared)
+            for client in r.participants
+        ]
         classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
 
         def read(key: str, content: RecordDict) -> Update:
@@ -93,24 +91,23 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
                 own = cast(PrototypeUpdate, update)
                 self.kept.personal[key] = own.vector
                 self.kept.prototypes[key], self.kept.counts[key] = own.prototypes, own.counts
-                self.kept.groups[key] = groups[key]
             return updates
 
-        return Plan(requests, read, lambda _: models.bank, keep=keep)
+        return Plan(requests, read, keep=keep)
 
-    def _prototypes(self, group: int) -> dict[str, ArrayRecord]:
-        """Return a group's prototypes as they are sent; nothing where there are none, or they count nothing."""
+    def _prototypes(self) -> dict[str, ArrayRecord]:
+        """Return the prototypes as they are sent; nothing where there are none, or they count nothing."""
         kept = self.kept
-        keys = sorted(key for key, of in kept.groups.items() if of == group)
+        keys = sorted(kept.prototypes)
         if not self.settings.prototype_lambda or not keys:
             return {}
         prototypes, counts = [kept.prototypes[key] for key in keys], [kept.counts[key] for key in keys]
         shared = global_prototypes(prototypes, counts, self._robust)
         return {kinds.PROTOTYPES: pack_prototypes(*shared)}
 
-    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
-        """Let every tester test its own model, or its group's where it has none yet."""
-        return self.kept.personal.test(context, groups)
+    def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
+        """Let every tester test its own model, or the first one where it has none yet."""
+        return self.kept.personal.test(r, groups)
 
     def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
         """Return the clients' models."""

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import OneModel, PrivacyKind, Releases
+from florets.strategies.settings import OneModel
 from florets.task.keys import setting
 from florets.task.wire import kinds
-from florets.task.wire.replies import Update
 
 
 @dataclass(frozen=True)
@@ -26,10 +25,6 @@ class FedProxSettings(OneModel):
         "personal": ("none", "intercept", "slopes"),
     }
 
-    def releases(self, kind: PrivacyKind) -> Releases | None:
-        """Name an update in each round, all that clients send."""
-        return Releases()
-
 
 class FedProx(Strategy[FedProxSettings, State]):
     """FedAvg with the proximal term mu/2 * ||theta - theta_sent||^2 in local training.
@@ -40,7 +35,8 @@ class FedProx(Strategy[FedProxSettings, State]):
     Settings = FedProxSettings
     is_frozen = True
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Let every participant train model 0 with the proximal term."""
-        everybody = {client.key: 0 for client in context.participants}
-        return context.train_assigned(everybody, {kinds.PROXIMAL_MU: self.settings.proximal_mu})
+        everybody = {client.key: 0 for client in r.participants}
+        updates = yield r.train(everybody, {kinds.PROXIMAL_MU: self.settings.proximal_mu})
+        return r.average(updates)

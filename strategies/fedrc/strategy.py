@@ -8,6 +8,7 @@ from flwr.app import RecordDict
 
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import Frozen
+from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray
 from florets.strategies.core.robust import bounded, most_hostile
 from florets.strategies.fedem.messages import ClassMixtureUpdate, MixtureUpdate
@@ -107,8 +108,8 @@ class FedRC(FedEM):
     def _read(self, content: RecordDict, models: Models) -> MixtureUpdate:
         return codec.read(ClassMixtureUpdate, content, layout=models.layout, K=models.count, C=self.num_outputs)
 
-    def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+    def _combine(self, updates: Sequence[tuple[str, Update]], r: Round) -> FloatArray:
         for key, update in updates:
             if isinstance(update, ClassMixtureUpdate):
                 self.state.class_sums[key] = update.class_sums
-        return super()._combine(updates)
+        return super()._combine(updates, r)

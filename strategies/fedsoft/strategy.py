@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models, refuse_equal
 from florets.strategies.base.report import Client, Detail, State
+from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.robust import leading
@@ -37,7 +37,6 @@ class FedSoftSettings(Settings):
     estimate_every: int = setting(
         2, "rounds for which a client's importance weights hold before it is asked again", least=1
     )
-    smoothing: float = setting(1e-4, "importance weight instead of 0", above=0, below=1)
     clients_per_centre: int | None = setting(
         None,
         "clients that each centre samples in a round by their importance, to become their plain mean; null: all of "
@@ -50,6 +49,7 @@ class FedSoftSettings(Settings):
     )
 
     shares: ClassVar[bool] = True
+    asks: ClassVar[frozenset[str]] = frozenset({"updates", "choices"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
 
     def problems(self, run: Experiment) -> list[str]:
@@ -65,16 +65,20 @@ class FedSoftSettings(Settings):
         return problems
 
 
-def importance(counts: IntArray, smoothing: float) -> FloatArray:
+SMOOTHING = 1e-4
+"""Importance weight instead of 0 (sigma), so that every centre may draw every client."""
+
+
+def importance(counts: IntArray) -> FloatArray:
     """Return the importance weights u (K,) of the centres for one client.
 
-    `counts` (K,) say for how many of its samples each centre has the least loss; at least one is above 0. `smoothing`
-    (sigma) takes the place of 0, so that every centre may draw every client. The sum is then a little above 1.
+    `counts` (K,) say for how many of its samples each centre has the least loss; at least one is above 0. `SMOOTHING`
+    takes the place of 0, so that the sum may be a little above 1.
 
     Source: Ruan and Joe-Wong 2022 (FedSoft), sigma as in the released code.
     """
     shares = counts / counts.sum()
-    weights: FloatArray = np.where(counts == 0, smoothing, shares)
+    weights: FloatArray = np.where(counts == 0, SMOOTHING, shares)
     return weights
 
 
@@ -164,57 +168,54 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         super().check(models)
         refuse_equal(models, type(self).__name__)
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Bring the importance weights up to date, draw clients, and let them train near their centres."""
-        state, layout = self.state, context.models.layout
-        start = state.start = state.start or context.models
-        self._estimate(context)
-        clients = [client for client in context.participants if client.key in state.estimates]
-        drawn = self._draw(clients, context)
+        state, layout = self.state, r.models.layout
+        start = state.start = state.start or r.models
+        self._estimate(r)
+        clients = [client for client in r.participants if client.key in state.estimates]
+        drawn = self._draw(clients, r)
         if drawn is not None:
             chosen = set().union(*drawn)
             clients = [client for client in clients if client.key in chosen]
         requests = [
-            context.request_custom(
+            r.request_custom(
                 TRAIN_ANCHORED,
                 client,
                 state.personal.of(client.key, start).one(0),
-                {**context.averaging.settings, kinds.GLOBAL_MU: self._mu(client.key)},
-                {kinds.GLOBAL: self._anchor(client.key, context.models)},
+                {**r.averaging.settings, kinds.GLOBAL_MU: self._mu(client.key)},
+                {kinds.GLOBAL: self._anchor(client.key, r.models)},
             )
             for client in clients
         ]
 
-        def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
-            for key, update in updates:
-                state.personal[key] = update.vector
-            return self._centres(updates, drawn, context.models)
-
-        return Plan(
+        r.participants = clients
+        updates = yield Plan(
             requests,
             lambda key, content: read_update(content, layout, int(np.argmax(state.estimates[key].weights))),
-            combine,
-            participants=clients,
         )
+        for key, update in updates:
+            state.personal[key] = update.vector
+        return self._centres(updates, drawn, r.models)
 
-    def _estimate(self, context: Round) -> None:
+    def _estimate(self, r: Round) -> None:
         """Ask participants whose weights are missing or old; one whose reply is lost keeps those that it has."""
-        found, count = self.state.estimates, context.models.count
-        oldest = context.server_round - self.settings.estimate_every
-        due = context.newcomers({key for key, estimate in found.items() if estimate.server_round > oldest})
+        found, count = self.state.estimates, r.models.count
+        oldest = r.server_round - self.settings.estimate_every
+        due = r.newcomers({key for key, estimate in found.items() if estimate.server_round > oldest})
         if not due:
             return
 
         def read(_: str, content: RecordDict) -> ClosestCounts:
             return codec.read(ClosestCounts, content, K=count)
 
-        with context.meter.part("losses"):
-            replies = context.ask_custom(CLOSEST, due, read, context.models.record, category="evaluate")
+        with r.meter.part("losses"):
+            replies = r.ask_custom(CLOSEST, due, read, r.models.record, category="evaluate")
         for key, reply in replies.ok:
-            weights = importance(reply.counts, self.settings.smoothing)
-            found[key] = Estimate(weights, reply.num_examples, context.server_round)
+            weights = importance(reply.counts)
+            found[key] = Estimate(weights, reply.num_examples, r.server_round)
 
-    def _draw(self, clients: Sequence[Client], context: Round) -> list[set[str]] | None:
+    def _draw(self, clients: Sequence[Client], r: Round) -> list[set[str]] | None:
         """Return the keys of the clients that each centre draws; None where all count for every centre."""
         size = self.settings.clients_per_centre
         if size is None or not clients:
@@ -222,7 +223,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         known = [self.state.estimates[client.key] for client in clients]
         examples = np.array([estimate.examples for estimate in known], dtype=np.float64)
         weights = aggregation_weights(np.stack([estimate.weights for estimate in known]), examples)
-        rows = draw_clients(weights, size, context.random(Purpose.CENTRE_SAMPLING))
+        rows = draw_clients(weights, size, r.random(Purpose.CENTRE_SAMPLING))
         return [{clients[row].key for row in centre} for centre in rows]
 
     def _mu(self, key: str) -> float:
@@ -263,11 +264,11 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         """Return the models of the clients that have trained; the final models are the centres."""
         return self.state.personal.by_client()
 
-    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
+    def test(self, r: Round) -> Plan[TestResult]:
         """Let every tester that has trained test its own model, or its nearest centre."""
         state = self.state
-        testers = [client.key for client in context.testers if client.key in state.personal.vectors]
+        testers = [client.key for client in r.testers if client.key in state.personal.vectors]
         if self.settings.tested == "centre":
-            return context.test_assigned({key: self.assignment[key] for key in testers})
-        start = state.start or context.models
-        return context.test({key: state.personal.of(key, start).one(0) for key in testers})
+            return r.test_assigned({key: self.assignment[key] for key in testers})
+        start = state.start or r.models
+        return r.test({key: state.personal.of(key, start).one(0) for key in testers})

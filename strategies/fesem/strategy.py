@@ -1,14 +1,14 @@
 """FeSEM: after local training each client joins the nearest of K models, which become their clients' means."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import cluster, match_overlap
@@ -38,6 +38,7 @@ class FeSEMSettings(SharedLayers):
     )
 
     # Distances are of models, not of gradients.
+    asks: ClassVar[frozenset[str]] = frozenset({"updates"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models",),
         "personal": ("none", "intercept", "slopes"),
@@ -119,15 +120,16 @@ class FeSEM(Strategy[FeSEMSettings, FeSEMState]):
         super().check(models)
         self._compared(models.layout)
 
-    def plan(self, context: Round) -> Plan[Update]:
-        """Let every participant train its model: in round 1 the first one, which they all start from."""
+    def round(self, r: Round) -> Steps:
+        """Let every participant train its model, in round 1 the first one; then E-step and M-step."""
         if (centres := self.state.centres) > 0:
-            self.assignment.update(context.ask_lowest(context.newcomers(self.assignment), range(centres)))
-            return replace(context.train_assigned(self.assignment), combine=self._combine)
-        if context.models.count > 1:
-            context = replace(context, participants=context.online)
-        plan = context.train_assigned({client.key: 0 for client in context.participants})
-        return replace(plan, combine=self._combine, participants=context.participants)
+            self.assignment.update(r.ask_lowest(r.newcomers(self.assignment), range(centres)))
+            updates = yield r.train(self.assignment)
+        else:
+            if r.models.count > 1:
+                r.participants = r.online
+            updates = yield r.train({client.key: 0 for client in r.participants})
+        return self._combine(updates)
 
     def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         """E-step where it is due, then M-step."""

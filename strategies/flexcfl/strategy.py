@@ -1,16 +1,16 @@
 """FlexCFL: group clients once, by the directions of their first updates, then FedAvg in each group."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
 from scipy.linalg import svd
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import ModelAveraging, Models
 from florets.strategies.base.report import Client, State
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_into
@@ -141,6 +141,8 @@ def label_shift(before: IntArray, now: IntArray) -> float:
 class FlexCFLSettings(SharedLayers):
     """The server groups clients once, by the directions of their first updates; then FedAvg in each group."""
 
+    asks: ClassVar[frozenset[str]] = frozenset({"updates"})
+
     measure: Literal["edc", "madc"] = setting(
         "edc",
         "how updates are compared: cosines with their leading directions (k-means), or how differently two clients "
@@ -219,55 +221,52 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
     Settings = FlexCFLSettings
     State = FlexCFLState
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Form the groups, or place who is new in them or has shifted; then every client trains its group's model."""
         state = self.state
         is_first = state.directions is None
         state.phase = "clustering" if is_first or self.settings.migration is not None else "stable"
         founders = []
         if is_first:
-            number = min(self.settings.cold_start_scale * context.models.count, len(context.online))
-            drawn = context.random(Purpose.FIRST_ROUND).choice(len(context.online), size=number, replace=False)
-            founders = [context.online[index] for index in np.sort(drawn)]
-        counts = self._count_labels({client.key: client for client in (*founders, *context.participants)}, context)
+            number = min(self.settings.cold_start_scale * r.models.count, len(r.online))
+            drawn = r.random(Purpose.FIRST_ROUND).choice(len(r.online), size=number, replace=False)
+            founders = [r.online[index] for index in np.sort(drawn)]
+        counts = self._count_labels({client.key: client for client in (*founders, *r.participants)}, r)
         if is_first:
-            context = replace(context, models=self._form_groups(founders, counts, context))
+            r.models = self._form_groups(founders, counts, r)
         formed = len(self.assignment) if is_first else 0
         shifted = self._shifted(counts)
-        open_clients = [c for c in context.participants if c.key not in self.assignment or c.key in shifted]
-        placed = self._place(open_clients, counts, context)
+        open_clients = [c for c in r.participants if c.key not in self.assignment or c.key in shifted]
+        placed = self._place(open_clients, counts, r)
         counted = {"cold_started": formed + placed, "migrated": len(shifted)}
         state.details = {name: float(number) for name, number in counted.items() if number}
-        plan = context.train_assigned(self.assignment)
-        return replace(plan, combine=self._combine, models=context.models)
-
-    def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
-        """FedAvg in each group, then inter-group aggregation."""
-        models, directions = self.context.models, self.state.directions
+        updates = yield r.train(self.assignment)
+        # FedAvg in each group, then inter-group aggregation.
+        models, directions = r.models, state.directions
         assert directions is not None
         # Layers that are shared are equal already.
         mixed = models.layout.trained & ~models.shared
-        return mix_groups(self.average(updates), len(directions), self.settings.inter_group_rate, mixed)
+        return mix_groups(r.average(updates), len(directions), self.settings.inter_group_rate, mixed)
 
-    def _form_groups(self, founders: Sequence[Client], counts: Mapping[str, IntArray], context: Round) -> Models:
+    def _form_groups(self, founders: Sequence[Client], counts: Mapping[str, IntArray], r: Round) -> Models:
         """Return the groups' first models: what their clients' cold starts came to, on average."""
-        models = context.models
+        models = r.models
         self.state.start = models.replaced(models.bank[:1])
-        replies = self._cold_start(founders, context)
-        context.require(replies, "cold start")
-        with context.meter.part("cluster"):
+        replies = self._cold_start(founders, r)
+        r.require(replies, "cold start")
+        with r.meter.part("cluster"):
             vectors = np.stack([update.vector for _, update in replies.ok])
             changes = self._changes(vectors)
-            context.note_vectors("updates", [key for key, _ in replies.ok], changes)
-            groups = group_updates(changes, models.count, self.settings.measure, context.random(Purpose.CLUSTERING))
+            r.note_vectors("updates", [key for key, _ in replies.ok], changes)
+            groups = group_updates(changes, models.count, self.settings.measure, r.random(Purpose.CLUSTERING))
             self.state.directions = centroids(changes, groups)
             self._note({key: int(group) for (key, _), group in zip(replies.ok, groups, strict=True)}, counts)
             ones = np.ones(len(groups))
             return models.replaced(
-                ModelAveraging("uniform", robust=context.averaging.robust).next_bank(models, vectors, groups, ones)
+                ModelAveraging("uniform", robust=r.averaging.robust).next_bank(models, vectors, groups, ones)
             )
 
-    def _place(self, clients: Sequence[Client], counts: Mapping[str, IntArray], context: Round) -> int:
+    def _place(self, clients: Sequence[Client], counts: Mapping[str, IntArray], r: Round) -> int:
         """Cold-start clients and let each join the nearest group; return how many did.
 
         A newcomer whose cold start was lost sits this round out; one that has a group trains that group's model.
@@ -275,7 +274,7 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
         if not clients:
             return 0
         assert self.state.directions is not None
-        replies = self._cold_start(clients, context)
+        replies = self._cold_start(clients, r)
         changes = {key: self._changes(update.vector[np.newaxis])[0] for key, update in replies.ok}
         found = {key: nearest_direction(change, self.state.directions) for key, change in changes.items()}
         self._note(found, counts)
@@ -285,16 +284,16 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
         self.assignment.update(found)
         self.state.label_counts.update({key: counts[key] for key in found if key in counts})
 
-    def _cold_start(self, clients: Sequence[Client], context: Round) -> Replies[Update]:
+    def _cold_start(self, clients: Sequence[Client], r: Round) -> Replies[Update]:
         """Let clients take local steps from the one initial model (one exchange)."""
         assert self.state.start is not None
-        with context.meter.part("cold_start"):
+        with r.meter.part("cold_start"):
             start, directions, known = self.state.start, self.state.directions, 0.0
             if directions is not None:
                 # One newcomer alone is compared with the largest value in the mean cold starts of the groups.
                 known = float(np.abs(start.bank[0, start.layout.trained] + directions).max())
             steps = self.settings.cold_start_steps
-            return ask_estimates(clients, context, start, steps=steps, known=known)
+            return ask_estimates(clients, r, start, steps=steps, known=known)
 
     def _changes(self, vectors: FloatArray) -> FloatArray:
         """Return what cold starts changed in the trainable parameters, (M, D)."""
@@ -303,13 +302,13 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
         changes: FloatArray = vectors[:, trained] - self.state.start.bank[0, trained]
         return changes
 
-    def _count_labels(self, clients: Mapping[str, Client], context: Round) -> dict[str, IntArray]:
+    def _count_labels(self, clients: Mapping[str, Client], r: Round) -> dict[str, IntArray]:
         """Ask clients for their samples of each class (one exchange), where clients migrate."""
         if self.settings.migration is None:
             return {}
         asked, num_classes = [client for _, client in sorted(clients.items())], self.num_outputs
-        with context.meter.part("labels"):
-            replies = context.ask_custom(LABELS, asked, lambda _, c: codec.read(LabelCounts, c, C=num_classes))
+        with r.meter.part("labels"):
+            replies = r.ask_custom(LABELS, asked, lambda _, c: codec.read(LabelCounts, c, C=num_classes))
         return {key: reply.counts for key, reply in replies.ok}
 
     def _shifted(self, counts: Mapping[str, IntArray]) -> set[str]:

@@ -1,7 +1,7 @@
 """FLUX: FedAvg, then groups by mean and spread of the clients' features in the common model, FedAvg in each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -9,11 +9,11 @@ from flwr.app import RecordDict
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import Frozen, scale_rows
 from florets.strategies.base.report import Client, State
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, cluster
@@ -25,24 +25,23 @@ from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.leaving import MODELS, MOMENTS
-from florets.task.wire.replies import Update
 
-_ROUND_KEYS = ("slope", "least_rounds", "latest")
+SLOPE = 0.06
+"""The loss has levelled off when it fell by less than this in a round, relative to its first value."""
+LEAST_ROUNDS = 3
+"""Rounds of FedAvg before the loss is examined."""
+LATEST = 0.8
+"""Fraction of the rounds after which groups are formed whatever the loss."""
 
 
 @dataclass(frozen=True)
 class FLUXSettings(Settings):
     """FedAvg, then groups by mean and spread of the clients' features in the common model, then FedAvg in each."""
 
+    asks: ClassVar[frozenset[str]] = frozenset({"descriptors"})
+
     cluster_round: int | None = setting(
         None, "round in which the groups are formed; null: once the training loss levels off", least=1
-    )
-    slope: float = setting(
-        0.06, "the loss has levelled off when it fell by less than this in a round, relative to its first value"
-    )
-    least_rounds: int = setting(3, "rounds of FedAvg before the loss is examined", least=2)
-    latest: float = setting(
-        0.8, "fraction of the rounds after which groups are formed whatever the loss", least=0, most=1
     )
     dimensions: int | None = setting(
         None, "l, directions that features are projected on; null: as many as outputs, at least 8", least=1
@@ -61,11 +60,8 @@ class FLUXSettings(Settings):
     """The groups say how many models there are; `k` is used with clustering=kmeans alone."""
 
     def conflicts(self) -> list[str]:
-        """Refuse keys without an effect."""
-        found = [] if self.cluster_round is None else idle(self, _ROUND_KEYS, "strategy.cluster_round=null")
-        if self.clustering == "kmeans":
-            found += idle(self, ("eps_scale",), "strategy.clustering=dbscan")
-        return found
+        """Refuse a key without an effect."""
+        return idle(self, ("eps_scale",), "strategy.clustering=dbscan") if self.clustering == "kmeans" else []
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse a round that never comes, and a K that cannot be."""
@@ -190,91 +186,89 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
         """Return the groups, and the model by which they were found."""
         return self.state.frozen
 
-    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
-        """Note the training loss of the common model."""
-        if self.state.frozen is None:
+    def round(self, r: Round) -> Steps:
+        """Train the common model until groups are due; form them, or place newcomers; train each group's model."""
+        state = self.state
+        if state.frozen is None and not self._is_due(r.server_round):
+            state.phase = "training"
+            updates = yield r.train({client.key: 0 for client in r.participants})
             # The median: one client that reports nonsense must neither hasten the groups nor put them off.
             losses = np.array([update.train_loss for _, update in updates], dtype=np.float64)
-            self.state.losses.append(lower_median(losses))
-
-    def plan(self, context: Round) -> Plan[Update]:
-        """Train the common model until groups are due; form them, or place newcomers; train each group's model."""
-        state, models = self.state, context.models
-        if state.frozen is None and not self._is_due(context.server_round):
-            state.phase = "training"
-            return context.train_assigned({client.key: 0 for client in context.participants})
+            state.losses.append(lower_median(losses))
+            return r.average(updates)
         if state.frozen is None:
             state.phase = "clustering"
-            models = self._form(context)
+            r.models = self._form(r)
         else:
             state.phase = "stable"
-            self._place(state.frozen, context)
-        return replace(replace(context, models=models).train_assigned(self.assignment), models=models)
+            self._place(state.frozen, r)
+        updates = yield r.train(self.assignment)
+        return r.average(updates)
 
     def _is_due(self, server_round: int) -> bool:
-        own, losses = self.settings, self.state.losses
-        if own.cluster_round is not None:
-            return server_round >= own.cluster_round
-        if self.last_round is not None and server_round > own.latest * self.last_round:
+        given, losses = self.settings.cluster_round, self.state.losses
+        if given is not None:
+            return server_round >= given
+        if self.last_round is not None and server_round > LATEST * self.last_round:
             return True
-        return len(losses) >= own.least_rounds and losses[-2] - losses[-1] < own.slope * losses[0]
+        return len(losses) >= LEAST_ROUNDS and losses[-2] - losses[-1] < SLOPE * losses[0]
 
-    def _form(self, context: Round) -> Models:
+    def _form(self, r: Round) -> Models:
         """Group everybody who is online; return a model for each group, all equal to the common one."""
-        state, common = self.state, context.models
-        replies = self._ask(context.online, common, context)
+        state, common = self.state, r.models
+        replies = self._ask(r.online, common, r)
         state.limit = _limit([reply.rows for _, reply in replies.ok])
-        replies = self._without_outliers(replies, context)
-        context.require(replies, "descriptor")
-        with context.meter.part("cluster"):
+        replies = self._without_outliers(replies, r)
+        r.require(replies, "descriptor")
+        with r.meter.part("cluster"):
             descriptors = np.stack([reply.rows for _, reply in replies.ok])
             low, width = row_scale(descriptors)
             scaled = scale_rows(descriptors, low, width)
             points = scaled.reshape(len(scaled), -1)
-            context.note_vectors("descriptors", [key for key, _ in replies.ok], points)
-            groups = self._group(points, context)
+            r.note_vectors("descriptors", [key for key, _ in replies.ok], points)
+            groups = self._group(points, r)
             means = centroids(points, groups).reshape(-1, *scaled.shape[1:])
-        state.frozen = Frozen("descriptors", means, common, origin=low, scale=width, seed=context.seed)
+        state.frozen = Frozen("descriptors", means, common, origin=low, scale=width, seed=r.seed)
         self.assignment.clear()
         self.assignment.update({key: int(group) for (key, _), group in zip(replies.ok, groups, strict=True)})
         return common.replaced(np.repeat(common.bank, len(means), axis=0)) if len(means) > 1 else common
 
-    def _group(self, points: FloatArray, context: Round) -> IntArray:
+    def _group(self, points: FloatArray, r: Round) -> IntArray:
         own = self.settings
         if own.clustering == "kmeans":
-            return cluster(points, int(self.k or 1), "kmeans", context.random(Purpose.CLUSTERING))
+            return cluster(points, int(self.k or 1), "kmeans", r.random(Purpose.CLUSTERING))
         groups, radius = density_clusters(points, own.eps_scale)
         self.state.details = {"eps": radius}
         return groups
 
-    def _place(self, frozen: Frozen, context: Round) -> None:
+    def _place(self, frozen: Frozen, r: Round) -> None:
         """Give participants without a model that of the nearest group; who does not answer sits this round out."""
-        common = frozen.models or context.models
-        if new := context.newcomers(self.assignment):
-            replies = self._without_outliers(self._ask(new, common, context), context)
+        common = frozen.models or r.models
+        if new := r.newcomers(self.assignment):
+            replies = self._without_outliers(self._ask(new, common, r), r)
             self.assignment.update({key: frozen.nearest_descriptor(reply.rows) for key, reply in replies.ok})
 
-    def _ask(self, clients: Sequence[Client], common: Models, context: Round) -> Replies[Descriptor]:
+    def _ask(self, clients: Sequence[Client], common: Models, r: Round) -> Replies[Descriptor]:
         """Ask for the clients' descriptors (one exchange)."""
         own, classes = self.settings, self.num_outputs
         dimensions = own.dimensions or max(classes, _LEAST_DIMENSIONS)
         settings = {
             kinds.CLASSES: classes,
             kinds.DIMENSIONS: dimensions,
-            kinds.PROJECTION_SEED: context.seed,
+            kinds.PROJECTION_SEED: r.seed,
             kinds.EPSILON: own.noise_epsilon or 0.0,
         }
 
         def read(_: str, content: RecordDict) -> Descriptor:
             return read_descriptor(content, classes, dimensions, own.noise_epsilon is not None)
 
-        with context.meter.part("describe"):
-            return context.ask_custom(DESCRIPTOR, clients, read, common.one(0), settings)
+        with r.meter.part("describe"):
+            return r.ask_custom(DESCRIPTOR, clients, read, common.one(0), settings)
 
-    def _without_outliers(self, replies: Replies[Descriptor], context: Round) -> Replies[Descriptor]:
+    def _without_outliers(self, replies: Replies[Descriptor], r: Round) -> Replies[Descriptor]:
         # One huge value would be the range of its row, in which all others are then equal.
         far = {key for key, reply in replies.ok if np.abs(reply.rows).max() > self.state.limit}
-        return context.reject(replies, far, FAR)
+        return r.reject(replies, far, FAR)
 
 
 def _limit(descriptors: Sequence[FloatArray]) -> float:

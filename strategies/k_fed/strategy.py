@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
+from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, nearest_centroid
 from florets.strategies.k_fed.messages import KMEANS, LocalCentres
@@ -28,6 +28,7 @@ class KFEDSettings(ManyModels):
     """Clients cluster their own data, the server groups the centres once, then FedAvg in each group."""
 
     freezes: ClassVar[bool] = True
+    asks: ClassVar[frozenset[str]] = frozenset({"descriptors"})
 
     local_clusters: int = setting(1, "k', centres that a client finds in its data; 1: their mean", least=1)
     local_method: Literal["kmeans", "awasthi_sheffet"] = setting(
@@ -119,7 +120,7 @@ class KFED(FixedClusters[KFEDSettings, FixedGroups]):
                 "local_clusters, or raise k"
             )
 
-    def describe(self, clients: Sequence[Client], context: Round) -> Replies[LocalCentres]:
+    def describe(self, clients: Sequence[Client], r: Round) -> Replies[LocalCentres]:
         """Ask for the centres of each client's data."""
         own = self.settings
         # Labels are one-hot columns next to the input.
@@ -131,16 +132,16 @@ class KFED(FixedClusters[KFEDSettings, FixedGroups]):
         def read(_: str, content: RecordDict) -> LocalCentres:
             return codec.read(LocalCentres, content, D=length, n=range(1, own.local_clusters + 1))
 
-        replies = context.ask_custom(KMEANS, clients, read, settings=settings)
+        replies = r.ask_custom(KMEANS, clients, read, settings=settings)
         means = [np.average(found.centres, axis=0, weights=found.sizes) for _, found in replies.ok]
-        context.note_vectors("means", [key for key, _ in replies.ok], means)
+        r.note_vectors("means", [key for key, _ in replies.ok], means)
         return replies
 
-    def form(self, clients: Sequence[LocalCentres], context: Round) -> tuple[IntArray, FloatArray]:
+    def form(self, clients: Sequence[LocalCentres], r: Round) -> tuple[IntArray, FloatArray]:
         """Group all centres; a client belongs where most of its samples are."""
         owners = np.repeat(np.arange(len(clients)), [len(client.sizes) for client in clients])
         centres = np.concatenate([client.centres for client in clients])
-        groups, means = group_centres(centres, owners, context.models.count, context.random(Purpose.CLUSTERING))
+        groups, means = group_centres(centres, owners, r.models.count, r.random(Purpose.CLUSTERING))
         own = [main_group(groups[owners == index], client.sizes) for index, client in enumerate(clients)]
         return np.array(own, dtype=np.int64), means
 

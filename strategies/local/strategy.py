@@ -4,16 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.core import FloatArray
-from florets.strategies.settings import RunKeys, Settings
+from florets.strategies.settings import Settings
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
-from florets.task.wire.replies import Update, read_update
+from florets.task.wire.replies import read_update
 
 
 @dataclass(frozen=True)
@@ -23,10 +22,7 @@ class LocalSettings(Settings):
     one_model: ClassVar[bool] = True
     has_groups: ClassVar[bool] = False
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models", "gradients")}
-
-    def unruled(self, run: RunKeys) -> list[str]:
-        """Refuse a rule without any average."""
-        return [f"robust={run.robust}: strategy=local averages nothing; use another strategy, or robust=none."]
+    asks: ClassVar[frozenset[str]] = frozenset({"models"})
 
 
 @dataclass
@@ -46,28 +42,23 @@ class Local(Strategy[LocalSettings, LocalState]):
     Settings = LocalSettings
     State = LocalState
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Let every participant train its own model; a client seen for the first time gets the next number."""
-        number_clients(self.assignment, context.online)
-        layout, own = context.models.layout, self.state.personal
+        number_clients(self.assignment, r.online)
+        layout, own = r.models.layout, self.state.personal
         requests = [
-            context.request(
-                kinds.TRAIN, client, own.of(client.key, context.models).one(0), context.averaging.settings
-            )
-            for client in context.participants
+            r.request(kinds.TRAIN, client, own.of(client.key, r.models).one(0), r.averaging.settings)
+            for client in r.participants
         ]
+        updates = yield Plan(requests, lambda key, content: read_update(content, layout, self.assignment[key]))
+        for key, update in updates:
+            models, only = own.of(key, r.models), Updates([(key, update)])
+            own[key] = r.averaging.next_bank(models, only, only.models * 0, only.examples)[0]
+        return None
 
-        def keep(updates: Sequence[tuple[str, Update]]) -> FloatArray:
-            for key, update in updates:
-                models, only = own.of(key, context.models), Updates([(key, update)])
-                own[key] = context.averaging.next_bank(models, only, only.models * 0, only.examples)[0]
-            return context.models.bank
-
-        return Plan(requests, lambda key, content: read_update(content, layout, self.assignment[key]), keep)
-
-    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
+    def test(self, r: Round) -> Plan[TestResult]:
         """Let every tester test its own model."""
-        return self.state.personal.test(context, dict.fromkeys(self.assignment, 0))
+        return self.state.personal.test(r, dict.fromkeys(self.assignment, 0))
 
     def final_models(self, models: Models) -> Models:
         """Return the clients' models, in the order of their numbers."""

@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
+from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import centroids, cluster, nearest_centroid
 from florets.strategies.settings import Experiment, ManyModels
@@ -25,6 +25,7 @@ class OneShotSettings(ManyModels):
     """Clients estimate models alone, k-means groups the estimates once, then FedAvg in each group."""
 
     freezes: ClassVar[bool] = True
+    asks: ClassVar[frozenset[str]] = frozenset({"descriptors"})
 
     estimate: Literal["train", "least_squares"] = setting(
         "train", "a client's estimate: local training, or the shortest least-squares solution (linear regressions)"
@@ -76,24 +77,22 @@ class OneShot(FixedClusters[OneShotSettings, OneShotState]):
         """Name models too where gradients are averaged: clients' own estimates are models."""
         return super().all_leaving() | {MODELS}
 
-    def describe(self, clients: Sequence[Client], context: Round) -> Replies[FloatArray]:
+    def describe(self, clients: Sequence[Client], r: Round) -> Replies[FloatArray]:
         """Ask for each client's own estimate of its model: its trainable parameters, flat."""
         if self.state.start is None:
-            self.state.start = context.models.replaced(context.models.bank[:1])
+            self.state.start = r.models.replaced(r.models.bank[:1])
         own = self.settings
-        replies = ask_estimates(
-            clients, context, self.state.start, own.estimate_epochs, kind=own.estimate, is_judged=False
-        )
+        replies = ask_estimates(clients, r, self.state.start, own.estimate_epochs, kind=own.estimate, is_judged=False)
         # Counters and running statistics would outweigh the parameters.
-        compared = context.models.layout.trained
+        compared = r.models.layout.trained
         vectors = {key: update.vector[compared] for key, update in replies.ok}
-        context.note_vectors("estimates", list(vectors), list(vectors.values()))
+        r.note_vectors("estimates", list(vectors), list(vectors.values()))
         return replies.of(vectors)
 
-    def form(self, clients: Sequence[FloatArray], context: Round) -> tuple[IntArray, FloatArray]:
+    def form(self, clients: Sequence[FloatArray], r: Round) -> tuple[IntArray, FloatArray]:
         """Group the estimates by k-means."""
         vectors = np.stack(clients)
-        groups = cluster(vectors, context.models.count, "kmeans", context.random(Purpose.CLUSTERING))
+        groups = cluster(vectors, r.models.count, "kmeans", r.random(Purpose.CLUSTERING))
         return groups, centroids(vectors, groups)
 
     def place(self, client: FloatArray, centroids: FloatArray) -> int:

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client, State
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import Experiment, PrivacyKind, Releases, Start, Weighted
+from florets.strategies.settings import Experiment, Start, Weighted
 from florets.task.keys import setting
 from florets.task.wire.leaving import CHOICES, LOSS_VECTORS
-from florets.task.wire.replies import Update
 
 
 @dataclass(frozen=True)
@@ -24,21 +23,23 @@ class OracleSettings(Weighted):
 
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
-        "personal": ("none", "ditto", "fedala", "fedproto", "intercept", "slopes"),
+        "personal": ("none", "intercept", "slopes"),
     }
 
-    def open_groups(self) -> str | None:
-        """Return why clients choose anew in every round, where they do."""
-        return None if self.mode == "labels" else "has clients choose anew with strategy.mode=true_start"
+    @property
+    def freezes(self) -> bool:  # type: ignore[override]  # it depends on a key
+        """Whether groups are the true ones; true models are chosen anew in every round."""
+        return self.mode == "labels"
+
+    @property
+    def asks(self) -> frozenset[str]:  # type: ignore[override]  # as above
+        """What clients choose that are given the true models."""
+        return frozenset() if self.mode == "labels" else frozenset({"choices"})
 
     @property
     def start(self) -> Start:
         """How the first models are made."""
         return "true" if self.mode == "true_start" else self.init
-
-    def releases(self, kind: PrivacyKind) -> Releases | None:
-        """Name updates alone: true clusters are the simulation's."""
-        return Releases() if self.mode == "labels" else None
 
     def conflicts(self) -> list[str]:
         """Refuse another start than the true models."""
@@ -85,15 +86,17 @@ class Oracle(Strategy[OracleSettings, State]):
         """Whether groups are the true ones."""
         return self.settings.mode == "labels"
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Let every participant train the model of its true cluster, or the one that it chooses."""
         if self.settings.mode == "true_start":
             # With labels nothing is left to cluster; from the true models clients still choose.
             self.state.phase = "clustering"
-            return context.train_selected()
-        count = context.models.count
-        self.assignment.update({client.key: _true_model(client, count) for client in context.online})
-        return context.train_assigned(self.assignment)
+            updates = yield r.train_best()
+        else:
+            count = r.models.count
+            self.assignment.update({client.key: _true_model(client, count) for client in r.online})
+            updates = yield r.train(self.assignment)
+        return r.average(updates)
 
 
 def _true_model(client: Client, num_models: int) -> int:

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import Client
+from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray
 from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS, PrincipalVectors
 from florets.strategies.shared.linked_groups import LinkedClusters, LinkedSettings
@@ -32,6 +32,7 @@ class PACFLSettings(LinkedSettings):
     """
 
     freezes: ClassVar[bool] = True
+    asks: ClassVar[frozenset[str]] = frozenset({"descriptors"})
 
     vectors: int = setting(3, "p, principal vectors that a client sends of each class, or of all its data", least=1)
     vectors_of: Literal["class", "client"] = setting(
@@ -119,7 +120,7 @@ class PACFL(LinkedClusters[PACFLSettings]):
     leaving = (MODELS, PRINCIPAL)
     Settings = PACFLSettings
 
-    def describe(self, clients: Sequence[Client], context: Round) -> Replies[PrincipalVectors]:
+    def describe(self, clients: Sequence[Client], r: Round) -> Replies[PrincipalVectors]:
         """Ask for the principal vectors of each client's inputs."""
         own = self.settings
         classes = self.num_outputs if own.vectors_of == "class" else 1
@@ -129,7 +130,7 @@ class PACFL(LinkedClusters[PACFLSettings]):
         def read(_: str, content: RecordDict) -> PrincipalVectors:
             return codec.read(PrincipalVectors, content, D=length, m=range(1, most + 1), most=most)
 
-        return context.ask_custom(PRINCIPAL_VECTORS, clients, read, settings=settings)
+        return r.ask_custom(PRINCIPAL_VECTORS, clients, read, settings=settings)
 
     def distances(self, clients: Sequence[PrincipalVectors]) -> FloatArray:
         """Return the angles between the clients' vectors."""

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.report import State
+from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.settings import OneModel
 from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
-from florets.task.wire.replies import Update, read_update
+from florets.task.wire.replies import read_update
 
 TRAIN_ADAPTED = "florets.strategies.per_fedavg.client:train_adapted"
 EVALUATE_ADAPTED = "florets.strategies.per_fedavg.client:evaluate_adapted"
@@ -35,6 +35,7 @@ class PerFedAvgSettings(OneModel):
 
     adapts: ClassVar[bool] = True
     splits_samples: ClassVar[bool] = True
+    asks: ClassVar[frozenset[str]] = frozenset({"updates"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
 
     def conflicts(self) -> list[str]:
@@ -64,21 +65,19 @@ class PerFedAvg(Strategy[PerFedAvgSettings, State]):
 
     Settings = PerFedAvgSettings
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Let every participant train model 0 for the loss after its adaptation."""
         settings = {
-            **context.averaging.settings,
+            **r.averaging.settings,
             kinds.ADAPTATION_STEP: self.settings.alpha,
             kinds.EXACT_HESSIAN: self.settings.exact_hessian,
         }
-        requests = [
-            context.request_custom(TRAIN_ADAPTED, client, context.models.one(0), settings)
-            for client in context.participants
-        ]
-        return Plan(requests, lambda _, content: read_update(content, context.models.layout, 0))
+        requests = [r.request_custom(TRAIN_ADAPTED, client, r.models.one(0), settings) for client in r.participants]
+        updates = yield Plan(requests, lambda _, content: read_update(content, r.models.layout, 0))
+        return r.average(updates)
 
-    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
+    def test(self, r: Round) -> Plan[TestResult]:
         """Let every tester that has taken part adapt the model, and test what comes of it."""
         alpha = self.settings.alpha if self.settings.test_alpha is None else self.settings.test_alpha
-        models = dict.fromkeys(self.assignment, context.models.one(0))
-        return context.test(models, {kinds.ADAPTATION_STEP: alpha}, handler=EVALUATE_ADAPTED)
+        models = dict.fromkeys(self.assignment, r.models.one(0))
+        return r.test(models, {kinds.ADAPTATION_STEP: alpha}, handler=EVALUATE_ADAPTED)

@@ -7,18 +7,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.method import PersonalMethod
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.outliers import LEAST_CLIENTS, UPDATE_FACTOR, lower_median
 from florets.strategies.random_effects.messages import TERMS, OwnTerms, contrasts, offset_basis
 from florets.strategies.random_effects.mixed_model import Penalty, Terms, fit
-from florets.strategies.settings import Experiment, Settings
+from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import last_layer
-from florets.task.keys import setting
 from florets.task.training.settings import Training
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
@@ -28,28 +27,9 @@ from florets.task.wire.replies import Update
 
 MOST_COEFFICIENTS = 500
 """Coefficients of a mixed model: its server inverts a matrix of this size for each client, tens of times."""
+PASSES = 3
+"""Exchanges before a test, each at the client's present coefficients, that classes need; values need one."""
 FAR = f"rejected as an outlier: its loss or its derivatives are over {UPDATE_FACTOR:g} times the others'"
-
-
-@dataclass(frozen=True)
-class RandomEffectsSettings(Settings):
-    """The group's model, with own coefficients of each client that are shrunk towards the common ones."""
-
-    passes: int = setting(
-        3,
-        "of classes: exchanges before a test, each at the client's present coefficients; values need one",
-        least=1,
-        most=20,
-    )
-
-    def problems(self, run: Experiment) -> list[str]:
-        """Refuse a task whose outputs have no coefficients."""
-        if run.task.loss != "reconstruction":
-            return []
-        return [
-            f"personal={run.personal}: is for logits or one value, and task.loss=reconstruction has neither; use "
-            "personal=none."
-        ]
 
 
 @dataclass
@@ -77,7 +57,7 @@ class Layer:
     depth: int
 
 
-class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKept]):
+class RandomEffectsClients(PersonalMethod[Settings, RandomEffectsKept]):
     """The groups' models are trained as without the method; before a test each client gets coefficients of its own.
 
     They are those of the last layer, whose inputs are fixed features. A client sends the loss of its present model on
@@ -86,7 +66,7 @@ class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKe
     are the better the more records it has, and else near the common ones. Of a linear model the common ones are
     estimated together with these, as owners differ; those of a network stay as they were trained.
 
-    Classes take `passes` of it, each at the coefficients that the last one found. A client of fewer than
+    Classes take `PASSES` of it, each at the coefficients that the last one found. A client of fewer than
     `MIN_RECORDS` records, or that keeps its statistics back, has its group's model, as later clients have.
 
     Source: Laird and Ware 1982 for the model; Breslow and Clayton 1993 (penalised quasi-likelihood) for classes.
@@ -94,15 +74,11 @@ class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKe
     """
 
     leaving = (STATISTICS,)
-    Settings = RandomEffectsSettings
+    Settings = Settings
     Kept = RandomEffectsKept
+    trains = False
     remedy = "personal=none"
     """What to use where there are too many coefficients."""
-
-    @property
-    def is_active(self) -> bool:
-        """Never: clients train their group's model alone."""
-        return False
 
     @abstractmethod
     def fitted(self, models: Models) -> Layer:
@@ -123,27 +99,27 @@ class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKe
                 f"than {MOST_COEFFICIENTS} are too many for a mixed model; use {self.remedy}."
             )
 
-    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
-        """Never asked for, see `is_active`."""
+    def train(self, r: Round, groups: Mapping[str, int]) -> Plan[Update]:
+        """Never asked for, see `trains`."""
         raise NotImplementedError("random effects leave training as it is")
 
-    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Let every tester with a group send its terms, and test its group's model with what was fitted."""
-        testers = [client for client in context.testers if client.key in groups]
+        testers = [client for client in r.testers if client.key in groups]
         if not testers:
-            return context.test({})
-        models, kept = context.models, self.kept
+            return r.test({})
+        models, kept = r.models, self.kept
         found: dict[str, FloatArray] = {}
-        for _ in range(1 if self.num_outputs == 1 else self.settings.passes):
-            replies = self._ask(context, testers, groups, found)
+        for _ in range(1 if self.num_outputs == 1 else PASSES):
+            replies = self._ask(r, testers, groups, found)
             for group in sorted(set(groups.values())):
                 members = [(key, own) for key, own in replies.ok if groups[key] == group]
-                found |= self._fit(context, models.bank[group], members, found)
+                found |= self._fit(r, models.bank[group], members, found)
         kept.effects |= found
         kept.groups |= {key: groups[key] for key in found}
         own_models = self.own_models(models, groups)
         # A client that never answered tests its group's model as it is.
-        return context.test(
+        return r.test(
             {
                 client.key: models.replaced(own_models[client.key][np.newaxis]).one(0)
                 if client.key in own_models
@@ -153,10 +129,10 @@ class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKe
         )
 
     def _ask(
-        self, context: Round, testers: Sequence[Client], groups: Mapping[str, int], found: Mapping[str, FloatArray]
+        self, r: Round, testers: Sequence[Client], groups: Mapping[str, int], found: Mapping[str, FloatArray]
     ) -> Replies[OwnTerms]:
         """Ask testers for their terms at what was `found` for them, or at their group's model before that."""
-        models = context.models
+        models = r.models
         layer = self.fitted(models)
         size = self._basis(layer).shape[1]
         requests = []
@@ -166,7 +142,7 @@ class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKe
             if client.key in found:
                 model = models.replaced(self._with(models, group, found[client.key])[np.newaxis]).one(0)
             settings = {kinds.HEAD: list(layer.names)}
-            requests.append(context.request_custom(TERMS, client, model, settings, category="query"))
+            requests.append(r.request_custom(TERMS, client, model, settings, category="query"))
 
         def read(_: str, content: RecordDict) -> OwnTerms:
             own = codec.read(OwnTerms, content, P=size)
@@ -174,18 +150,18 @@ class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKe
                 own.check_squares()
             return own
 
-        replies = context.ask(requests, read)
-        return context.reject(replies, _outliers(replies.ok), FAR)
+        replies = r.ask(requests, read)
+        return r.reject(replies, _outliers(replies.ok), FAR)
 
     def _fit(
         self,
-        context: Round,
+        r: Round,
         model: FloatArray,
         members: Sequence[tuple[str, OwnTerms]],
         places: Mapping[str, FloatArray],
     ) -> dict[str, FloatArray]:
         """Fit a group's mixed model (R,); return its members' effects (P,), of whoever says nothing 0."""
-        layer = self.fitted(context.models)
+        layer = self.fitted(r.models)
         basis = self._basis(layer)
         size = basis.shape[1]
         nothing = np.zeros(size)
@@ -203,8 +179,8 @@ class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKe
             is_quadratic=self.num_outputs == 1,
         )
         penalty = None
-        if self._is_linear(context.models, layer):
-            training = Training.received(context.config)
+        if self._is_linear(r.models, layer):
+            training = Training.received(r.config)
             is_bias = np.arange(len(layer.places)) >= self.num_outputs * layer.depth
             ridge = training.penalty(is_bias) if training.solver == "newton" else np.zeros(len(is_bias))
             penalty = Penalty((ridge * model[layer.places]) @ basis, basis.T @ (ridge[:, None] * basis))
@@ -258,7 +234,6 @@ class SlopesClients(RandomEffectsClients):
     and each client alone (of everything, large).
     """
 
-    Settings = RandomEffectsSettings
     name = "slopes"
     remedy = "personal=intercept, or a model whose last layer has fewer inputs"
 
@@ -278,7 +253,6 @@ class InterceptClients(RandomEffectsClients):
     Of a linear model the common weights are estimated together with these; of one with too many the biases alone.
     """
 
-    Settings = RandomEffectsSettings
     name = "intercept"
 
     def fitted(self, models: Models) -> Layer:

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
-from florets.strategies.core import FloatArray
+from florets.strategies.base.round import Round
 from florets.strategies.core.outliers import LOSS_FACTOR, loss_scale, lower_median, outlier_losses
 from florets.task.training.settings import KEYS
 from florets.task.wire import Layout, kinds
@@ -18,7 +17,7 @@ from florets.task.wire.replies import Losses, Update, read_update
 
 def ask_estimates(
     clients: Sequence[Client],
-    context: Round,
+    r: Round,
     start: Models,
     epochs: int | None = None,
     layers: Sequence[str] = (),
@@ -45,10 +44,10 @@ def ask_estimates(
         How they estimate the model, and whether outliers are rejected.
     """
     layout = sent_layout(start, layers)
-    settings: dict[str, object] = {kinds.ESTIMATE: kind, **first_rate(context)}
+    settings: dict[str, object] = {kinds.ESTIMATE: kind, **first_rate(r)}
     if epochs is not None:
         settings[KEYS["local_epochs"]] = epochs
-        if KEYS["local_steps"] in context.config:
+        if KEYS["local_steps"] in r.config:
             # The run's steps are those of a round; an estimate takes its own epochs.
             settings[KEYS["local_steps"]] = 0
     if steps is not None:
@@ -56,9 +55,9 @@ def ask_estimates(
     if layers:
         settings[kinds.SENT_LAYERS] = list(layers)
     record = start.one(0)
-    requests = [context.request(kinds.TRAIN_ESTIMATE, client, record, settings) for client in clients]
-    replies = context.ask(requests, lambda _, content: read_update(content, layout, 0))
-    return context.reject_outliers(replies, known) if is_judged else replies
+    requests = [r.request(kinds.TRAIN_ESTIMATE, client, record, settings) for client in clients]
+    replies = r.ask(requests, lambda _, content: read_update(content, layout, 0))
+    return r.reject_outliers(replies, known) if is_judged else replies
 
 
 def usual_size(vectors: Iterable[NDArray[np.floating]]) -> float:
@@ -70,13 +69,13 @@ def usual_size(vectors: Iterable[NDArray[np.floating]]) -> float:
     return lower_median(largest) if len(largest) else 0.0
 
 
-def first_rate(context: Round) -> dict[str, str]:
+def first_rate(r: Round) -> dict[str, str]:
     """Return the message settings of a learning rate as in round 1, where the run changes it over the rounds.
 
     A client that comes late is compared with those of round 1: at a rate that has fallen it would hardly leave the
     start, and be unlike all of them.
     """
-    return {KEYS["schedule"]: "constant"} if KEYS["schedule"] in context.config else {}
+    return {KEYS["schedule"]: "constant"} if KEYS["schedule"] in r.config else {}
 
 
 def last_layer(models: Models) -> list[str]:
@@ -99,19 +98,11 @@ def sent_layout(models: Models, layers: Sequence[str]) -> Layout:
 FAR = "rejected as an outlier: its losses are far above the others'"
 
 
-def without_outliers(
-    replies: Replies[Losses],
-    context: Round,
-    losses: FloatArray | None = None,
-    factor: float | None = LOSS_FACTOR,
-) -> Replies[Losses]:
-    """Return the replies without those whose losses no benign client has (`core.outliers`); with no `factor`, all.
-
-    `losses` (M, C) are what is looked at of each valid reply; None: the losses that it holds.
-    """
+def without_outliers(replies: Replies[Losses], r: Round, factor: float | None = LOSS_FACTOR) -> Replies[Losses]:
+    """Return the replies without those whose losses no benign client has (`core.outliers`); with no `factor`, all."""
     if not replies.ok or factor is None:
         return replies
-    rows = np.stack([reply.losses for _, reply in replies.ok]) if losses is None else losses
+    rows = np.stack([reply.losses for _, reply in replies.ok])
     mask = outlier_losses(rows, loss_scale(rows), factor)
     far = {key for (key, _), is_far in zip(replies.ok, mask, strict=True) if is_far}
-    return context.reject(replies, far, FAR)
+    return r.reject(replies, far, FAR)

@@ -2,19 +2,18 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client, State
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.settings import Settings
-from florets.task.wire.replies import Update
 
 
 @dataclass
@@ -39,11 +38,11 @@ class GroupedOnce(Strategy[S, Once]):
     """Clients grouped once, before training; a subclass says how they are described and admitted to groups."""
 
     @abstractmethod
-    def describe(self, clients: Sequence[Client], context: Round) -> Replies[Any]:
+    def describe(self, clients: Sequence[Client], r: Round) -> Replies[Any]:
         """Ask clients to describe themselves (one exchange)."""
 
     @abstractmethod
-    def admit(self, replies: Replies[Any], context: Round) -> Models:
+    def admit(self, replies: Replies[Any], r: Round) -> Models:
         """Give clients a group by their descriptions, at least one; return the models, one for each group."""
 
     @property
@@ -51,26 +50,27 @@ class GroupedOnce(Strategy[S, Once]):
         """Whether the groups are there."""
         return self.state.is_formed
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Find the groups, or place later clients; then every participant trains its group's model.
 
         First everybody online is asked, not only this round's participants: the clustering cannot be mended later.
         After that, participants without a model are asked when they take part, those whose description was lost or
         invalid before among them.
         """
-        state, models = self.state, context.models
+        state = self.state
         state.phase = "stable" if state.is_formed else "clustering"
-        new = context.newcomers(self.assignment) if state.is_formed else context.online
+        new = r.newcomers(self.assignment) if state.is_formed else r.online
         if new:
-            with context.meter.part("describe"):
-                replies = self.describe(new, context)
+            with r.meter.part("describe"):
+                replies = self.describe(new, r)
             if not state.is_formed:
-                context.require(replies, "description")
+                r.require(replies, "description")
             if replies.ok:
-                with context.meter.part("cluster"):
-                    models = self.admit(replies, context)
+                with r.meter.part("cluster"):
+                    r.models = self.admit(replies, r)
                 state.is_formed = True
-        return replace(replace(context, models=models).train_assigned(self.assignment), models=models)
+        updates = yield r.train(self.assignment)
+        return r.average(updates)
 
 
 @dataclass
@@ -87,19 +87,19 @@ class FixedClusters(GroupedOnce[S, G]):
     """Clients grouped once, whom later clients join by the groups' centroids; a subclass says how both is done."""
 
     @abstractmethod
-    def form(self, clients: Sequence[Any], context: Round) -> tuple[IntArray, FloatArray]:
+    def form(self, clients: Sequence[Any], r: Round) -> tuple[IntArray, FloatArray]:
         """Return the groups (M,) of the clients, numbered from 0, and the groups' centroids (C, D)."""
 
     @abstractmethod
     def place(self, client: Any, centroids: FloatArray) -> int:
         """Return the group of one more client."""
 
-    def admit(self, replies: Replies[Any], context: Round) -> Models:
+    def admit(self, replies: Replies[Any], r: Round) -> Models:
         """Form the groups, or place later clients: group g trains model g."""
         descriptions, centroids = [description for _, description in replies.ok], self.state.centroids
         if centroids is None:
-            groups, self.state.centroids = self.form(descriptions, context)
+            groups, self.state.centroids = self.form(descriptions, r)
         else:
             groups = np.array([self.place(one, centroids) for one in descriptions], dtype=np.int64)
         self.assignment.update({key: int(group) for (key, _), group in zip(replies.ok, groups, strict=True)})
-        return context.models
+        return r.models

@@ -9,12 +9,11 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from florets.strategies.base.context import Round
-from florets.strategies.base.exchange import Read, Replies, Request
+from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import FoldTraining, Frozen
-from florets.strategies.base.privacy import Guard, multiplier
 from florets.strategies.base.report import ADVICE, EVIDENCE, Client, Detail
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.accountant import epsilon_of
 from florets.strategies.core.cluster import canonical
@@ -534,37 +533,34 @@ class FoldRound:
     estimates: bool = False
 
     @classmethod
-    def begin_noised(cls, context: Round, width: int | None = None, size: int = NOISED_SIZE) -> "FoldRound":
-        """Fix the common model, and folds that depend on no client's data."""
-        models = context.models
-        own = context.privacy is not None and context.privacy.is_local
-        default = OWN_NOISE_WIDTH if own else NOISED_WIDTH
-        form = RowForm.of("projection", width or default, int(models.layout.trained.sum()), _NOISED_FOLDS)
-        common = models if models.count == 1 else models.replaced(models.bank[:1])
-        return cls(common, FoldPlan(_NOISED_FOLDS, size, _NOISED_STEPS), form, context.seed, noised=True)
-
-    @classmethod
     def begin(
         cls,
-        context: Round,
+        r: Round,
         upload: Upload = "projection",
-        width: int | None = None,
         fine: bool = False,
         place_one_class: bool = False,
         tests: bool = True,
+        noised_size: int = NOISED_SIZE,
     ) -> "FoldRound":
         """Fix the common model, the first of the round's, and the folds, by the samples of all who are online.
 
-        `tests`: whether there are groups is to be found; see `FoldPlan.of`.
+        With noise folds are of `noised_size` samples and depend on no client's data. `tests`: whether there are
+        groups is to be found; see `FoldPlan.of`.
         """
-        held_out = context.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT
-        counts = [_samples(client, held_out) for client in context.online]
-        estimates, models = sends_estimates(context), context.models
-        plan = FoldPlan.of(counts, fine and not estimates, tests, Training.received(context.config))
+        if r.privacy is not None:
+            default = OWN_NOISE_WIDTH if r.privacy.is_local else NOISED_WIDTH
+            models = r.models
+            form = RowForm.of("projection", default, int(models.layout.trained.sum()), _NOISED_FOLDS)
+            common = models if models.count == 1 else models.replaced(models.bank[:1])
+            return cls(common, FoldPlan(_NOISED_FOLDS, noised_size, _NOISED_STEPS), form, r.seed, noised=True)
+        held_out = r.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT
+        counts = [_samples(client, held_out) for client in r.online]
+        estimates, models = sends_estimates(r), r.models
+        plan = FoldPlan.of(counts, fine and not estimates, tests, Training.received(r.config))
         common = models if models.count == 1 else models.replaced(models.bank[:1])
         size = int(models.layout.trained.sum()) * (2 if estimates else 1)
-        form = RowForm.of(upload, width, size, plan.folds)
-        return cls(common, plan, form, context.seed, held_out, place_one_class, estimates=estimates)
+        form = RowForm.of(upload, None, size, plan.folds)
+        return cls(common, plan, form, r.seed, held_out, place_one_class, estimates=estimates)
 
     def __contains__(self, key: str) -> bool:
         return key in self.rows or key in self.small
@@ -594,24 +590,24 @@ class FoldRound:
         self.short |= {key: size for key, size in sizes.items() if 0 < size < self.plan.size}
         return sizes
 
-    def train(self, context: Round) -> tuple[list[Request], Read[Update]]:
-        """Return the requests of a round in which every participant trains the bank's first model.
+    def train(self, r: Round) -> Plan[Update]:
+        """Plan the exchange in which every participant trains the bank's first model.
 
         Those without rows train the common model on their folds as well.
         """
-        layout, model = context.models.layout, context.models.one(0)
-        others = None if context.models.bank[:1].tobytes() == self.common.bank.tobytes() else self.common.one(0)
+        layout, model = r.models.layout, r.models.one(0)
+        others = None if r.models.bank[:1].tobytes() == self.common.bank.tobytes() else self.common.one(0)
         extra = {} if others is None else {kinds.COMMON: others}
-        new = self._sizes([client for client in context.participants if client.key not in self])
-        if context.privacy is not None:
-            context.privacy.charge_grouping(list(new))
+        new = self._sizes([client for client in r.participants if client.key not in self])
+        if r.privacy is not None:
+            r.privacy.charge_grouping(list(new))
         requests = []
-        for client in context.participants:
+        for client in r.participants:
             if client.key in new:
-                settings = {**context.averaging.settings, **self._settings(new[client.key])}
-                requests.append(context.request_custom(TRAIN_FOLDS, client, model, settings, extra))
+                settings = {**r.averaging.settings, **self._settings(new[client.key])}
+                requests.append(r.request_custom(TRAIN_FOLDS, client, model, settings, extra))
             else:
-                requests.append(context.request(kinds.TRAIN, client, model, context.averaging.settings))
+                requests.append(r.request(kinds.TRAIN, client, model, r.averaging.settings))
 
         def read(key: str, content: RecordDict) -> Update:
             if key in new:
@@ -620,22 +616,22 @@ class FoldRound:
                 )
             return read_update(content, layout, 0)
 
-        return requests, read
+        return Plan(requests, read)
 
-    def ask_again(self, context: Round) -> Replies[FoldRows]:
+    def ask_again(self, r: Round) -> Replies[FoldRows]:
         """Ask all clients for their rows and nothing else (one exchange)."""
-        return self._ask(context.online, self._sizes(context.online), context)
+        return self._ask(r.online, self._sizes(r.online), r)
 
-    def _ask(self, clients: Sequence[Client], sizes: Mapping[str, int], context: Round) -> Replies[FoldRows]:
-        if context.privacy is not None:
-            context.privacy.charge_grouping([client.key for client in clients])
+    def _ask(self, clients: Sequence[Client], sizes: Mapping[str, int], r: Round) -> Replies[FoldRows]:
+        if r.privacy is not None:
+            r.privacy.charge_grouping([client.key for client in clients])
         requests = [
-            context.request_custom(
+            r.request_custom(
                 QUERY_FOLDS, client, self.common.one(0), self._settings(sizes[client.key]), category="query"
             )
             for client in clients
         ]
-        return context.ask(
+        return r.ask(
             requests,
             lambda key, content: codec.read(FoldRows, content, form=self.form, folds=self._folds(sizes[key])),
         )
@@ -658,7 +654,7 @@ class FoldRound:
     def decide(
         self,
         k: int | None,
-        context: Round,
+        r: Round,
         level: float = 0.005,
         least_gain: float = LEAST_GAIN,
         subgroups: bool = False,
@@ -669,15 +665,15 @@ class FoldRound:
         `subgroups` the groups are the leaves of the tree of groups within groups, where there is one.
         """
         keys = sorted(self.rows)
-        if self.noised and context.privacy is not None and keys:
-            return self._decide_noised(context.privacy, keys, k, context, level)
+        if self.noised and r.privacy is not None and keys:
+            return self._decide_noised(r.privacy, keys, k, r, level)
         if len(keys) < 2:
             everybody = dict.fromkeys([*keys, *sorted(self.small)], 0)
             return Found(1, everybody, None, Evidence("too_few", seen=len(keys), needed=2))
         folds = np.stack([self.rows[key] for key in keys]).astype(np.float64)
-        context.note_vectors("updates", keys, folds.mean(axis=1))
+        r.note_vectors("updates", keys, folds.mean(axis=1))
         wanted = None if k is None else min(k, len(keys))
-        rng = context.random(Purpose.FOLD_TEST)
+        rng = r.random(Purpose.FOLD_TEST)
         # Twice as many as a p value at the level takes: one of them may reach the score.
         permutations = math.ceil(2 / level - 1e-9) - 1
         tested = np.array([key not in self.short for key in keys])
@@ -728,7 +724,7 @@ class FoldRound:
         )
         return replace(evidence, p_levels=round(p_levels, 6), p_coefficients=round(p_coefficients, 6))
 
-    def _decide_noised(self, guard: Guard, keys: Sequence[str], k: int | None, context: Round, level: float) -> Found:
+    def _decide_noised(self, guard: Any, keys: Sequence[str], k: int | None, r: Round, level: float) -> Found:
         """Do as `decide` from noised sums over the clients, or from rows that they noised; see `core.noised_groups`.
 
         Which group a client joins then depends on its own rows and on what was released, and the server alone knows
@@ -740,10 +736,11 @@ class FoldRound:
         if not guard.is_local:
 
             def add(total: FloatArray, norm: float, parts: int) -> FloatArray:
-                return guard.noised_sum(keys, total, norm, parts)
+                noised: FloatArray = guard.noised_sum(keys, total, norm, parts)
+                return noised
 
-            release = Release(add, multiplier(part))
-        found = noised_groups(rows, k, level, context.random(Purpose.FOLD_TEST), release)
+            release = Release(add, guard.grouping_noise)
+        found = noised_groups(rows, k, level, r.random(Purpose.FOLD_TEST), release)
         spent = part if guard.is_local else part * found.parts
         has_groups = found.k > 1
         sizes = tuple(sorted(np.bincount(found.labels, minlength=found.k).tolist(), reverse=True))
@@ -784,13 +781,13 @@ class FoldRound:
         tree = tree_of(folds, groups.labels, groups.p_value, level, rng, tested)
         return True, tree if tree.depth > 1 else None
 
-    def place(self, clients: Sequence[Client], groups: Centres, context: Round) -> tuple[dict[str, int], set[str]]:
+    def place(self, clients: Sequence[Client], groups: Centres, r: Round) -> tuple[dict[str, int], set[str]]:
         """Return the group of each of these clients, as far as its rows arrive, and those that no group fits."""
         placed: dict[str, int] = {}
         unfit: set[str] = set()
         frozen = self.frozen(groups)
         sizes = {client.key: self.sure_size_of(client) for client in clients}
-        for key, reply in self._ask(clients, sizes, context).ok:
+        for key, reply in self._ask(clients, sizes, r).ok:
             group = frozen.place_rows(reply.rows, in_run=True)[0] if len(reply.rows) else -1
             if group < 0:
                 unfit.add(key)
@@ -826,15 +823,15 @@ class FoldRound:
         }
 
 
-def sends_estimates(context: Round) -> bool:
+def sends_estimates(r: Round) -> bool:
     """Return whether rows hold exact estimates: clients train by Newton's steps, and the model looks linear.
 
     It is a matrix and at most a vector of as many levels. Whether it is linear a client knows.
     """
-    shapes = [entry.shape for entry in context.models.layout.entries]
+    shapes = [entry.shape for entry in r.models.layout.entries]
     looks = len(shapes[0]) == 2 and shapes[1:] in ([], [shapes[0][:1]])
-    training = Training.received(context.config)
-    return looks and training.solver == "newton" and context.models.layout.size <= MOST_ESTIMATED
+    training = Training.received(r.config)
+    return looks and training.solver == "newton" and r.models.layout.size <= MOST_ESTIMATED
 
 
 def _samples(client: Client, held_out: bool) -> int:

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
-from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
+from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import Grouping, group_below, group_by_largest_gap, group_into
 from florets.strategies.settings import Compared, Experiment, Settings, idle
@@ -149,7 +149,7 @@ class LinkedClusters(GroupedOnce[T, LinkedGroups]):
     def distances(self, clients: Sequence[Any]) -> FloatArray:
         """Return the clients' distances (M, M)."""
 
-    def admit(self, replies: Replies[Any], context: Round) -> Models:
+    def admit(self, replies: Replies[Any], r: Round) -> Models:
         """Find the groups, or place later clients; return the models, one for each group.
 
         For later clients the tree of all clients is made anew and cut at the same distance, and a later client joins
@@ -157,12 +157,12 @@ class LinkedClusters(GroupedOnce[T, LinkedGroups]):
         has a model changes it.
         """
         state = self.state
-        models = context.models if state.is_formed else context.models.replaced(context.models.bank[:1])
+        models = r.models if state.is_formed else r.models.replaced(r.models.bank[:1])
         start = state.start = state.start or models
         state.descriptions.update(replies.ok)
         keys = sorted(state.descriptions)
         distances = self.distances([state.descriptions[key] for key in keys])
-        context.note_vectors("distances", keys, distances)
+        r.note_vectors("distances", keys, distances)
         grouping = self._group(distances)
         before = np.array([self.assignment.get(key, -1) for key in keys], dtype=np.int64)
         placed = extended(grouping.clusters, before)

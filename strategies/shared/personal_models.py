@@ -1,16 +1,16 @@
 """`PersonalModels`: models of single clients, kept by the server; `OneGroup`: strategies of one such method."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.method import PerClient, PersonalMethod
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import Client
+from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import M, S, Strategy
 from florets.strategies.core import FloatArray
 from florets.task.wire.evaluation import TestResult
@@ -27,10 +27,10 @@ class PersonalModels(PerClient):
             return start if start.count == 1 else start.replaced(start.bank[index : index + 1])
         return start.replaced(self.vectors[key][np.newaxis].astype(np.float64))
 
-    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Plan the evaluation in which each tester with a group tests its own model, or its group's before it has."""
-        testers = {client.key for client in context.testers} & groups.keys()
-        return context.test({key: self.of(key, context.models, groups[key]).one(0) for key in testers})
+        testers = {client.key for client in r.testers} & groups.keys()
+        return r.test({key: self.of(key, r.models, groups[key]).one(0) for key in testers})
 
     def by_client(self) -> dict[str, FloatArray]:
         """Return the models (R,) of the clients that have one, float64."""
@@ -70,26 +70,24 @@ class OneGroup(Strategy[S, M]):
         super().check(models)
         self.clients.check(models)
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Let every participant train as the method has it."""
-        number_clients(self.assignment, context.online, first=int(self.clients.trains_groups))
-        plan = self.clients.train(context, {client.key: 0 for client in context.participants})
+        number_clients(self.assignment, r.online, first=int(self.clients.trains_groups))
+        plan = self.clients.train(r, {client.key: 0 for client in r.participants})
 
         def read(key: str, content: RecordDict) -> Update:
             return replace(plan.read(key, content), model=self.assignment[key])
 
-        def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
-            shared = updates if plan.keep is None else plan.keep(updates)
-            if plan.combine is not None:
-                return plan.combine(shared)
-            rows = Updates(shared)
-            return context.averaging.next_bank(context.models, rows, rows.models * 0, rows.examples)
+        updates = yield Plan(plan.requests, read)
+        shared = updates if plan.keep is None else plan.keep(updates)
+        if not self.clients.trains_groups:
+            return None
+        rows = Updates(shared)
+        return r.averaging.next_bank(r.models, rows, rows.models * 0, rows.examples)
 
-        return Plan(plan.requests, read, combine)
-
-    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
+    def test(self, r: Round) -> Plan[TestResult]:
         """Let every tester test what is its own, or the common model where it has nothing yet."""
-        return self.clients.test(context, dict.fromkeys(self.assignment, 0))
+        return self.clients.test(r, dict.fromkeys(self.assignment, 0))
 
     def final_models(self, models: Models) -> Models:
         """Return the common model, if there is one, and behind it the clients', in the order of their numbers."""

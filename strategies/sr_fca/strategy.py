@@ -1,14 +1,14 @@
 """SR-FCA: clusters by how well clients' models do on each other's data, refined while they train robustly."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import Client, State
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import (
@@ -20,12 +20,10 @@ from florets.strategies.core.agglomerative import (
 )
 from florets.strategies.core.aggregate import trimmed_means
 from florets.strategies.core.cluster import canonical, finite_losses, group_means
-from florets.strategies.settings import RunKeys, idle
 from florets.strategies.shared.estimates import ask_estimates, without_outliers
 from florets.strategies.shared.linked_groups import TreeSettings
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
-from florets.task.wire.replies import Update
 
 
 @dataclass(frozen=True)
@@ -40,14 +38,11 @@ class SRFCASettings(TreeSettings):
         0.15, "beta, fraction of the updates left out at either end of each average", least=0, below=0.5
     )
 
+    asks: ClassVar[frozenset[str]] = frozenset({"losses", "updates"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models",),
         "personal": ("none", "intercept", "slopes"),
     }
-
-    def unruled(self, run: RunKeys) -> list[str]:
-        """Refuse the trimmed mean's key, whose place the rule takes."""
-        return idle(self, ["trim"], "robust=none")
 
 
 _FLOOR = 1e-3
@@ -179,41 +174,39 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
     Settings = SRFCASettings
     State = SRFCAState
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Form clusters, refine them where that is due, or place newcomers; then train."""
         state, own = self.state, self.settings
-        models, state.phase = context.models, "clustering"
+        state.phase = "clustering"
         if state.threshold is None:
-            models = self._one_shot(context)
-        elif state.refined < own.refine_steps and context.server_round >= state.due:
-            models = self._refine(context)
+            r.models = self._one_shot(r)
+        elif state.refined < own.refine_steps and r.server_round >= state.due:
+            r.models = self._refine(r)
         else:
             state.phase = "training" if state.refined < own.refine_steps else "stable"
-            self.assignment.update(context.ask_lowest(context.newcomers(self.assignment)))
+            self.assignment.update(r.ask_lowest(r.newcomers(self.assignment)))
+        updates = yield r.train(self.assignment)
+        if self.averaging.robust is not None:
+            return r.average(updates)
+        models, vectors = r.models, np.stack([update.vector for _, update in updates])
+        layout, trained = models.layout, Updates(updates).models
+        return trimmed_means(models.bank, vectors, trained, own.trim, layout.integers, layout.untrained)
 
-        def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
-            vectors, layout = np.stack([update.vector for _, update in updates]), models.layout
-            trained = Updates(updates).models
-            return trimmed_means(models.bank, vectors, trained, own.trim, layout.integers, layout.untrained)
-
-        plan = replace(context, models=models).train_assigned(self.assignment)
-        return replace(plan, models=models, combine=combine if self.averaging.robust is None else None)
-
-    def _one_shot(self, context: Round) -> Models:
+    def _one_shot(self, r: Round) -> Models:
         """Let clients train alone, ask for all cross losses, and form clusters."""
         state, own = self.state, self.settings
-        start = context.models.replaced(context.models.bank[:1])
-        with context.meter.part("describe"):
-            estimates = ask_estimates(context.online, context, start, steps=own.solo_steps)
-            context.require(estimates, "model of its own")
+        start = r.models.replaced(r.models.bank[:1])
+        with r.meter.part("describe"):
+            estimates = ask_estimates(r.online, r, start, steps=own.solo_steps)
+            r.require(estimates, "model of its own")
         columns = {key: place for place, (key, _) in enumerate(estimates.ok)}
         solo = start.replaced(np.stack([update.vector for _, update in estimates.ok]))
-        clients = [client for client in context.online if client.key in columns]
-        state.keys, losses = self._losses(clients, context, solo)
-        with context.meter.part("cluster"):
+        clients = [client for client in r.online if client.key in columns]
+        state.keys, losses = self._losses(clients, r, solo)
+        with r.meter.part("cluster"):
             state.cross = losses[:, [columns[key] for key in state.keys]]
-            context.note_vectors("losses", state.keys, state.cross)
-            grouping = self._group(mutual(state.cross), context)
+            r.note_vectors("losses", state.keys, state.cross)
+            grouping = self._group(mutual(state.cross), r)
             sizes = np.bincount(grouping.clusters)
             large = sizes[grouping.clusters] >= own.least_size
             if not large.any():
@@ -223,34 +216,34 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
         state.threshold = (
             farthest_neighbours(mutual(state.cross), grouping) if own.threshold is None else own.threshold
         )
-        state.due = context.server_round + own.refine_every
+        state.due = r.server_round + own.refine_every
         self.assignment.update(
             {state.keys[member]: int(cluster) for member, cluster in zip(members, clusters, strict=True)}
         )
         return start.replaced(np.repeat(start.bank, int(clusters.max()) + 1, axis=0))
 
-    def _group(self, distances: FloatArray, context: Round) -> Grouping:
+    def _group(self, distances: FloatArray, r: Round) -> Grouping:
         own = self.settings
         if own.cut == "k":
             return group_into(distances, int(self.k or 1), "single")
         threshold = own.threshold
         if threshold is None:
             threshold = group_by_largest_ratio(distances, own.smallest_group).threshold
-        return Grouping(pivot_groups(distances, threshold, context.random(Purpose.CLUSTERING)), threshold)
+        return Grouping(pivot_groups(distances, threshold, r.random(Purpose.CLUSTERING)), threshold)
 
-    def _refine(self, context: Round) -> Models:
+    def _refine(self, r: Round) -> Models:
         """Assign everybody anew, and merge clusters that are near each other."""
-        state, count = self.state, context.models.count
-        keys, losses = self._losses(context.online, context, context.models)
-        context.note_vectors("losses", keys, losses)
-        with context.meter.part("cluster"):
+        state, count = self.state, r.models.count
+        keys, losses = self._losses(r.online, r, r.models)
+        r.note_vectors("losses", keys, losses)
+        with r.meter.part("cluster"):
             assigned = nearest_of_large(
                 distances_to_clusters(losses, self._cross(keys, count)), self.settings.least_size
             )
             present = np.unique(assigned)
             clusters = np.searchsorted(present, assigned)
             between = mutual(group_means(losses[:, present], clusters))
-            near = pivot_groups(between, float(state.threshold or 0.0), context.random(Purpose.CLUSTERING))
+            near = pivot_groups(between, float(state.threshold or 0.0), r.random(Purpose.CLUSTERING))
             looked_at = np.arange(len(present), dtype=np.int64)
             numbers, heirs = joined(looked_at, near, np.bincount(clusters), len(present))
         # Who did not answer follows its cluster; where that is gone, it is placed when it takes part.
@@ -258,8 +251,8 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
         kept = {key: moved[model] for key, model in self.assignment.items() if model in moved}
         self.assignment.clear()
         self.assignment.update(kept | {key: int(numbers[one]) for key, one in zip(keys, clusters, strict=True)})
-        state.refined, state.due = state.refined + 1, context.server_round + self.settings.refine_every
-        return context.models.replaced(context.models.bank[present[heirs]])
+        state.refined, state.due = state.refined + 1, r.server_round + self.settings.refine_every
+        return r.models.replaced(r.models.bank[present[heirs]])
 
     def _cross(self, keys: Sequence[str], count: int) -> FloatArray:
         """Return the mean loss of each client's own model on the clusters' data (M, C), NaN where it is not known."""
@@ -272,9 +265,9 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
             found[row] = means.get(key, np.nan)
         return found
 
-    def _losses(self, clients: Sequence[Client], context: Round, models: Models) -> tuple[list[str], FloatArray]:
+    def _losses(self, clients: Sequence[Client], r: Round, models: Models) -> tuple[list[str], FloatArray]:
         """Ask for losses, without those that are outliers; return the keys and the losses (M, K)."""
-        with context.meter.part("losses"):
-            replies = without_outliers(context.ask_losses(clients, models), context)
-        context.require(replies, "loss vector")
+        with r.meter.part("losses"):
+            replies = without_outliers(r.ask_losses(clients, models), r)
+        r.require(replies, "loss vector")
         return [key for key, _ in replies.ok], np.stack([reply.losses for _, reply in replies.ok])

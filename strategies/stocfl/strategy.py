@@ -6,9 +6,9 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import Client, State
+from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import joined
@@ -18,7 +18,6 @@ from florets.strategies.shared.estimates import ask_estimates, usual_size
 from florets.strategies.shared.messages import TRAIN_BILEVEL, BilevelUpdate
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
-from florets.task.wire.replies import Update
 
 
 def merge_similar(sums: FloatArray, least: float) -> IntArray:
@@ -73,6 +72,7 @@ class StoCFLSettings(Settings):
 
     one_model: ClassVar[bool] = True
     """The clustering determines the number of models."""
+    asks: ClassVar[frozenset[str]] = frozenset({"updates"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models",),
         "personal": ("none", "intercept", "slopes"),
@@ -117,36 +117,41 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
     Settings = StoCFLSettings
     State = StoCFLState
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Meet new participants, merge clusters, and let everybody train the cluster's and the global model."""
-        state, layout = self.state, context.models.layout
+        state, layout = self.state, r.models.layout
         if state.anchor is None or state.shared is None:
-            state.anchor = state.shared = context.models.replaced(context.models.bank[:1])
-        found = self._directions(context.newcomers(self.assignment), context, state.anchor)
-        models = self._merge(found, context, state.shared)
+            state.anchor = state.shared = r.models.replaced(r.models.bank[:1])
+        found = self._directions(r.newcomers(self.assignment), r, state.anchor)
+        models = r.models = self._merge(found, r, state.shared)
         shared = {kinds.GLOBAL: state.shared.one(0)}
-        settings = {**context.averaging.settings, kinds.GLOBAL_MU: self.settings.mu}
+        settings = {**r.averaging.settings, kinds.GLOBAL_MU: self.settings.mu}
         requests = [
-            context.request_custom(TRAIN_BILEVEL, client, models.one(self.assignment[client.key]), settings, shared)
-            for client in context.participants
+            r.request_custom(TRAIN_BILEVEL, client, models.one(self.assignment[client.key]), settings, shared)
+            for client in r.participants
             if client.key in self.assignment
         ]
-        return Plan(
+        updates = yield Plan(
             requests,
             lambda key, content: codec.read(BilevelUpdate, content, layout=layout, model=self.assignment[key]),
-            models=models,
         )
+        # The global model is averaged over all participants.
+        vectors = np.stack([cast(BilevelUpdate, update).shared for _, update in updates])
+        rows = Updates(updates)
+        averaged = r.averaging.next_bank(state.shared, vectors, rows.models * 0, rows.examples, rows.keys)
+        state.shared = state.shared.replaced(averaged)
+        return r.average(updates)
 
-    def _directions(self, clients: Sequence[Client], context: Round, anchor: Models) -> dict[str, FloatArray]:
+    def _directions(self, clients: Sequence[Client], r: Round, anchor: Models) -> dict[str, FloatArray]:
         """Return the direction of each client that sent one: the anchor minus what the client made of it."""
         if not clients:
             return {}
-        with context.meter.part("describe"):
+        with r.meter.part("describe"):
             known = self._usual_size(anchor)
-            replies = ask_estimates(clients, context, anchor, self.settings.anchor_epochs, known=known)
+            replies = ask_estimates(clients, r, anchor, self.settings.anchor_epochs, known=known)
         trained = anchor.layout.trained
         found = {key: anchor.bank[0, trained] - update.vector[trained] for key, update in replies.ok}
-        context.note_vectors("updates", list(found), list(found.values()))
+        r.note_vectors("updates", list(found), list(found.values()))
         return found
 
     def _usual_size(self, anchor: Models) -> float:
@@ -158,17 +163,17 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
         start = anchor.bank[0, anchor.layout.trained]
         return usual_size(start - total / size for total, size in zip(directions, sizes, strict=True))
 
-    def _merge(self, found: dict[str, FloatArray], context: Round, shared: Models) -> Models:
+    def _merge(self, found: dict[str, FloatArray], r: Round, shared: Models) -> Models:
         """Add the new clients' clusters, merge those of the round, and return the models of what is left."""
         state = self.state
         old = 0 if state.directions is None else len(state.directions)
         rows = [*([] if state.directions is None else state.directions), *found.values()]
         if not rows:
-            return context.models
+            return r.models
         sums = np.stack(rows)
         self.assignment.update({key: old + place for place, key in enumerate(found)})
-        here = {self.assignment[c.key] for c in context.participants if c.key in self.assignment}
-        with context.meter.part("cluster"):
+        here = {self.assignment[c.key] for c in r.participants if c.key in self.assignment}
+        with r.meter.part("cluster"):
             looked_at = np.array(sorted(here), dtype=np.int64)
             merged = merge_similar(sums[looked_at], self.settings.tau)
             sizes = np.bincount(list(self.assignment.values()), minlength=len(sums))
@@ -177,18 +182,7 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
         np.add.at(state.directions, clusters, sums)
         self.assignment.update({key: int(clusters[cluster]) for key, cluster in self.assignment.items()})
         if len(heirs) == old and not found:
-            return context.models
+            return r.models
         # Model `old` stands for the global one, which clusters without a model start from.
-        before = context.models.bank[:old]
-        return context.models.replaced(np.concatenate([before, shared.bank])[np.minimum(heirs, old)])
-
-    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
-        """Average the global model over all participants."""
-        if self.state.shared is None:
-            raise RuntimeError("after_training was called before plan")
-        vectors = np.stack([cast(BilevelUpdate, update).shared for _, update in updates])
-        rows = Updates(updates)
-        averaged = self.context.averaging.next_bank(
-            self.state.shared, vectors, rows.models * 0, rows.examples, rows.keys
-        )
-        self.state.shared = self.state.shared.replaced(averaged)
+        before = r.models.bank[:old]
+        return r.models.replaced(np.concatenate([before, shared.bank])[np.minimum(heirs, old)])

@@ -12,10 +12,10 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, svds
 from scipy.spatial.distance import pdist, squareform
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies, T, log
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client, Detail
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, cut, one_thread
 from florets.strategies.core.outliers import LEAST_CLIENTS, UPDATE_FACTOR, lower_median
@@ -321,29 +321,29 @@ class MomentDescent:
             )
         return eligible
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def step(self, r: Round) -> Plan[Update]:
         """Find the subspaces, and plan the exchange in which the anchors take their step."""
-        online = context.online
+        online = r.online
         if not self.state.anchors:
-            self._choose_anchors(context, online)
+            self._choose_anchors(r, online)
         # An anchor that came back has another node id than when it was drawn.
         here = {client.key: client for client in online}
         moving = [
             row for row, a in enumerate(self.state.anchors) if a.key in here and a.key not in self.state.stopped
         ]
         movers = [here[self.state.anchors[row].key] for row in moving]
-        layout = context.models.layout
+        layout = r.models.layout
         # Without an anchor nobody's moments are asked for, and no fresh client is used up.
-        clients = self._draw_clients(context, online) if movers else []
+        clients = self._draw_clients(r, online) if movers else []
         taking_part = {client.key: client for client in (*clients, *movers)}
-        participants = [client for _, client in sorted(taking_part.items())]
+        r.participants = [client for _, client in sorted(taking_part.items())]
 
         def read(_: str, content: RecordDict) -> messages.AnchorUpdate:
             return codec.read(messages.AnchorUpdate, content, layout=layout, model=0)
 
         if not movers:
-            return Plan([], read, participants=participants)
-        bases = self._bases(context, clients, self.state.estimates[moving])
+            return Plan([], read)
+        bases = self._bases(r, clients, self.state.estimates[moving])
         settings = {
             kinds.PAIRING: self.settings.pairing,
             kinds.STEP_ALPHA: self.settings.alpha,
@@ -351,7 +351,7 @@ class MomentDescent:
             kinds.STOP_BELOW: float(self.settings.stop_below),
         }
         requests = [
-            context.request_custom(
+            r.request_custom(
                 messages.MOMENT_DESCENT,
                 anchor,
                 ArrayRecord(layout.arrays(self.state.estimates[row])),
@@ -360,34 +360,34 @@ class MomentDescent:
             )
             for anchor, row, basis in zip(movers, moving, bases, strict=True)
         ]
-        return Plan(requests, read, lambda updates: self._combine(context, updates), participants=participants)
+        return Plan(requests, read)
 
-    def _bases(self, context: Round, clients: Sequence[Client], estimates: FloatArray) -> FloatArray:
+    def _bases(self, r: Round, clients: Sequence[Client], estimates: FloatArray) -> FloatArray:
         """Return each anchor's basis (A, R, k), k being the number of models (or R, where that is less).
 
         The clients have at least two examples each; `estimates` (A, R) are the anchors' own.
         """
-        records = self._estimate_records(context, clients, estimates)
-        rank = min(context.models.count, estimates.shape[1])
+        records = self._estimate_records(r, clients, estimates)
+        rank = min(r.models.count, estimates.shape[1])
         find = self._direct if self.settings.subspace == "direct" else self._iterate
-        with context.meter.part("subspace"):
-            return find(context, records, (*estimates.shape, rank), clients)
+        with r.meter.part("subspace"):
+            return find(r, records, (*estimates.shape, rank), clients)
 
     def _iterate(
         self,
-        context: Round,
+        r: Round,
         records: Mapping[str, ArrayRecord],
         size: tuple[int, int, int],
         clients: Sequence[Client],
     ) -> FloatArray:
         """Alg. 3 for all anchors at once: T1 exchanges a round, not T1 for each anchor."""
-        bases = random_bases(*size, context.random(Purpose.SUBSPACE))
+        bases = random_bases(*size, r.random(Purpose.SUBSPACE))
         for step in range(self.settings.inner_steps):
             transposed = step % 2 == 0
             sent = ArrayRecord({kinds.BASES: Array(bases.astype(np.float32))})
             config = {kinds.PAIRING: self.settings.pairing, kinds.TRANSPOSED: int(transposed)}
             requests = [
-                context.request_custom(
+                r.request_custom(
                     messages.SUBSPACE,
                     client,
                     None,
@@ -397,13 +397,13 @@ class MomentDescent:
                 )
                 for client in clients
             ]
-            replies = context.ask(
+            replies = r.ask(
                 requests, lambda _, content: codec.read(messages.Term, content, A=size[0], R=size[1], k=size[2])
             )
             unit = longest_columns(bases)
             sizes = [term_size(term.terms, unit) for _, term in replies.ok]
-            replies = self._without_outliers(context, replies, sizes)
-            context.require(replies, "term of the moments")
+            replies = self._without_outliers(r, replies, sizes)
+            r.require(replies, "term of the moments")
             weights = self._weights([term.num_examples for _, term in replies.ok])
             mean = weighted_mean((term.terms for _, term in replies.ok), weights)
             bases = mean if transposed else orthonormal_columns(mean)
@@ -411,7 +411,7 @@ class MomentDescent:
 
     def _direct(
         self,
-        context: Round,
+        r: Round,
         records: Mapping[str, ArrayRecord],
         size: tuple[int, int, int],
         clients: Sequence[Client],
@@ -424,7 +424,7 @@ class MomentDescent:
         )
         config = {kinds.PAIRING: self.settings.pairing}
         requests = [
-            context.request_custom(
+            r.request_custom(
                 messages.MOMENTS, client, None, config, {kinds.ESTIMATES: records[client.key]}, category="query"
             )
             for client in clients
@@ -433,27 +433,25 @@ class MomentDescent:
         def read(key: str, content: RecordDict) -> messages.LocalFactors | messages.TwoSidedFactors:
             return codec.read(kind, content, A=size[0], p=rows[key], R=size[1])
 
-        replies = context.ask(requests, read)
+        replies = r.ask(requests, read)
         sizes = [factors_size(local.left, local.right, all_pairs) for _, local in replies.ok]
-        replies = self._without_outliers(context, replies, sizes)
-        context.require(replies, "set of moments")
+        replies = self._without_outliers(r, replies, sizes)
+        r.require(replies, "set of moments")
         weights = self._weights([local.num_examples for _, local in replies.ok])
-        rng = context.random(Purpose.SUBSPACE)
+        rng = r.random(Purpose.SUBSPACE)
         return leading_bases([local for _, local in replies.ok], weights, size[2], all_pairs, rng)
 
-    def _without_outliers(self, context: Round, replies: Replies[T], sizes: list[float]) -> Replies[T]:
+    def _without_outliers(self, r: Round, replies: Replies[T], sizes: list[float]) -> Replies[T]:
         """Return the replies without those whose moments no benign data give: one would turn all the subspaces."""
         mask = self.state.scale.judge(np.array(sizes))
         keys = {key for (key, _), is_outlier in zip(replies.ok, mask, strict=True) if is_outlier}
-        return context.reject(replies, keys, "rejected as an outlier: its moments are far larger than the others'")
+        return r.reject(replies, keys, "rejected as an outlier: its moments are far larger than the others'")
 
     def _weights(self, examples: list[int]) -> FloatArray:
         """Return the clients' weights: with one pair each, all count alike (Phase 1's Y); else n_i (Alg. 3)."""
         return np.ones(len(examples)) if self.settings.pairing == "single" else np.array(examples, dtype=np.float64)
 
-    def _estimate_records(
-        self, context: Round, clients: Sequence[Client], estimates: FloatArray
-    ) -> dict[str, ArrayRecord]:
+    def _estimate_records(self, r: Round, clients: Sequence[Client], estimates: FloatArray) -> dict[str, ArrayRecord]:
         """Return the estimates that each client is sent; one shared record without noise."""
         if self.settings.noise == 0:
             return dict.fromkeys(
@@ -462,7 +460,7 @@ class MomentDescent:
             )
         records = {}
         for client in clients:
-            rng = generator(context.seed, context.server_round, Purpose.ANCHOR_NOISE, client.number)
+            rng = generator(r.seed, r.server_round, Purpose.ANCHOR_NOISE, client.number)
             sides = estimates + self.settings.noise * rng.standard_normal((2, *estimates.shape))
             records[client.key] = ArrayRecord(
                 {
@@ -487,15 +485,15 @@ class MomentDescent:
             details["largest_residual"] = max(self.state.residuals.values())
         return details
 
-    def _choose_anchors(self, context: Round, online: Sequence[Client]) -> None:
+    def _choose_anchors(self, r: Round, online: Sequence[Client]) -> None:
         """Draw the anchors once. A draw that misses a cluster is reported and kept: drawing again would use truth."""
-        settings, k = self.settings, context.models.count
+        settings, k = self.settings, r.models.count
         eligible = self.eligible(online, k)
         wanted = num_anchors(k) if settings.anchors == "auto" else settings.anchors
-        rng = context.random(Purpose.ANCHORS)
+        rng = r.random(Purpose.ANCHORS)
         drawn = rng.choice(len(eligible), size=min(wanted, len(eligible)), replace=False)
         self.state.anchors = [eligible[index] for index in sorted(drawn)]
-        self.state.estimates = np.repeat(context.models.bank[:1], len(self.state.anchors), axis=0)
+        self.state.estimates = np.repeat(r.models.bank[:1], len(self.state.anchors), axis=0)
         self.state.groups = np.zeros(len(self.state.anchors), dtype=np.int64)
         truth, found = {client.cluster for client in online}, {anchor.cluster for anchor in self.state.anchors}
         if None not in truth and len(found) < min(k, len(truth)):
@@ -507,7 +505,7 @@ class MomentDescent:
                 len(truth),
             )
 
-    def _draw_clients(self, context: Round, online: Sequence[Client]) -> list[Client]:
+    def _draw_clients(self, r: Round, online: Sequence[Client]) -> list[Client]:
         anchors = {anchor.key for anchor in self.state.anchors}
         barred = anchors | self.state.used if self.settings.fresh else set()
         clients = [c for c in online if c.num_examples >= FEWEST_EXAMPLES and c.key not in barred]
@@ -519,24 +517,24 @@ class MomentDescent:
                     "no client is left that is neither an anchor nor already asked; lower strategy.subspace_clients "
                     "or strategy.moment_rounds, or use strategy.fresh=false"
                 )
-            raise FederationError(f"round {context.server_round}: {reason}")
+            raise FederationError(f"round {r.server_round}: {reason}")
         if wanted == "all":
             return clients
         if wanted > len(clients):
             log.warning(
                 "round %d: %d clients can be asked for their moments, not subspace_clients=%d",
-                context.server_round,
+                r.server_round,
                 len(clients),
                 wanted,
             )
-        rng = context.random(Purpose.SUBSPACE_CLIENTS)
+        rng = r.random(Purpose.SUBSPACE_CLIENTS)
         drawn = rng.choice(len(clients), size=min(wanted, len(clients)), replace=False)
         chosen = [clients[index] for index in sorted(drawn)]
         if self.settings.fresh:
             self.state.used |= {client.key for client in chosen}
         return chosen
 
-    def _combine(self, context: Round, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+    def grouped(self, r: Round, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         """Take over the anchors' steps and return the grouped estimates; an anchor that was lost stays in place."""
         rows = {anchor.key: row for row, anchor in enumerate(self.state.anchors)}
         for key, update in updates:
@@ -545,34 +543,34 @@ class MomentDescent:
             self.state.residuals[key] = update.residual
             if update.residual <= self.settings.stop_below:
                 self.state.stopped.add(key)
-        self.state.groups = self._group(context)
-        return centres(self.state.estimates, self.state.groups, context.models.bank)
+        self.state.groups = self._group(r)
+        return centres(self.state.estimates, self.state.groups, r.models.bank)
 
-    def _group(self, context: Round) -> IntArray:
+    def _group(self, r: Round) -> IntArray:
         """Group the anchors that were heard; the others' estimates are still the common start, and no cluster's."""
-        k = context.models.count
+        k = r.models.count
         heard = np.array([anchor.key in self.state.residuals for anchor in self.state.anchors])
         if heard.sum() < k:
             log.warning(
                 "round %d: %d of %d anchors have replied so far, fewer than k=%d: the others are grouped with them, "
                 "where they started",
-                context.server_round,
+                r.server_round,
                 heard.sum(),
                 len(heard),
                 k,
             )
             heard[:] = True
         groups = np.full(len(heard), -1, dtype=np.int64)
-        groups[heard] = self._group_estimates(context, self.state.estimates[heard])
+        groups[heard] = self._group_estimates(r, self.state.estimates[heard])
         return groups
 
-    def _group_estimates(self, context: Round, estimates: FloatArray) -> IntArray:
-        k = context.models.count
+    def _group_estimates(self, r: Round, estimates: FloatArray) -> IntArray:
+        k = r.models.count
         if self.settings.grouping == "exactly_k" or self.settings.delta is None:
             return group_exactly(estimates, k)
         groups = group_within(estimates, self.settings.delta / 2)
         count = int(groups.max()) + 1
-        last = context.server_round == self.settings.moment_rounds or self.state.done
+        last = r.server_round == self.settings.moment_rounds or self.state.done
         if last and count != k:
             log.warning(
                 "phase 1 ends with %d groups of anchors nearer than delta/2=%g, not k=%d: %s",

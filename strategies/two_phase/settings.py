@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Experiment, RunKeys, Settings
+from florets.strategies.settings import Experiment, Settings
 from florets.task.keys import setting
 
 FEWEST_EXAMPLES = 2
@@ -111,15 +111,11 @@ class TwoPhaseSettings(Settings):
         """Refuse too few clients for phase 1, as far as their number alone tells, and a solver without steps."""
         return [*self._too_few_clients(run), *self._train(run)]
 
-    def unruled(self, run: RunKeys) -> list[str]:
-        """Name the means that hold what clients of all groups sent, which differs as the groups do."""
-        given = f"robust={run.robust}: two_phase averages"
-        lines = []
-        if self.moment_rounds:
-            lines.append(f"{given} moments of phase 1 without a rule; use strategy.moment_rounds=0, or robust=none.")
-        if self.labels == "soft":
-            lines.append(f"{given} soft-labelled changes without a rule; use strategy.labels=hard, or robust=none.")
-        return lines
+    @property
+    def asks(self) -> frozenset[str]:  # type: ignore[override]  # it depends on keys
+        """Moments in phase 1; in phase 2 choices, or all models in one mean for all groups."""
+        first = {"moments"} if self.moment_rounds else set()
+        return frozenset(first | {"choices" if self.labels == "hard" else "means"})
 
     def _too_few_clients(self, run: Experiment) -> list[str]:
         problems: list[str] = []

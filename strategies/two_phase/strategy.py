@@ -1,16 +1,15 @@
 """Two-phase mixed regression: moment descent on anchors, then refinement by all clients."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import log
 from florets.strategies.base.federation import RoundFailed
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import FIRST_PHASE, Client, CostEstimate, Detail, State
+from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.two_phase.messages import TRAIN_SOFT, SoftUpdate, read_soft_update
@@ -19,7 +18,6 @@ from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSetti
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.leaving import CHOICES, MODELS, MOMENTS
-from florets.task.wire.replies import Update
 
 
 def average_soft(
@@ -64,8 +62,8 @@ def average_soft(
     return result
 
 
-def plan_refinement(settings: TwoPhaseSettings, context: Round) -> Plan[Update]:
-    """Send all K models to each participant (l. 5 to 8).
+def refined(settings: TwoPhaseSettings, r: Round) -> Steps:
+    """Send all K models to each participant, which trains what fits its data (l. 5 to 8); average (l. 9).
 
     With hard labels a client trains its lowest-loss model. With soft labels it trains all K, each on its loss times a
     weight that is proportional to exp(-n L / temperature), and sends all K back. With weighting "all_participants"
@@ -77,28 +75,23 @@ def plan_refinement(settings: TwoPhaseSettings, context: Round) -> Plan[Update]:
     """
     message: dict[str, float] = {}
     if settings.local_solver == "fedprox":
-        learning_rate = Training.received(context.config).learning_rate
-        message = {kinds.PROXIMAL_MU: 1 / learning_rate, kinds.EXACT_PROXIMAL: 1}
+        message = {kinds.PROXIMAL_MU: 1 / Training.received(r.config).learning_rate, kinds.EXACT_PROXIMAL: 1}
     if settings.labels == "hard":
-        return context.train_selected(message)
+        updates = yield r.train_selected(message)
+        return r.average(updates)
     message[kinds.TEMPERATURE] = settings.temperature
-    layout, sent = context.models.layout, context.models.bank
-    requests = [
-        context.request_custom(TRAIN_SOFT, client, context.models.record, message) for client in context.participants
-    ]
-
-    def average(updates: Sequence[tuple[str, Update]]) -> FloatArray:
-        soft = [update for _, update in updates if isinstance(update, SoftUpdate)]
-        return average_soft(
-            sent,
-            np.stack([update.vectors for update in soft]),
-            np.stack([update.shares for update in soft]),
-            np.array([update.num_examples for update in soft], dtype=np.float64),
-            settings.weighting,
-            layout.integers,
-        )
-
-    return Plan(requests, lambda _, content: read_soft_update(content, layout, sent), average)
+    layout, sent = r.models.layout, r.models.bank
+    requests = [r.request_custom(TRAIN_SOFT, client, r.models.record, message) for client in r.participants]
+    updates = yield Plan(requests, lambda _, content: read_soft_update(content, layout, sent))
+    soft = [update for _, update in updates if isinstance(update, SoftUpdate)]
+    return average_soft(
+        sent,
+        np.stack([update.vectors for update in soft]),
+        np.stack([update.shares for update in soft]),
+        np.array([update.num_examples for update in soft], dtype=np.float64),
+        settings.weighting,
+        layout.integers,
+    )
 
 
 _FLOAT32 = 4
@@ -173,51 +166,45 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
             self.descent.eligible(self.federation.online(), models.count)
         return estimate_cost(self.settings, self.federation.online(), models.count, models.bank.shape[1])
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def round(self, r: Round) -> Steps:
         """Take the step of the phase that this round belongs to."""
-        if context.server_round <= self.first_rounds and not self.state.descent.done:
-            self._wait_for_anchors(context)
-            # An anchor that came back meanwhile takes part at once, and not only in another try.
-            return self.descent.plan(replace(context, online=self.federation.online()))
-        self.state.phase = "refine"
-        return plan_refinement(self.settings, context)
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Average, as every strategy does; in phase 1 the groups of all anchors are the assignment."""
+        if r.server_round > self.first_rounds or self.state.descent.done:
+            self.state.phase = "refine"
+            return (yield from refined(self.settings, r))
+        self._wait_for_anchors(r)
+        # An anchor that came back meanwhile takes part at once, and not only in another try.
+        r.online = self.federation.online()
         try:
-            result = super().aggregate_train(server_round, replies)
+            updates = yield self.descent.step(r)
         except RoundFailed as failure:
-            last_try = self.context.meter.tries >= self.run.round_tries
-            if self.state.phase != FIRST_PHASE or not last_try or not self.descent.end(self.context.models.count):
+            descent = self.state.descent
+            if r.meter.tries < self.run.round_tries or not self.descent.end(r.models.count):
                 raise
             log.warning(
                 "%s. Phase 1 ends here, with the estimates of the %d of %d anchors that have replied so far; raise "
                 "round_tries or start_timeout to wait longer for the others",
-                failure,
-                len(self.state.descent.residuals),
-                len(self.state.descent.anchors),
+                *(failure, len(descent.residuals), len(descent.anchors)),
             )
             self.state.train_loss = None
-            return None, None
-        if self.state.phase == FIRST_PHASE:
-            self.state.assignment = self.state.descent.assignment
-        return result
+            return None
+        bank = self.descent.grouped(r, updates)
+        # The groups of all anchors, not of those alone that answered.
+        self.state.assignment = self.state.descent.assignment
+        return bank
 
     def details(self) -> dict[str, Detail]:
         """Return what phase 1 tells of its anchors; nothing in phase 2."""
         return self.descent.details() if self.state.phase == FIRST_PHASE else {}
 
-    def _wait_for_anchors(self, context: Round) -> None:
+    def _wait_for_anchors(self, r: Round) -> None:
         """Where other clients alone are online, give an anchor that moves time to come back."""
         moving, federation = self.state.descent.moving, self.federation
         if not moving or any(client.key in moving for client in federation.online()):
             return
         log.warning(
             "round %d: of the anchors none that still moves (%s) is online: waiting up to start_timeout=%g s for one",
-            context.server_round,
+            r.server_round,
             ", ".join(sorted(moving)),
             federation.start_timeout,
         )
-        federation.wait_for(context.grid, context.config, moving)
+        federation.wait_for(r.grid, r.config, moving)

@@ -7,6 +7,5 @@ algorithm, `records` fills Flower's records and makes flat vectors of models, `b
 from florets.task.wire import bank, kinds
 from florets.task.wire.codec import pack, read
 from florets.task.wire.records import Layout, MalformedMessage, payload_bytes
-from florets.task.wire.replies import is_stable
 
-__all__ = ["Layout", "MalformedMessage", "bank", "is_stable", "kinds", "pack", "payload_bytes", "read"]
+__all__ = ["Layout", "MalformedMessage", "bank", "kinds", "pack", "payload_bytes", "read"]

@@ -26,16 +26,8 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from florets.task.wire import kinds
-from florets.task.wire.records import (
-    Entry,
-    Layout,
-    MalformedMessage,
-    NotFinite,
-    Record,
-    array_record,
-    read_array,
-    write_array,
-)
+from florets.task.wire.flower import filled
+from florets.task.wire.records import Entry, Layout, MalformedMessage, NotFinite, Record, read_array, write_array
 
 M = TypeVar("M")
 Sizes = dict[str, Any]
@@ -45,11 +37,6 @@ LARGEST = float(np.finfo(np.float64).max)
 MAX_EXAMPLES = 10**9
 """Guards sums of counts against overflow; the other clients' counts say what is plausible (`check_examples`)."""
 LOSS_RULE = f"a loss is NaN, negative or larger than {kinds.DIVERGED:g}"
-_MAKERS: dict[type, Callable[[Mapping[str, Any]], Record]] = {
-    ArrayRecord: array_record,
-    MetricRecord: MetricRecord,
-    ConfigRecord: ConfigRecord,
-}
 _ARTICLE: dict[type, str] = {
     ArrayRecord: "an ArrayRecord",
     MetricRecord: "a MetricRecord",
@@ -286,8 +273,8 @@ class Model(Item):
         """Return it as it is sent; values are copied."""
         if isinstance(value, ArrayRecord):
             return value
-        return array_record(
-            {name: one if isinstance(one, Array) else write_array(one) for name, one in value.items()}
+        return filled(
+            ArrayRecord(), {name: one if isinstance(one, Array) else write_array(one) for name, one in value.items()}
         )
 
 
@@ -393,8 +380,9 @@ class Form:
                 if (value := values.get(field)) is not None:
                     sent[name] = item.packed(value)
             if sent:
-                records[record] = _MAKERS[kind](sent)
-        return RecordDict(records)
+                made: Any = kind()
+                records[record] = filled(made, sent)
+        return filled(RecordDict(), records)
 
 
 class _Group(NamedTuple):

@@ -13,6 +13,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
 from florets.task.wire.codec import MAX_EXAMPLES, Form, Item, Loss, Number
+from florets.task.wire.flower import filled
 from florets.task.wire.records import MalformedMessage
 
 FloatArray = npt.NDArray[np.float64]
@@ -121,7 +122,7 @@ def pack_sums(parts: Mapping[str, PartSums], train: FloatArray) -> ConfigRecord:
     sent: dict[str, bytes] = {TRAIN: train.astype("<f8").tobytes()}
     for part, sums in parts.items():
         sent |= {f"{part}/{name}": getattr(sums, name).astype(kind).tobytes() for name, kind in _TYPES.items()}
-    return ConfigRecord(sent)
+    return filled(ConfigRecord(), sent)
 
 
 def read_sums(
@@ -329,7 +330,7 @@ def _form(tuned: bool, validation: bool, sums: bool) -> Form:
 def pack_scores(values: Mapping[str, float], confusion: Sequence[int]) -> ConfigRecord:
     """Return the record; a reply carries it under `kinds.SCORES`."""
     # Not among the metrics: Flower's own strategies average those, and need the same ones of every client.
-    return ConfigRecord({**values, CONFUSION: list(confusion)} if confusion else values)
+    return filled(ConfigRecord(), {**values, CONFUSION: list(confusion)} if confusion else values)
 
 
 def read_scores(content: RecordDict, num_examples: int, accuracy: float | None) -> SentScores:

@@ -23,8 +23,7 @@
 An algorithm's client handlers are in its `client.py` and its own replies in its `messages.py`; an author's are in
 the author's package (docs/extending.md).
 
-CLoVE sends with `train` the client's history, and the client also replies whether it declares itself stable; a client
-that has kept the models of `evaluate.losses` is sent the index of its own instead of the model.
+A client that has kept the models of `evaluate.losses` is sent with `train` the index of its own instead of the model.
 
 FedGWC asks in `train` for a number of losses of local training, from its first step to its last.
 
@@ -105,8 +104,6 @@ DEVICE = "device"
 CLIENT_NUMBER = "client-number"
 UNNAMED_NUMBER = "unnamed-number"
 """In the first messages, which go to nodes whose keys are not known yet: the number of a node that has no name."""
-HISTORY = "assignments"
-STABILITY_ROUNDS = "stability-rounds"
 UNTRAINED = "untrained"
 AT_HOME = "at-home"
 """Hash of the parameters that the model freezes, which are not sent; see `florets.task.layers.keep_at_home`."""

@@ -28,7 +28,7 @@ FACTS = "facts"
 """A part of every answer: who the client is, counts of its records, mean training loss, what the answer cost."""
 
 _FACTS = {
-    **dict.fromkeys((kinds.NUM_EXAMPLES, kinds.TRAIN_LOSS, kinds.HALVINGS, "stable", "kept", kinds.WORK), FACTS),
+    **dict.fromkeys((kinds.NUM_EXAMPLES, kinds.TRAIN_LOSS, kinds.HALVINGS, "kept", kinds.WORK), FACTS),
     **dict.fromkeys((kinds.CLIENT_KEY, kinds.DEVICE, kinds.FINGERPRINT, kinds.FLOWER, kinds.CLUSTER), FACTS),
     **dict.fromkeys(("num-partitions", kinds.MAGNITUDE, kinds.SCALED, kinds.NEVER_SEND, kinds.MOST_MESSAGES), FACTS),
 }

@@ -187,7 +187,7 @@ def unboxed(key: bytes, source: int, target: int, box: bytes) -> tuple[bytes, by
 def shares_of(secret: bytes, needed: int, number: int) -> list[bytes]:
     """Return Shamir's shares of a secret, of which `needed` restore it: a number, and a part of each block."""
     padded = pad(secret, _BLOCK)
-    blocks = [Shamir.split(needed, number, padded[i : i + _BLOCK]) for i in range(0, len(padded), _BLOCK)]
+    blocks = [Shamir.split(needed, number, padded[i : i + _BLOCK], ssss=False) for i in range(0, len(padded), _BLOCK)]
     return [own[0][0].to_bytes(4, "little") + b"".join(part for _, part in own) for own in zip(*blocks, strict=True)]
 
 
@@ -196,7 +196,7 @@ def joined(shares: list[bytes]) -> bytes | None:
     try:
         starts = range(4, len(shares[0]), _BLOCK)
         blocks = [[(int.from_bytes(share[:4], "little"), share[i : i + _BLOCK]) for share in shares] for i in starts]
-        secret: bytes = unpad(b"".join(map(Shamir.combine, blocks)), _BLOCK)
+        secret: bytes = unpad(b"".join(Shamir.combine(block, ssss=False) for block in blocks), _BLOCK)
         return secret
     except Exception:
         # Shares come from clients: what they make the library raise is as good as a wrong secret.

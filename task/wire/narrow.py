@@ -13,7 +13,8 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.task.wire import bank, kinds
-from florets.task.wire.records import MalformedMessage, NotFinite, array_record, view_array, write_array
+from florets.task.wire.flower import filled
+from florets.task.wire.records import MalformedMessage, NotFinite, array, view_array, write_array
 
 MODEL_RECORDS = (kinds.ARRAYS, kinds.COMMON, kinds.GLOBAL, kinds.OWN)
 """Records of a message, and of its reply, that hold models."""
@@ -48,7 +49,7 @@ def narrow(values: npt.NDArray[Any], wire: str, rng: np.random.Generator | None 
         steps = np.rint(steps) if rng is None else np.floor(steps + rng.random(values.shape, dtype=np.float32))
         # Of the largest value the quotient may be a rounding error above 127.
         data = scale.astype(_SCALE).tobytes() + steps.clip(-_STEPS, _STEPS).astype(_BYTES).tobytes()
-    return Array(_FLOAT32, values.shape, _SERIALISED[wire], data)
+    return array(_FLOAT32, values.shape, data, _SERIALISED[wire])
 
 
 def is_narrow(array: Array) -> bool:
@@ -88,7 +89,9 @@ def whole(record: ArrayRecord) -> ArrayRecord:
     """Return a record with its narrow arrays as float32; the record itself where none is narrow."""
     if not any(map(is_narrow, record.values())):
         return record
-    return array_record({name: write_array(widened(one)) if is_narrow(one) else one for name, one in record.items()})
+    return filled(
+        ArrayRecord(), {name: write_array(widened(one)) if is_narrow(one) else one for name, one in record.items()}
+    )
 
 
 class Narrowing:
@@ -116,7 +119,7 @@ class Narrowing:
         """Return a record of one model, of several, or of some layers, as it is sent."""
         if id(record) not in self._records:
             sent = {name: self._array(name, array) for name, array in record.items()}
-            self._records[id(record)] = record, array_record(sent)
+            self._records[id(record)] = record, filled(ArrayRecord(), sent)
         return self._records[id(record)][1]
 
     def _array(self, name: str, array: Array) -> Array:
@@ -187,8 +190,8 @@ def _replaced(
     for name in MODEL_RECORDS:
         if isinstance(record := records.get(name), ArrayRecord):
             start = _start(name, kind, config, sent, records)
-            records[name] = array_record({own: change(own, array, start) for own, array in record.items()})
-    return RecordDict(records)
+            records[name] = filled(ArrayRecord(), {own: change(own, array, start) for own, array in record.items()})
+    return filled(RecordDict(), records)
 
 
 def _start(

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
-from florets.task.wire.records import MalformedMessage, Record, filled
+from florets.task.wire.flower import filled
+from florets.task.wire.records import MalformedMessage, Record
 from florets.task.wire.replies import key_problem
 
 _PARCEL = "parcel"
@@ -146,7 +147,7 @@ def _packed(about: Mapping[str, object], contents: Mapping[int, RecordDict]) -> 
     records: dict[str, Record] = {_PARCEL: filled(ConfigRecord(), about)}
     for number, content in contents.items():
         records |= {f"{number}/{name}": record for name, record in content.items()}
-    return RecordDict(records)
+    return filled(RecordDict(), records)
 
 
 def _contents(content: RecordDict, count: int) -> list[RecordDict]:
@@ -157,4 +158,4 @@ def _contents(content: RecordDict, count: int) -> list[RecordDict]:
         number, _, own = name.partition("/")
         if own and number in numbers:
             parts[numbers[number]][own] = record
-    return [RecordDict(part) for part in parts]
+    return [filled(RecordDict(), part) for part in parts]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from io import BytesIO
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,22 +15,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from florets.task.wire import kinds
 
 Record = ArrayRecord | ConfigRecord | MetricRecord
-_Values = TypeVar("_Values", ConfigRecord, MetricRecord)
-
-
-def filled(record: _Values, values: Mapping[str, Any]) -> _Values:
-    """Put values into a record and return it; TypeError if Flower takes no such value."""
-    record.update(values)
-    return record
-
-
-def array_record(arrays: Mapping[str, Array]) -> ArrayRecord:
-    """Return a record of these arrays themselves: Flower's constructor makes each anew, twice over."""
-    record = ArrayRecord()
-    record.update(arrays)
-    return record
-
-
 _NUMBER_BYTES = 8
 
 
@@ -93,6 +77,13 @@ _TOGETHER = 64
 """Values in float64 that stay in a processor's cache from one step of arithmetic to the next."""
 _ROUNDING, _UNDERFLOW = 1 + 1e-6, 1e-18
 """Factor and term by which a norm in float32 may be too small: rounding, and values whose square is zero."""
+
+
+def array(dtype: str, shape: tuple[int, ...], data: bytes, stype: str = "numpy.ndarray") -> Array:
+    """Return ``Array(dtype, shape, stype, data)``, without its search for how it was called."""
+    made = Array.__new__(Array)
+    made.dtype, made.shape, made.stype, made.data = dtype, shape, stype, data
+    return made
 
 
 class MalformedMessage(ValueError):
@@ -385,7 +376,7 @@ def write_array(values: npt.NDArray[Any]) -> Array:
     dtype = _name(values.dtype)
     # One copy of a large array, where `tobytes` and the sum of two texts are three.
     data = values.data if values.flags.c_contiguous and values.size else values.tobytes()
-    return Array(dtype, values.shape, "numpy.ndarray", b"".join((_header(dtype, values.shape), data)))
+    return array(dtype, values.shape, b"".join((_header(dtype, values.shape), data)))
 
 
 @lru_cache(maxsize=64)

@@ -46,8 +46,8 @@ def check_convex(hessian: npt.NDArray[np.float64]) -> None:
 class Update:
     """Reply to a training message: new parameters or a gradient (R,) of model `model`.
 
-    `stable` is the client's declaration that its last assignments are equal; False where it was not asked. `arrays`
-    and `numbers` are what a handler of an author's own returns beside the model, by name; arrays are flat (R,).
+    `arrays` and `numbers` are what a handler of an author's own returns beside the model, by name; arrays are flat
+    (R,).
     `halvings` is how often the client halved its learning rate, because training diverged.
     `gradient` (R,) and `hessian` (R, R) are those of a linear model's loss before training, as sums over records
     (`florets.task.training.newton`); None where they were not sent.
@@ -64,7 +64,6 @@ class Update:
     hessian: Annotated[npt.NDArray[np.float64] | None, _terms("R", "R", name=kinds.HESSIAN)] = field(
         default=None, kw_only=True
     )
-    stable: Annotated[bool, Flag()] = field(default=False, kw_only=True)
     halvings: Annotated[int, Number(kinds.HALVINGS, integer=True, least=0, most=kinds.MOST_HALVINGS)] = field(
         default=0, kw_only=True
     )
@@ -186,18 +185,6 @@ def check_examples(claimed: int | None, introduced: int | None) -> None:
             f"{kinds.NUM_EXAMPLES} is {claimed}, more than the {introduced} of its introduction; a client's data "
             "must stay the same during a run"
         )
-
-
-def is_stable(history: Sequence[object], num_rounds: int) -> bool:
-    """Return whether a client's last `num_rounds` assignments are all equal: the rule that both sides share.
-
-    `history` is the oldest first, one entry for each round in which it took part; fewer entries than `num_rounds` are
-    not stable, and with 0 nothing is declared.
-
-    Source: CLoVE section 3, "Checking for cluster stability". Deviation: CLoVE's published code compares only the
-    first and the last of three entries.
-    """
-    return 0 < num_rounds <= len(history) and len(set(history[-num_rounds:])) == 1
 
 
 @dataclass(frozen=True)

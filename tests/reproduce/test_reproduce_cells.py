@@ -1,25 +1,28 @@
-"""Cells of `florets reproduce`: in which order they run, and that none is run twice."""
+"""Cells of `florets reproduce`: their order, their data, none is run twice, and commands that are killed."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.saved import beyond_defaults
-from florets.conf.schema import Config, as_plain
-from florets.engines import engine
+from florets.conf.schema import as_plain
 from florets.papers.cells import Place, in_order, places
 from florets.papers.items import Line, read_item
 from florets.papers.run import BUSY
 from florets.reports.folder import FolderLock
-from florets.reports.summary import RunSummary
 from florets.server_app.build import build_task, make_data, one_task_kept
-from florets.strategies import STRATEGIES
 from florets.task.task import Task
-from tests import fake_cells
+from tests.public_files import write_idx
 from tests.reproduce_item import ITEM, breaks, interrupt, results, rows_of
 
 
@@ -54,18 +57,6 @@ def test_methods_on_the_same_data_come_one_after_the_other_and_share_them(item: 
     assert build_task(cells[0].config) is not build_task(cells[0].config)
 
 
-@pytest.mark.slow
-def test_a_run_on_data_of_the_run_before_is_the_same_to_the_bit(item: Path) -> None:
-    found = []
-    for columns in ("clove,fedavg", "fedavg"):
-        folder = item.parent / str(len(columns))
-        given = ["seeds=1", "rows=four", f"columns={columns}", f"results_dir={folder}"]
-        assert main(["reproduce", "item.yaml", *given]) == 0
-        (models,) = folder.rglob("fedavg/**/models.safetensors")
-        found.append(models.read_bytes())
-    assert found[0] == found[1]
-
-
 def test_an_interrupted_grid_goes_on_and_runs_no_finished_cell_again(
     item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,16 +74,6 @@ def test_an_interrupted_grid_goes_on_and_runs_no_finished_cell_again(
     assert len(ran) == 7
     ended = [json.loads(text)["cell"] for text in (results(item) / "log.jsonl").read_text().splitlines()]
     assert len(ended) == len(set(ended)) == 7
-    assert main(["reproduce", "item.yaml"]) == 0
-    assert len(ran) == 7
-
-
-def test_a_run_that_ended_before_it_was_noted_is_not_run_again(item: Path, ran: list[tuple[str, int, int]]) -> None:
-    assert main(["reproduce", "item.yaml"]) == 0
-    records = sorted((item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json"))
-    assert len(records) == 7
-    for record in records:
-        record.unlink()
     assert main(["reproduce", "item.yaml"]) == 0
     assert len(ran) == 7
 
@@ -124,17 +105,6 @@ def test_a_run_of_other_settings_does_not_count(item: Path, ran: list[tuple[str,
     assert len(ran) == 2
 
 
-def test_more_seeds_than_the_item_has_are_refused(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "item.yaml", "seeds=99"]) == 2
-    assert "seeds=99" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["clove/tabel_1"], ["rows=one"]])
-def test_the_list_takes_no_item_and_no_choice(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "--list", *words]) == 2
-    assert words[0] in capsys.readouterr().err
-
-
 def test_a_cell_that_fails_is_named_and_tried_again(
     item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,27 +119,6 @@ def test_a_cell_that_fails_is_named_and_tried_again(
     assert "- 2 rotations | CLoVE & co | seed 0: failed: ValueError: no such luck" in text
     assert main(["reproduce", "item.yaml"]) == 0
     assert "7 cells: 7 finished." in (results(item) / "table.md").read_text()
-
-
-def test_a_stopped_run_with_checkpoints_goes_on_in_its_middle(
-    item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    resumed: list[Path] = []
-
-    def resume(config: Config, folder: Path) -> RunSummary:
-        resumed.append(folder)
-        return fake_cells.resume(config, folder)
-
-    monkeypatch.setattr(engine, "resume", resume)
-    item.write_text(ITEM.replace("checkpoint_every=0", "checkpoint_every=1"))
-    with monkeypatch.context() as patch:
-        breaks(patch, 2, interrupt)
-        assert main(["reproduce", "item.yaml"]) == 130
-    assert main(["reproduce", "item.yaml"]) == 0
-    assert [folder.name for folder in resumed] == ["seed-1"]
-    cells = rows_of(results(item) / "cells.csv")
-    # What it cost in all is not known.
-    assert [row["cpu_seconds"] == "" for row in cells] == [False, True, False, False, False, False, False]
 
 
 def test_a_cell_that_another_process_runs_is_left_to_it(
@@ -208,18 +157,75 @@ def test_places_share_a_run_only_where_their_settings_are_equal() -> None:
     assert len({settings(f"task.partition_options={text}", "k=2", "task.num_clusters=2") for text in orders}) == 1
 
 
-def test_a_new_key_leaves_a_places_settings_as_they_are() -> None:
-    for strategy in STRATEGIES:
-        config = compose([f"strategy={strategy}"])
-        place = Place(Line("r", "r", {}), Line("c", "c", {}), (), 1, config)
-        # Keys that the strategy resolves by itself are at their defaults too.
-        assert not {"first_round", "loss_data", "personal"} & set(beyond_defaults(place.plain))
-        assert beyond_defaults(place.plain)["strategy.name"] == strategy
-
-
 def test_of_a_strategy_that_is_gone_all_settings_count() -> None:
     gone = as_plain(compose(["strategy=clove"])) | {"strategy": {"name": "gone", "radius": 3.0}}
     assert {key: value for key, value in beyond_defaults(gone).items() if key.startswith("strategy.")} == {
         "strategy.name": "gone",
         "strategy.radius": 3.0,
     }
+
+
+def test_a_folder_that_is_not_there_is_refused_once_before_any_cell(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "item.yaml", "data_dir=nowhere"]) == 2
+    assert capsys.readouterr().err.count("nowhere: there is no such folder") == 1
+    assert not ran
+
+
+def test_data_that_no_cell_can_have_are_refused_once_before_any_cell(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "item.yaml", "task.data=mnist", "data_dir=."]) == 2
+    assert capsys.readouterr().err.count("no folder MNIST/raw/") == 1
+    assert not ran
+
+
+def test_cells_without_data_are_left_out_and_the_others_run(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    item.write_text(ITEM.replace("overrides: [k=2, task", "overrides: [task.data=mnist, k=2, task"))
+    assert main(["reproduce", "item.yaml", "columns=clove", "data_dir=."]) == 0
+    assert capsys.readouterr().err.count("no folder MNIST/raw/") == 1
+    assert ran == [("clove", 4, 0), ("clove", 4, 1), ("clove", 4, 2)]
+
+
+def test_a_public_set_that_was_cut_short_is_told(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for prefix, count in (("train", 40), ("t10k", 20)):
+        write_idx(item.parent / "MNIST" / "raw", prefix, count, np.arange(count) % 10)
+    item.write_text(ITEM.replace("overrides: [k=2, task", "overrides: [task.data=mnist, k=2, task"))
+    given = ["columns=clove", "rows=two", "data_dir=."]
+    assert main(["reproduce", "item.yaml", *given]) == 0
+    assert "has 60 samples, the public set 70,000" in capsys.readouterr().err
+    assert len(ran) == 1
+
+
+@pytest.mark.slow
+def test_killed_twice_every_cell_is_run_once(tmp_path: Path) -> None:
+    small = "num_clients=4, num_rounds=3, 'task.model_options.hidden=[8]', eval_every=10"
+    (tmp_path / "item.yaml").write_text(ITEM.replace("num_rounds=2", small).replace("seeds: 3", "seeds: 4"))
+    line = [sys.executable, "-m", "florets", "reproduce", "item.yaml", "n_jobs=2"]
+    log = results(tmp_path / "item.yaml") / "log.jsonl"
+
+    def ended() -> list[str]:
+        return [json.loads(text)["cell"] for text in log.read_text().splitlines()] if log.is_file() else []
+
+    for wanted in (2, 5):
+        process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.DEVNULL, env=os.environ)
+        give_up = time.monotonic() + 300
+        while len(ended()) < wanted and process.poll() is None and time.monotonic() < give_up:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    runs = tmp_path / "results" / "reproduce" / "runs"
+    finished = {record.with_suffix("") / "summary.json" for record in runs.rglob("seed-*.json")}
+    before = {path: path.stat().st_mtime_ns for path in finished}
+    assert len(before) >= 5
+    # The workers end with the process that started them.
+    time.sleep(2)
+    subprocess.run(line, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    assert "9 cells: 9 finished." in (log.parent / "table.md").read_text()
+    assert len(ended()) == len(set(ended()))
+    assert {path: path.stat().st_mtime_ns for path in finished} == before

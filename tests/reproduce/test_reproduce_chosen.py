@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from florets.commands.main import main
-from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.engines import engine
 from florets.papers.cells import places
-from florets.papers.items import find_item, read_item
+from florets.papers.items import find_item
 from florets.reports.summary import RunSummary
 from tests import fake_cells
 
@@ -82,16 +81,6 @@ def test_a_page_chooses_by_its_stored_cells(trained: list[tuple[str, int, float,
     shutil.rmtree(tmp_path / "results")
     assert main(["reproduce", "--results-page", "page.md"]) == 0
     assert page.read_text() == text
-
-
-def test_an_item_that_extends_another_may_take_the_defaults(tmp_path: Path) -> None:
-    (tmp_path / "item.yaml").write_text(ITEM)
-    (tmp_path / "defaults.yaml").write_text("extends: item.yaml\nsettings: default\nrows: [two]\n")
-    item = read_item(tmp_path / "defaults.yaml", "defaults")
-    assert [place.candidates for place in places(item, {}, tmp_path)] == [(), ()]
-    (tmp_path / "defaults.yaml").write_text("extends: item.yaml\nsettings: best\n")
-    with pytest.raises(ConfigError, match="settings: best: there is no such kind of settings"):
-        read_item(tmp_path / "defaults.yaml", "defaults")
 
 
 def test_every_method_of_the_leaderboard_composes_or_is_left_out(tmp_path: Path) -> None:

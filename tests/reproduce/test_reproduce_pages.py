@@ -1,18 +1,14 @@
 """Pages of tables: of finished cells alone, whatever machine made them."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from florets.commands.main import main
-from florets.conf.problems import ConfigError
 from florets.engines import engine
-from florets.papers.page import overview_block
 from florets.papers.references import UNDECIDED
 from tests import fake_cells
-from tests.reproduce_item import ITEM
 
 PAGE = """# Results
 
@@ -52,18 +48,6 @@ def test_a_pages_tables_are_made_of_finished_cells_alone(
     assert "no cell is finished; left as it was" in capsys.readouterr().out
 
 
-def test_a_page_tells_once_in_what_an_item_is_not_the_papers(item: Path, ran: list[tuple[str, int, int]]) -> None:
-    item.write_text(ITEM.replace("seeds: 3", "about: Of 20 rounds, where the paper has 5.\nseeds: 3"))
-    page = item.parent / "page.md"
-    block = "<!-- reproduce item.yaml measures={} -->\n<!-- end of reproduce -->\n"
-    page.write_text(block.format("accuracy") + block.format("right_k"))
-    assert main(["reproduce", "item.yaml", "columns=clove"]) == 0
-    assert main(["reproduce", "--results-page", "page.md"]) == 0
-    text = page.read_text()
-    assert text.count("Of 20 rounds, where the paper has 5.") == 1
-    assert text.index("Of 20 rounds") < text.index("Accuracy in %:") < text.index("Right number of groups")
-
-
 def test_cells_that_are_stored_beside_a_page_are_not_run_again(
     item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,101 +78,13 @@ def test_cells_that_are_stored_beside_a_page_are_not_run_again(
     assert "a page has stored cells of its own" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("key", ["results_di=results", "batch_clients=auto", "seeds=1"])
-def test_a_key_after_a_pages_name_that_makes_another_table_is_refused_and_costs_no_stored_cell(
-    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str], key: str
-) -> None:
-    page = item.parent / "page.md"
-    page.write_text("<!-- reproduce item.yaml -->\n<!-- end of reproduce -->\n")
-    assert main(["reproduce", "item.yaml", "columns=clove"]) == 0
-    assert main(["reproduce", "--results-page", "page.md"]) == 0
-    before = {path.name: path.read_bytes() for path in [page, *(item.parent / "page").iterdir()]}
-    assert main(["reproduce", "--results-page", "page.md", key]) == 2
-    assert f"{key}: only data_dir and results_dir may follow a page's name." in capsys.readouterr().err
-    assert {path.name: path.read_bytes() for path in [page, *(item.parent / "page").iterdir()]} == before
-
-
-def test_stored_cells_outlive_an_edit_of_their_item(item: Path, ran: list[tuple[str, int, int]]) -> None:
-    page = item.parent / "page.md"
-    page.write_text("<!-- reproduce item.yaml -->\n<!-- end of reproduce -->\n")
-    assert main(["reproduce", "item.yaml"]) == 0
-    assert main(["reproduce", "--results-page", "page.md"]) == 0
-    first = page.read_text()
-    item.write_text(ITEM.replace("num_rounds=2", "num_rounds=3"))
-    assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
-    item.write_text(ITEM)
-    page.write_text("<!-- reproduce item.yaml -->\n<!-- end of reproduce -->\n")
-    assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
-    assert page.read_text() == first
-
-
-def test_two_files_of_one_name_are_not_one_item_of_a_page(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for folder in ("a", "b"):
-        (item.parent / folder).mkdir()
-        (item.parent / folder / "item.yaml").write_text(ITEM)
-    blocks = "".join(f"<!-- reproduce {name}/item.yaml -->\n<!-- end of reproduce -->\n\n" for name in "ab")
-    (item.parent / "page.md").write_text(blocks)
-    assert main(["reproduce", "--results-page", "page.md"]) == 2
-    assert "line 4, <!-- reproduce b/item.yaml -->: b/item.yaml: a/item.yaml has the same name" in (
-        capsys.readouterr().err
-    )
-
-
-@pytest.mark.pictures
-def test_a_pages_plot_is_drawn_where_its_runs_are_and_kept_where_not(
-    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    page, picture = item.parent / "page.md", item.parent / "page" / "item_paper.png"
-    page.write_text("<!-- reproduce item.yaml rows=four columns=clove plot=yes -->\n<!-- end of reproduce -->\n")
-    assert main(["reproduce", "item.yaml", "columns=clove", "seeds=2"]) == 0
-    assert main(["reproduce", "--results-page", "page.md"]) == 0
-    text = page.read_text()
-    assert "|\n\n![Two methods on turned digits](page/item_paper.png)\n\n<!-- end of reproduce -->" in text
-    first = picture.read_bytes()
-    assert first.startswith(b"\x89PNG")
-    assert main(["reproduce", "item.yaml", "columns=clove", "rows=four"]) == 0
-    assert main(["reproduce", "--results-page", "page.md"]) == 0
-    assert picture.read_bytes() != first
-    # Pictures of other rows are gone, and a page that is refused keeps its pictures.
-    (picture.parent / "item_paper-two.png").write_bytes(b"old")
-    assert main(["reproduce", "--results-page", "page.md"]) == 0
-    assert [path.name for path in picture.parent.glob("*.png")] == ["item_paper.png"]
-    text, last = page.read_text(), picture.read_bytes()
-    page.write_text(text.replace("plot=yes", "measures=loss_x plot=yes"))
-    picture.write_bytes(b"kept")
-    assert main(["reproduce", "--results-page", "page.md"]) == 2
-    assert picture.read_bytes() == b"kept"
-    page.write_text(text)
-    picture.write_bytes(last)
-    # Without the runs, or with some alone, the page and its picture are those of before.
-    shutil.rmtree(next((item.parent / "results").glob("**/seed-1")))
-    for results_dir in ("results", "none"):
-        assert main(["reproduce", "--results-page", "page.md", f"results_dir={results_dir}"]) == 0
-        assert (page.read_text(), picture.read_bytes()) == (text, last)
-    assert "its plot is the previous one, because the folder of no run is here" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("words", "text", "message"),
     [
-        (["page.md"], PAGE.replace("measures=", "plot=no measures="), "plot=no: must be yes, or left out"),
-        (
-            ["page.md"],
-            PAGE.replace("measures=", "layout=rows measures="),
-            "layout=rows: must be methods, or left out",
-        ),
-        (
-            ["page.md"],
-            2 * PAGE.replace("measures=", "plot=yes measures="),
-            "item_paper has its pictures in a block above",
-        ),
         (["page.md"], PAGE.replace("<!-- end of reproduce -->", ""), "has no end; close it with"),
-        (["page.md"], PAGE.replace("end of reproduce", "end of reproduec"), "no such block. Did you mean reproduce?"),
         (["page.md"], PAGE.replace("<!-- reproduce", "<!-- reproduc"), "no such block. Did you mean reproduce?"),
         (["page.md"], PAGE.replace("right_k", "loss_x"), "measures=loss_x: item has no such measure"),
-        (["page.md"], PAGE.replace("rows=four", "rows=five"), "rows=five: item has no such row"),
         (["no.md"], PAGE, "cannot be read"),
-        ([], PAGE, "name one page"),
     ],
 )
 def test_what_is_wrong_with_a_page_is_named(
@@ -291,61 +187,3 @@ def test_every_item_has_a_line_with_its_state_and_its_verdicts(page: Path) -> No
     # Where the runs are not, it is made of what is stored.
     assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
     assert page.read_text() == before
-
-
-def test_a_paper_that_is_not_there_is_named(page: Path) -> None:
-    with pytest.raises(ConfigError, match=r"outs: no item's name begins so\. Did you mean ours\?"):
-        overview_block(["outs"], OVERVIEW, lambda words: pytest.fail("no table is asked for"))
-
-
-def test_a_block_with_wrong_words_is_named_with_its_own_line(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, rule in (
-        ("eval_evry=1", "eval_evry=1: there is no such key"),
-        ("measures=arii", "measures=arii: ours"),
-    ):
-        page.write_text(OVERVIEW.replace("eval_every=2", words))
-        assert main(["reproduce", "--results-page", "page.md"]) == 2
-        assert f"line 20, <!-- reproduce ours/table_2 {words} -->: {rule}" in capsys.readouterr().err
-
-
-def test_a_bar_in_a_label_ends_no_cell(page: Path) -> None:
-    item = page.parent / "items" / "ours" / "table_2.yaml"
-    item.write_text(TWO_METHODS.replace("{label: CLoVE", '{label: "a|b"'))
-    assert main(["reproduce", "ours/table_2", "seeds=1"]) == 0
-    (table,) = page.parent.rglob("table.md")
-    assert r"| a\|b" in table.read_text()
-
-
-@pytest.mark.pictures
-def test_a_damaged_run_is_named_where_curves_are_drawn_of_it(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    item = page.parent / "items" / "ours" / "table_2.yaml"
-    item.write_text(TWO_METHODS + "plot: {kind: curves, measure: ari}\n")
-    assert main(["reproduce", "ours/table_2", "seeds=1"]) == 0
-    rounds = next(page.parent.rglob("rounds.jsonl"))
-    rounds.write_text(rounds.read_text()[:-9])
-    assert main(["reproduce", "ours/table_2", "--table"]) == 2
-    assert f"{rounds}: cannot be read" in capsys.readouterr().err
-
-
-def test_a_run_that_two_items_share_is_taken_from_either_ones_stored_cells(page: Path) -> None:
-    assert main(["reproduce", "ours/table_2", "rows=four", "seeds=2"]) == 0
-    assert main(["reproduce", "--results-page", "page.md"]) == 0
-    # Another item asks for the same runs under other names, where the runs are not.
-    other = page.parent / "items" / "ours" / "table_10.yaml"
-    other.write_text(
-        TWO_METHODS.replace("four", "quarter").replace("fedavg:", "average:").replace("[fedavg]", "[average]")
-    )
-    page.write_text(OVERVIEW.replace("ours/table_2 eval_every=2", "ours/table_10 measures=accuracy"))
-    assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
-    assert [
-        "[ours/table_10](#more-of-it)",
-        "",
-        "4 of 7",
-        "1 within 1 point (1 unfinished), 1 off (1 unfinished, 1 may be chance)",
-    ] in lines(page)
-    stored = (page.with_suffix("") / "ours_table_10_paper.csv").read_text()
-    assert stored.count("quarter,average,") == 2
-    # Of other settings they are nobody else's.
-    other.write_text(TWO_METHODS.replace("num_rounds=2", "num_rounds=3"))
-    assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
-    assert ["[ours/table_10](#more-of-it)", "", "0 of 7", "2 not run"] in lines(page)

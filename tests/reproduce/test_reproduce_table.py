@@ -1,7 +1,6 @@
 """The table of `florets reproduce`: what it says of places that are finished, and of those that are not."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -49,23 +48,6 @@ def test_the_table_marks_what_is_not_finished(
     assert "7 cells: 4 finished, 1 stopped, 2 not run." in text
 
 
-def test_the_screen_has_the_part_that_was_asked_for_and_the_files_have_the_whole(
-    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["reproduce", "item.yaml", "rows=four", "columns=clove", "seeds=1"]) == 0
-    shown = capsys.readouterr().out
-    assert "| 4 rotations | 90.0" in shown
-    assert "[1/3]" not in shown
-    assert "not run" not in shown.split("# Two methods", 1)[1].rsplit("Table: ", 1)[0]
-    assert "2 rotations" not in shown
-    assert "FedAvg" not in shown.split("# Two methods", 1)[1]
-    text = (results(item) / "table.md").read_text()
-    assert "[1/3]" in text
-    assert "2 rotations" in text
-    assert main(["reproduce", "item.yaml", "--table"]) == 0
-    assert text in capsys.readouterr().out
-
-
 @pytest.mark.pictures
 def test_differences_are_paired_and_verdicts_are_the_papers(item: Path, ran: list[tuple[str, int, int]]) -> None:
     item.write_text(ITEM.replace("92.5 ± 0.4", "90.8 ± 0.4"))
@@ -107,47 +89,6 @@ def test_the_table_is_remade_without_a_run_and_the_list_says_how_far_items_are(
     assert "item  Two methods on turned digits" in told
     assert "7 cells: 3 finished, 4 not run; 3 comparisons with published values: 3 off" in told
     assert len(ran) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.pictures
-def test_curves_lack_runs_whose_folders_were_removed_and_say_so(
-    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    item.write_text(ITEM.replace("kind: grid", "kind: curves"))
-    assert main(["reproduce", "item.yaml", "rows=four", "seeds=2"]) == 0
-    before = (results(item) / "table.md").read_text()
-    (results(item) / "plot-four.png").unlink()
-    (removed, *_) = (item.parent / "results").rglob("clove/*/seed-1")
-    shutil.rmtree(removed)
-    capsys.readouterr()
-    assert main(["reproduce", "item.yaml", "--table"]) == 0
-    told = capsys.readouterr().out
-    assert "Not in the curves, as their runs' folders were removed: four/clove/seed-1\n" in told
-    assert (results(item) / "table.md").read_text() == before
-    assert (results(item) / "plot-four.png").is_file()
-
-
-@pytest.mark.slow
-@pytest.mark.pictures
-def test_losses_of_all_models_are_drawn_of_each_row_whose_runs_keep_them(item: Path) -> None:
-    item.write_text(
-        "{title: Losses, seeds: 1, overrides: [num_rounds=1, num_clients=4], measures: [loss], plot: {kind: losses}, "
-        "columns: {digits: {label: digits, overrides: []}}, rows: {with: {label: with, overrides: "
-        "[loss_matrix=true]}, without: {label: without, overrides: [k=3]}}}"
-    )
-    assert main(["reproduce", "item.yaml"]) == 0
-    assert [path.name for path in sorted(results(item).glob("*.png"))] == ["plot-with.png"]
-
-
-def test_the_small_scale_says_what_was_cut(item: Path, ran: list[tuple[str, int, int]]) -> None:
-    assert main(["reproduce", "item.yaml", "scale=small"]) == 0
-    assert ran == [("clove", 4, 0), ("fedavg", 4, 0)]
-    text = (results(item, "small") / "table.md").read_text()
-    assert "Small scale: one seed and one row." in text
-    # What it has in common with the whole table is not run again.
-    assert main(["reproduce", "item.yaml"]) == 0
-    assert len(ran) == 7
 
 
 def test_a_place_whose_settings_are_refused_is_marked_and_fails_the_command(
@@ -193,13 +134,3 @@ def test_an_item_is_run_and_read_as_data(item: Path, ran: list[tuple[str, int, i
     # t = 21 * sqrt(3) with 2 degrees of freedom: p = 1 - t / sqrt(t^2 + 2).
     assert found.table("accuracy - fedavg").cells[0][0].text == "+21.0 [+18.5, +23.5], p < 0.001"
     assert [path.suffix for path in found.plot("accuracy").save(item.parent / "lines")] == [".png", ".pdf", ".svg"]
-
-
-def test_what_an_item_does_not_have_is_refused(item: Path) -> None:
-    found = florets.reproduce("item.yaml", run=False, scale="small")
-    with pytest.raises(ConfigError, match=r"rows=two: item has no such row\. It has: four\."):
-        found.table(rows=["two"])
-    with pytest.raises(ConfigError, match=r"measure=acuracy: there is no such measure\. Did you mean accuracy\?"):
-        found.table("acuracy")
-    with pytest.raises(ConfigError, match=r"measure=accuracy - ifca: there is no column ifca"):
-        found.table("accuracy - ifca")

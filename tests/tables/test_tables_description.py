@@ -1,16 +1,11 @@
 """Descriptions of tables: values by hand, and what a site does not send."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-from flwr.app import ConfigRecord
 
-from florets.server_app import data_agreement
-from florets.server_app.data_agreement import describe_sites
-from florets.strategies.base.federation import Federation
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.describe import describe_table
 from florets.task.data.tables.description import ColumnSummary, Description
@@ -59,15 +54,6 @@ def test_no_name_of_a_rare_category_and_no_value_of_a_small_column_is_sent() -> 
     assert "7.125" not in text
 
 
-def test_quantiles_are_of_enough_values_and_rounded() -> None:
-    values = np.arange(100.0)[np.random.default_rng(0).permutation(100)] + 0.123
-    few = described(a=[*values[:19], *[math.nan] * 81], y=["0", "1"] * 50)
-    assert column(few, "a").quantiles == ()
-    many = column(described(a=[0.1, *values[1:]], y=["0", "1"] * 50), "a")
-    # Deviation 29: to multiples of 5.
-    assert many.quantiles == (10, 50, 90)
-
-
 def test_values_of_a_regression_are_never_sent_as_classes() -> None:
     twelve = [float(number) for number in range(12)]
     for declared, values, expected in (
@@ -113,19 +99,10 @@ def test_ids_dates_and_texts_are_told_from_inputs(name: str, values: list, role:
     assert column(described(wanted, **{name: values}, y=labels), name).role == "input"
 
 
-def test_copies_of_records_are_counted() -> None:
-    found = described(a=[1, 1, 1, 2, 0.0, -0.0], w=["x", "x", "x", "x", "y", "y"], y=["0", "0", "1", "1", "1", "1"])
-    assert (found.duplicates, found.near_duplicates) == (2, 0)
-    # Within a hundredth of a spread of 11.
-    near = described(a=[*range(39), 3.01], y=["0", "1"] * 20)
-    assert (near.duplicates, near.near_duplicates) == (0, 1)
-
-
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
         ("y", [f"somebody {n}" for n in range(30)], "seems to hold ids"),
-        ("patient", ["anna", "ben", "cleo"] * 10, "seems to hold ids"),
         ("y", [f"2024-03-{1 + n % 9:02}" for n in range(30)], "seems to hold dates"),
         ("y", [f"text {n % 20}" for n in range(30)], "too many different values"),
     ],
@@ -135,16 +112,6 @@ def test_a_target_that_names_records_is_refused(name: str, values: list[str], me
     with pytest.raises(ValueError, match=message) as caught:
         described(Declaration(target=name), **{"a": range(30), name: values})
     assert not any(value in str(caught.value) for value in values)
-
-
-def test_a_class_in_few_records_is_counted_and_not_named() -> None:
-    words = described(a=range(40), y=["no"] * 30 + ["yes"] * 7 + ["secret"] * 3).target
-    assert words is not None
-    assert (words.classes, words.rare) == ({"no": 30, "yes": 7}, 3)
-    # Three positives among codes of classes are named.
-    codes = described(a=range(40), y=[0.0] * 37 + [1.0] * 3).target
-    assert codes is not None
-    assert (codes.classes, codes.rare) == ({"0": 37, "1": 3}, 0)
 
 
 def test_where_a_subject_repeats_min_count_counts_subjects() -> None:
@@ -162,29 +129,3 @@ def test_where_a_subject_repeats_min_count_counts_subjects() -> None:
     assert column(found, "word").categories == {"x": 16, "z": 16}
     assert found.target is not None
     assert (found.target.classes, found.target.rare) == ({"no": 16, "yes": 16}, 8)
-
-
-@pytest.mark.parametrize("asked", [{"categorical": ("patient",)}, {"columns": ("patient",)}])
-def test_a_server_cannot_ask_for_the_names_of_persons(asked: dict) -> None:
-    persons = [f"person {n // 10}" for n in range(60)]
-    assert "person" not in described(Declaration(target="y", **asked), patient=persons, y=["0", "1"] * 30).to_json()
-    with pytest.raises(ValueError, match="'patient_id' seems to hold ids"):
-        described(Declaration(target="patient_id"), a=range(60), patient_id=[float(n // 10) for n in range(60)])
-
-
-@pytest.mark.parametrize(("names", "kept"), [(["", "north", "", ""], 2), (["", "", "", ""], 1)])
-def test_of_two_nodes_with_one_key_the_registered_one_holds_it(
-    monkeypatch: pytest.MonkeyPatch, names: list[str], kept: int
-) -> None:
-    nodes = [SimpleNamespace(node_id=place + 1, name=name, public_key=b"") for place, name in enumerate(names)]
-    monkeypatch.setattr(Federation, "wait_for_nodes", lambda *_: [node.node_id for node in nodes])
-    monkeypatch.setattr(data_agreement, "new_message", lambda *_: None)
-
-    def exchange(_grid, requests, *_, **__):  # type: ignore[no-untyped-def]
-        ok = [(one.key, ("north", Description("archive", place + 2, 1))) for place, one in enumerate(requests)]
-        return SimpleNamespace(ok=ok)
-
-    monkeypatch.setattr(data_agreement, "exchange", exchange)
-    grid = SimpleNamespace(get_nodes=lambda: nodes)
-    found = describe_sites(grid, ConfigRecord(), 1, None)  # type: ignore[arg-type]
-    assert found["north"].records == kept + 1

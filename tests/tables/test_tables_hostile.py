@@ -55,37 +55,24 @@ def target(**changes: object) -> dict[str, Any]:
     [
         changed(form="text"),
         changed(target=None),
-        changed(records=-1),
         changed(records=79),
         changed(train_records=0),
-        changed(records=True),
         changed(columns=[PLAIN["columns"][0]] * 2),
         changed(shape=[3]),
-        changed(scale="raw"),
         changed(form="archive", target=None, columns=[], shape=[3], scale="5.3 mmol/l"),
         changed(notes=["a\x1b[31m"]),
-        changed(classes=["x" * 201]),
         changed(more=1),
         {name: value for name, value in PLAIN.items() if name != "notes"},
         column(name="a\nb"),
-        column(kind="other"),
         column(known=77),
         column(mean=1e101),
-        column(mean=None),
         column(m2=-1.0),
         column(quantiles=[3.0, 2.0, 1.0]),
-        column(quantiles=[None, None, None]),
         column(1, categories={"f": 79, "m": 2}),
-        column(1, categories={"f": -1}),
-        column(1, other=81),
         target(classes={"0": 81}),
         target(classes={str(n): 1 for n in range(80)}),
-        target(rare=1),
         target(mean=1e150, m2=1e150),
-        changed(group=None),
-        changed(form="archive", target=None, columns=[], shape=[0, 3]),
         changed(form="archive", target=None, columns=[], shape=[20_000, 20_000]),
-        target(known=81),
         [],
         7,
         None,
@@ -95,20 +82,6 @@ def test_a_value_that_no_site_can_have_is_refused(values: object) -> None:
     with pytest.raises(MalformedMessage) as caught:
         read_description(reply(json.dumps(values)))
     assert str(caught.value) == "its description of its data is malformed"
-
-
-@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"form": NaN}', 7, b"{}", json.dumps(PLAIN)[:-1]])
-def test_what_is_no_json_is_refused(text: object) -> None:
-    with pytest.raises(MalformedMessage):
-        read_description(reply(text))
-
-
-@pytest.mark.parametrize("key", ["two\nlines", "x" * 201, 7])
-def test_a_key_that_is_no_name_is_refused(key: object) -> None:
-    with pytest.raises(MalformedMessage):
-        read_description(reply(DESCRIBED.to_json(), key))
-    with pytest.raises(MalformedMessage):
-        read_description(RecordDict())
 
 
 def places(values: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -128,7 +101,7 @@ ODD = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), ODD), min_size=1, max_size=3))
 def test_any_change_is_refused_or_leaves_a_description_to_agree_on(changes: list) -> None:
     values = json.loads(json.dumps(PLAIN))
@@ -180,11 +153,8 @@ def test_names_units_missing_marks_and_columns_of_one_site(tmp_path: Path) -> No
     ("line", "message"),
     [
         ('renam = {chol = "cholesterol"}', r"node\.toml: renam: there is no such key\. Did you mean rename\?"),
-        ('seperator = ";"', r"Did you mean separator\?"),
-        ('scale = {chol = "2"}', "scale: every factor must be a number"),
         ("scale = {chol = 0}", "scale: every factor must be a number other than 0"),
         ("missing = [true]", "true and false are not names"),
-        ('separator = ";;"', "node.toml: separator: must be one character"),
         ('decimal = "comma"', 'decimal: must be "." or ","'),
         ("a = ", "node.toml cannot be read"),
     ],
@@ -198,9 +168,6 @@ def test_a_mistyped_file_is_refused(tmp_path: Path, line: str, message: str) -> 
     ("site", "message"),
     [
         (Site(rename={"col": "x"}), "has no column 'col', which rename in the node's file names"),
-        (Site(scale={"note": 2.0}), "'note' has a scale in the node's file, but holds no numbers"),
-        (Site(rename={"nr": "weight"}), "column 3 has the name of an earlier one"),
-        (Site(encoding="utf-99"), "encoding='utf-99' of the node's file is unknown"),
         (Site(columns=("a", "b", "c", "d")), "names the columns of a file without header; add header=false"),
     ],
 )
@@ -215,8 +182,6 @@ def test_a_file_that_does_not_fit_the_table_is_refused(tmp_path: Path, site: Sit
     [
         ({"target": "a", "drop": ["a"]}, "column 'a' is named as target and as drop"),
         ({"header": False}, "name the file's columns"),
-        ({"columns": [True]}, "true and false are not names"),
-        ({"classes": {"a": [0], "b": [0, 1]}}, "no cell twice"),
         ({"regression": True, "classes": {"a": [0], "b": [1]}}, "leave out one"),
     ],
 )

@@ -6,15 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Message
 from safetensors.numpy import load_file
 
-from florets.client_app.client import session
 from florets.commands import main
-from florets.engines.local_grid import LocalGrid
 from florets.server_app.checkpoint import Checkpoints
 from florets.task.data.tables.preprocessing import Preprocessing
-from florets.task.data.tables.site_table import SiteTable
 
 NAMES = ("age", "dose", "weight")
 SETTINGS = (
@@ -72,20 +68,6 @@ def test_a_site_whose_columns_are_in_another_order_trains_on_the_same_features(t
     assert {key: site["records"] for key, site in sites.items()} == {"north": 60, "south": 60}
 
 
-def test_a_process_for_each_message_gives_the_same_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = folders(tmp_path / "data", north=SAME, south=TURNED)
-    whole = train(data, tmp_path / "a")
-    deliver = LocalGrid._deliver
-
-    def alone(grid: LocalGrid, message: Message) -> Message:
-        # A SuperNode starts a process for each message: it remembers nothing of the last one.
-        session.__init__()  # type: ignore[misc]
-        return deliver(grid, message)
-
-    monkeypatch.setattr(LocalGrid, "_deliver", alone)
-    assert same(whole, train(data, tmp_path / "b"))
-
-
 @pytest.mark.parametrize("wrong", ["a", "z"])
 def test_a_misspelt_column_costs_its_site_its_place(
     tmp_path: Path, wrong: str, capsys: pytest.CaptureFixture[str]
@@ -104,13 +86,6 @@ def test_a_misspelt_column_costs_its_site_its_place(
     (bad / wrong / "node.toml").write_text('rename = {dosis = "dose"}\n')
     assert main.main([*SETTINGS, f"data_dir={bad}", f"results_dir={tmp_path / 'c'}"]) == 0
     assert "could not take part" not in capsys.readouterr().out
-
-
-def test_one_node_of_two_tables_needs_the_same_columns_in_both(tmp_path: Path) -> None:
-    table(tmp_path / "train.csv", SAME)
-    table(tmp_path / "test.csv", (*NAMES, "height", "price"))
-    with pytest.raises(ValueError, match=r"test\.csv has other columns than train\.csv"):
-        SiteTable.read((tmp_path / "train.csv", tmp_path / "test.csv"), {}, 0)
 
 
 def test_one_table_for_each_node_and_one_of_all_with_an_owner_are_the_same_run(tmp_path: Path) -> None:

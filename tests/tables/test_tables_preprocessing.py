@@ -1,7 +1,5 @@
 """`Preprocessing`: equal to a scikit-learn pipeline on the same records, and read back from JSON."""
 
-import json
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +13,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.describe import describe_table
-from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Preprocessing, Scale
+from florets.task.data.tables.preprocessing import Preprocessing, Scale
 from florets.task.data.tables.read import Table
 
 
@@ -57,25 +55,6 @@ def test_inputs_are_those_of_scikit_learns_pipeline_on_the_joined_records() -> N
     assert found.width == prepared.x.shape[1] == 7
 
 
-def test_unknown_words_are_counted_and_are_none_of_the_categories() -> None:
-    found, new = pooled(records(100, 0)), records(3, 3).assign(kind=["violet", None, "red"])
-    prepared = found.inputs(new)
-    assert prepared.unknown.tolist() == [1, 0, 0]
-    assert prepared.x[0, 3:6].tolist() == [0, 0, 0]
-    two = replace(found, categorical=(CategoricalInput("kind", ("green", "red"), False, "red", False),))
-    assert two.input_names[-1] == "kind=red"
-    other = replace(found, categorical=(CategoricalInput("kind", ("green", "red"), True, "red", False),))
-    assert other.inputs(new).x[:, 3:].tolist() == [[0, 0, 1], [0, 1, 0], [0, 1, 0]]
-
-
-def test_targets_of_a_regression_are_standardised_and_words_among_them_refused() -> None:
-    found = Preprocessing((NumericInput("a", 0.0, 1.0, False),), (), "y", {}, target_mean=5.0, target_std=2.0)
-    assert found.targets(pd.DataFrame({"y": ["9", 1.0]})).tolist() == [2.0, -2.0]
-    for wrong in ("x", "1_000", "inf", None):
-        with pytest.raises(ValueError, match="the target 'y' of 1 records is not a number"):
-            found.targets(pd.DataFrame({"y": ["9", wrong]}, dtype=object))
-
-
 def test_a_table_that_does_not_fit_is_refused() -> None:
     found = pooled(records(100, 0))
     with pytest.raises(ValueError, match=r"lacks 'dose' \(it has 'dosis'\); if a column has another name"):
@@ -101,14 +80,10 @@ def test_a_sites_own_scale_is_needed_where_sites_standardise_alone() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"numeric": [{"name": "a", "mean": "x", "std": 1.0, "indicator": False}]},
         {"numeric": [{"name": "a", "mean": 0.0, "std": 0.0, "indicator": False}]},
         {"numeric": [{"name": ["a"], "mean": 0.0, "std": 1.0, "indicator": True}]},
-        {"numeric": [{"name": "a", "mean": math.nan, "std": 1.0, "indicator": True}]},
         {"categorical": [{"name": "k", "categories": ["x"], "other": False, "mode": "y", "indicator": False}]},
         {"sites": {"a": {"mean": [1.0], "std": [1.0]}}},
-        {"standardise": "all"},
-        {"target_std": 0},
     ],
 )
 def test_what_no_agreement_makes_is_refused(change: dict) -> None:
@@ -117,18 +92,3 @@ def test_what_no_agreement_makes_is_refused(change: dict) -> None:
         Preprocessing.of({**plain, **change})
     with pytest.raises(ValueError, match="cannot be read"):
         Preprocessing.of({name: value for name, value in plain.items() if name != "target"})
-
-
-def test_classes_keep_their_order_on_the_way_to_nodes_and_to_a_file() -> None:
-    """Labels follow it, and a task is sent as JSON with sorted keys."""
-    classes = {"positive": ("1",), "negative": ("0",), "2": ("2",), "10": ("10",)}
-    prepared = Preprocessing((NumericInput("a", 0.0, 1.0, False),), (), "y", classes)
-    sent = json.loads(json.dumps({"prepared": prepared.to_plain()}, sort_keys=True))["prepared"]
-    assert list(Preprocessing.of(sent).classes.items()) == list(classes.items())
-
-
-def test_numbers_in_a_column_of_words_are_refused() -> None:
-    words = CategoricalInput("sex", ("F", "M"), False, "F", False)
-    prepared = Preprocessing((), (words,), "y", {"0": ("0",), "1": ("1",)})
-    with pytest.raises(ValueError, match="'sex' holds numbers here and words at the other sites"):
-        prepared.inputs(pd.DataFrame({"sex": [0.0, 1.0]}))

@@ -17,14 +17,11 @@ from hypothesis import strategies as st
 from florets.client_app.app import app
 from florets.engines.local_grid import LocalGrid, answered
 from florets.task.data.own import own
-from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import MISSING, Declaration, Site, is_table
-from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Preprocessing
 from florets.task.data.tables.read import Table, read_table
 from florets.task.data.tables.site_table import SiteTable
-from florets.task.spec import DECLARED, PREPARED, ROWS_OF, TaskSpec
+from florets.task.spec import DECLARED, TaskSpec
 from florets.task.wire import kinds
-from florets.task.wire.description import read_description
 
 ROWS = "age,dose,ill\n61,0.5,yes\n54,1.25,no\n47,2,yes\n"
 
@@ -54,13 +51,10 @@ PLAIN = {"age": [61.0, 54.0, 47.0], "dose": [0.5, 1.25, 2.0], "ill": ["yes", "no
         (ROWS.replace("\n", ",\n"), "a separator ends each line"),
         (ROWS.replace("\n", "\r\n"), ""),
         ("\ufeff" + ROWS, ""),
-        (ROWS.replace(",", ", "), ""),
         (ROWS.replace("yes", '"yes"').replace("61", '"61"'), ""),
         (ROWS.encode("utf-16"), "encoding utf-16"),
         ('"age","dose","ill"\n61,"0,5",yes\n54,"1,25",no\n47,2,yes\n', "decimal commas"),
         ("sep=;\n" + ROWS.replace(",", ";"), "read with semicolons"),
-        (("sep=,\r\n" + ROWS.replace("\n", "\r\n")).encode("utf-16"), "encoding utf-16"),
-        (' age,dose ,"ill "\n61,0.5,yes\n54,1.25,no\n47,2,yes\n', ""),
     ],
 )
 def test_the_form_of_a_file_is_found_and_told(tmp_path: Path, content: str | bytes, note: str) -> None:
@@ -78,34 +72,12 @@ def test_gzipped_files_other_endings_and_old_encodings(tmp_path: Path) -> None:
     ]
 
 
-def test_cells_with_separators_quotes_and_line_breaks(tmp_path: Path) -> None:
-    found = columns(read(tmp_path, 'a,text,y\n1,"one, two",0\n2,"a ""b""\nc",1\n3,5\' 6,0\n'))
-    assert found["text"] == ["one, two", 'a "b"\nc', "5' 6"]
-
-
 def test_missing_cells(tmp_path: Path) -> None:
     lines = ["a,b,kind", "1,?,red", ",2, NA ", "3,nan,", "-9,4,n/a", "5,None,blue"]
     found = columns(read(tmp_path, "\n".join(lines), missing=("-9",)))
     assert found["a"] == [1, None, 3, None, 5]
     assert found["b"] == [None, 2, None, 4, None]
     assert found["kind"] == ["red", None, None, None, "blue"]
-
-
-@pytest.mark.parametrize(
-    ("cell", "remedy"),
-    [
-        ("0x1F", "name the mark in missing"),
-        ("unknown", "name the mark in missing"),
-        ("1_000", "no plain numbers because of underscores"),
-        ("12a", "no plain numbers because of letters"),
-        ("1,5", "no plain numbers because of a decimal mark of another kind"),
-    ],
-)
-def test_what_only_looks_like_a_number_is_named_by_its_line(tmp_path: Path, cell: str, remedy: str) -> None:
-    with pytest.raises(
-        ValueError, match=rf"data\.csv, column 'b': 1 of its 4 cells are not numbers, the first in line 5.*{remedy}"
-    ):
-        read(tmp_path, f"a;b;y\n1;2.5;0\n\n2;3;1\n3;{cell};0\n4;5;1\n", site=Site(decimal="."))
 
 
 def test_few_different_numbers_and_words_are_categories_and_one_mark_for_many_is_refused(tmp_path: Path) -> None:
@@ -133,8 +105,6 @@ def test_one_column_may_hold_its_own_name(tmp_path: Path) -> None:
         ([str(n / 10) for n in range(20)] + ["x"], "1 of its 21 cells are not numbers, the first in line 22"),
         (["yes", "no", "unknown"], ""),
         (["0", "1", "3+"], ""),
-        (["1", "X", "2"], ""),
-        (["0", "1", "."], ""),
     ],
 )
 def test_a_target_of_numbers_with_a_word_for_unknown_is_refused(tmp_path: Path, cells: list, problem: str) -> None:
@@ -145,7 +115,7 @@ def test_a_target_of_numbers_with_a_word_for_unknown_is_refused(tmp_path: Path, 
         return SiteTable.read((tmp_path / "data.csv",), {DECLARED: declared}, 0)
 
     if not problem:
-        assert check().untargeted == 7 * ("." in cells)
+        assert check().untargeted == 0
         return
     # Whether the last column is named as the target or taken for it.
     for declared in ({}, {"target": "y "}):
@@ -156,24 +126,13 @@ def test_a_target_of_numbers_with_a_word_for_unknown_is_refused(tmp_path: Path, 
     assert check(target="y", missing=[cells[-1]]).untargeted == 21 // len(cells)
 
 
-@pytest.mark.parametrize("cell", ["inf", "-Infinity", "1e999", "1e200"])
-def test_infinite_and_huge_numbers_are_named_by_their_line(tmp_path: Path, cell: str) -> None:
-    with pytest.raises(ValueError, match=r"line 3, column 'a': the number is infinite or too large"):
-        read(tmp_path, f"a,y\n1,0\n{cell},1\n3,0\n")
-
-
-@pytest.mark.parametrize("column", ["1.200 95 3.125", "1.205 950 3.125", "1.200 1250 950", "1.200 950 3.5"])
+@pytest.mark.parametrize("column", ["1.200 95 3.125", "1.200 1250 950"])
 def test_three_decimals_are_no_thousands_unless_the_column_can_be_read_in_no_other_way(
     column: str, tmp_path: Path
 ) -> None:
     cells = column.split()
     found = read(tmp_path, "a,b\n" + "".join(f"{cell},1.5\n" for cell in cells))
     assert columns(found)["a"] == [float(cell) for cell in cells]
-
-
-def test_a_declared_target_keeps_its_text_and_takes_a_decimal_comma(tmp_path: Path) -> None:
-    assert columns(read(tmp_path, "a,code\n1,01\n2,1e3\n", target="code"))["code"] == ["01", "1e3"]
-    assert columns(read(tmp_path, "a;price\n1;2,5\n2;3,25\n", target="price"))["price"] == ["2.5", "3.25"]
 
 
 @pytest.mark.parametrize(
@@ -183,22 +142,14 @@ def test_a_declared_target_keeps_its_text_and_takes_a_decimal_comma(tmp_path: Pa
         ("a;b,c,y\n", r"data\.csv has no records"),
         ("a;b,c,y\n1,2,0\n3,4\n5,6,1\n", r"data\.csv, line 3: it has 2 cells, but there are 3 columns"),
         ("a;y\n1,234;0\n2,345;1\n", "decimal mark is ambiguous"),
-        ("a;b;y\n1,5;1.5;0\n2,5;2.5;1\n", "decimal mark is ambiguous"),
         ("a,b,y\n1.5,950,0\n2.5,1.200,1\n", "points that may mark thousands.* decimal = "),
         ("y\n1\n0\n", "has only one column"),
         ("0.3,0.8,1\n0.9,0.4,0\n", "3 of the 3 names in its first line are numbers or dates, .*header=false"),
         ("F,typical,yes\nM,typical,no\nF,other,yes\n", "the names of most columns .* are also values of them"),
-        ("true,false,yes\ntrue,false,no\nfalse,true,yes\n", "the names of most columns .* are also values of them"),
         ("Export, of 2024\na;b;y\n1;2;0\n3;4;1\n", r"line 1 seems to be a title or comment .* begin with line 2"),
-        ("Export\n\n# by x\na,b,y\n1,2,0\n3,4,1\n", r"lines 1 to 3 seem to be a title .* begin with line 4"),
         ("Export;;\na;b;y\n1;2;0\n", r"line 1: column 2 has no name; .* If this line is a title"),
-        ("a,y\nr1,1,0\nr2,2,1\n", "line 2: it has 3 cells, but there are 2 columns"),
-        ("a,b,a\n1,2,3\n", "column 3 has the name of an earlier one"),
-        ("a,b,y\n1,2,0\n\n1,2\n", "line 4: it has 2 cells, but there are 3 columns"),
-        ("a,y\n", "has no records"),
         (f"{'a' * 201},y\n1,0\n", "the name of column 1 is too long, or not printable"),
         (b"a,y\n\x00\x01,\x00\n", "cannot be decoded as text"),
-        ("a,y\n1,0\n".encode("utf-16-le"), "cannot be decoded as text"),
     ],
 )
 def test_a_file_that_cannot_be_read_for_certain_is_refused(
@@ -218,16 +169,6 @@ def test_only_the_site_can_say_that_its_first_line_of_numbers_holds_names(tmp_pa
         # Without a declared target it is the last column, which is kept as it is written.
         "y": ["0", "1"],
     }
-
-
-def test_a_damaged_gzip_is_refused(tmp_path: Path) -> None:
-    for content in (
-        b"no gzip",
-        gzip.compress(ROWS.encode())[:-9],
-        gzip.compress(ROWS.encode() * 99)[:40] + b"x" * 30,
-    ):
-        with pytest.raises(ValueError, match=r"data\.csv\.gz cannot be read"):
-            read(tmp_path, content, "data.csv.gz")
 
 
 def test_a_file_without_header_is_read_with_declared_names(tmp_path: Path) -> None:
@@ -261,7 +202,7 @@ def frame_of(content: bytes, site: Site | None = None, **declared) -> pd.DataFra
         return read_table(path, Declaration(**declared), site or Site()).frame
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.tuples(st.none() | NUMBERS, SAFE, st.none() | SAFE), min_size=1, max_size=20),
     st.sampled_from(",;\t|"),
@@ -287,7 +228,7 @@ PIECES = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(PIECES, max_size=60).map("".join), st.sampled_from(["utf-8", "utf-16", "cp1252", "latin-1"]))
 @example('"\t', "utf-8")
 def test_no_file_breaks_the_reader(text: str, encoding: str) -> None:
@@ -312,36 +253,21 @@ def line(place: int, text: str, content: str = GOOD) -> str:
 # Content of the file, what the run declares, and lines of the site's own file.
 REFUSED: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "words among numbers": (line(4, f"{WORD},{NUMBER},x,1"), {}, ""),
-    "an underscore": (line(4, f"918_273,{NUMBER},x,1"), {}, ""),
     "infinite": (line(4, f"1e999,{NUMBER},{WORD},1"), {}, ""),
-    "more cells": (line(4, f"1,{NUMBER},{WORD},1,{WORD}"), {}, ""),
-    "an open quote": (line(4, f'"{WORD},{NUMBER},x,1'), {}, ""),
-    "a long cell": (line(4, f'1,2,"{WORD * 20_000}'), {}, ""),
     "a record as header": (line(0, f"{WORD},{NUMBER},x,y"), {}, ""),
-    "a record of words as header": (f"{WORD}1,{WORD}2,y\n" + f"{WORD}2,{WORD}2,0\n{WORD}1,{WORD}1,no\n" * 9, {}, ""),
-    "a header with an empty cell": (line(0, f"{WORD},,{WORD}z,y"), {}, ""),
     "a header that cannot be printed": (line(0, f"{WORD}\x07,b,c,y"), {}, ""),
     "no records": (f"{WORD},b\n", {}, ""),
-    "one column": (f"y\n{WORD}\n{NUMBER}\n", {}, ""),
     "an ambiguous separator": (f"a,b;y\n{WORD},2;0\n{NUMBER},4;1\n", {}, ""),
     "an ambiguous decimal mark": (f"a;b;y\n918,273;{NUMBER};0\n1,5;2.5;1\n", {}, ""),
-    "no header and few names": (GOOD, {"header": False, "columns": ["a", "b"]}, ""),
-    "an unknown encoding": (GOOD, {}, 'encoding = "utf-99"'),
     "another encoding": (GOOD + f"1,2,{WORD}ü,0\n", {}, 'encoding = "ascii"'),
     "no text": ((GOOD + "\0").encode(), {}, ""),
-    "a rename that is lacking": (GOOD, {}, 'rename = {z = "q"}'),
-    "a target that is lacking": (GOOD, {"target": "z"}, ""),
     "no target": ("a,y\n" + f"{NUMBER},\n{WORD}5,\n", {}, ""),
     "no complete record": ("a,k,y\n" + f"{NUMBER},,{WORD}\n" * 9, {"incomplete": "drop"}, ""),
-    "one record": (f"a,b,y\n{NUMBER},{WORD},1\n", {}, ""),
     "one subject": (GOOD + "", {"group": "g", "drop": []}, 'rename = {b = "g"}'),
-    "a class that cannot be printed": (line(4, f"1,2,3,{WORD}\x07"), {}, ""),
     "a long class": (line(4, f"1,2,3,{WORD * 40}"), {}, ""),
     "many classes": (
         "\n".join(["a,y", *(f"{n},{WORD}{n}" for n in range(99))]), {}, ""
     ),
-    "a regression on words": (line(0, "a,b,y,z"), {"target": "y", "regression": True}, ""),
-    "one class": ("\n".join(["a,y", *(f"{n},{WORD}" for n in range(30))]), {}, ""),
     "nothing to learn from": ("\n".join(["a,y", *(f"{NUMBER},{n % 2}" for n in range(30))]), {}, ""),
 }  # fmt: skip
 
@@ -375,48 +301,3 @@ def describe(folder: Path, declared: dict[str, Any], node: dict[str, Any] | None
     context = Context(run_id=1, node_id=2, node_config=settings, state=RecordDict(), run_config={})
     LocalGrid(app, 1)  # lets messages be built
     return answered(app, Message(RecordDict({kinds.CONFIG: config}), 2, kinds.DESCRIBE), context)
-
-
-def test_a_server_cannot_ask_for_the_records_of_one_value(tmp_path: Path) -> None:
-    """Whether there are any would be an answer; whose records are a node's own is in its config."""
-    write(tmp_path, GOOD)
-    for value in (WORD + "1", "nobody"):
-        spec = TaskSpec(
-            "own", "own", "mlp", "cross_entropy", 2, 0, 0, "", table={DECLARED: {"owner": "kind"}, ROWS_OF: value}
-        )
-        assert ROWS_OF not in spec.at_node(str(tmp_path), None).table
-    assert spec.at_node(str(tmp_path), "x").table[ROWS_OF] == "x"
-
-
-@pytest.mark.parametrize(
-    "prepared",
-    [
-        Preprocessing((NumericInput("kind", 0.0, 1.0, False),), (), "y", {"0": ("0",)}),
-        Preprocessing((NumericInput("z", 0.0, 1.0, False),), (), "y", {"0": ("0",)}),
-        Preprocessing((NumericInput("b", 0.0, 1e-45, False),), (), "y", {"0": ("0",), "1": ("1",)}),
-        Preprocessing((), (CategoricalInput("kind", ("x",), True, "x", False),), "kind", {"0": ("0",)}),
-        Preprocessing((NumericInput("a", 0.0, 1.0, False),), (), "kind", {}),
-        Preprocessing((NumericInput("a", 0.0, 1.0, False),), (), "z", {}),
-    ],
-)
-def test_preparing_quotes_no_cell(tmp_path: Path, prepared: Preprocessing) -> None:
-    write(tmp_path, GOOD)
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - whatever it says
-        own(tmp_path, 0, 0, table={PREPARED: prepared.to_plain()})
-    assert unmarked(str(caught.value))
-
-
-def test_disagreement_of_sites_quotes_no_cell(tmp_path: Path) -> None:
-    """Categories that are frequent are named, by design; here all are rare."""
-    rare = "\n".join(["a,b,kind,y", *(f"{n * 7 % 11},{NUMBER},{WORD}{n % 15},{n % 2}" for n in range(30))])
-    others = "\n".join(["a,b,sort,y", *(f"{WORD}{n % 15},{n % 4},{n % 3},{n % 2}" for n in range(30))])
-    sites = {}
-    for key, content in {"west": rare, "east": rare, "north": others}.items():
-        (tmp_path / key).mkdir()
-        sites[key] = SiteTable.read((write(tmp_path / key, content) / "data.csv",), {}, 0).describe()
-        reply = describe(tmp_path / key, {})
-        assert not reply.has_error()
-        assert WORD not in str(read_description(reply.content)[1])
-    found = agree(Declaration(), sites)
-    assert found.left_out.keys() == {"north"}
-    assert unmarked(" ".join([*found.notes, *found.left_out.values()]))

@@ -70,19 +70,6 @@ def test_a_subject_is_on_one_side_of_every_split(seed: int) -> None:
     assert sum(map(len, whose)) == len(set.union(*whose))
 
 
-@pytest.mark.parametrize("share", [0.05, 0.2, 0.25, 0.3, 0.34, 0.4, 0.5, 0.6, 0.75, 0.8, 0.95])
-def test_whole_subjects_meet_the_share_that_was_asked_for_and_stay_stratified(share: float) -> None:
-    whose = np.repeat(np.arange(100), np.random.default_rng(1).integers(1, 6, size=100))
-    y = (whose % 4 == 0).astype(float)
-    for groups, labels in ((np.arange(100), (np.arange(100) % 4 == 0).astype(float)), (whose, y)):
-        train, test = split_rows(labels, groups, share, np.random.default_rng(3), False)
-        assert sorted([*train, *test]) == list(range(len(groups)))
-        assert not set(groups[train]) & set(groups[test])
-        assert len(test) / len(groups) == pytest.approx(share, abs=0.06)
-        if 0.2 <= share <= 0.8:
-            assert labels[test].mean() == pytest.approx(labels.mean(), abs=0.06)
-
-
 def visits(folder: Path, n: int, seed: int, persons: bool = True, targets: int = 2) -> Path:
     """Write a table of several visits of each person."""
     rng = np.random.default_rng(seed)

@@ -51,8 +51,6 @@ def parts(values: Values, sites: int = 10) -> list[Values]:
     "values",
     [
         RNG.normal(50, 10, 2000),
-        RNG.exponential(3, 2000),
-        RNG.uniform(-1, 1, 2000),
         (RNG.random(2000) < 0.01).astype(float),
         RNG.binomial(20, 0.005, 2000).astype(float),
         # Mostly one value: what is rare is no tail.
@@ -60,7 +58,7 @@ def parts(values: Values, sites: int = 10) -> list[Values]:
         # Sites that differ.
         np.repeat(RNG.normal(0, 5, 10), 200) + RNG.normal(0, 1, 2000),
     ],
-    ids=["normal", "exponential", "uniform", "rare", "counts", "mostly zero", "levels"],
+    ids=["normal", "rare", "counts", "mostly zero", "levels"],
 )
 def test_honest_columns_are_not_clipped(values: Values) -> None:
     found = agreed(parts(values))
@@ -95,15 +93,6 @@ def test_heavy_tails_are_clipped_at_about_their_pooled_quantiles() -> None:
     assert left.preprocessing is not None
     assert left.preprocessing.numeric[0].low is None
     assert any(line.endswith(": v (task.table.numbers=clipped or ranks tames them)") for line in lines({}, left))
-
-
-def test_one_record_far_out_at_a_small_site_is_clipped_and_does_not_squeeze_the_others() -> None:
-    values = RNG.normal(0, 1, 6000)
-    values[77] = 1e6
-    found = column(parts(values, 40))
-    assert found.high is not None
-    assert found.high < 100
-    assert 0.8 < found.std < 1.2
 
 
 def test_ranks_are_normal_scores_of_the_pooled_records() -> None:
@@ -153,15 +142,3 @@ def test_bounds_and_scores_are_read_back_and_prepare_each_record_alone() -> None
         values = {"target": "y", "numeric": [{"name": "a", "mean": 0, "std": 1, **wrong}]}
         with pytest.raises(ValueError, match="'a': "):
             Preprocessing.of(values)
-
-
-@pytest.mark.parametrize("numbers", ["clipped", "ranks"])
-def test_each_sites_own_scale_knows_no_pooled_bounds(numbers: str) -> None:
-    with pytest.raises(ValueError, match=f"task.table.numbers={numbers}: goes by the pooled records"):
-        Declaration(numbers=numbers, standardise="site")
-    values = np.exp(RNG.normal(0, 1.5, 2000))
-    frame = pd.DataFrame({"v": values, "y": (np.arange(2000) % 2).astype(str).astype(object)})
-    declared = Declaration(target="y", standardise="site")
-    found = agree(declared, {"a": describe_table(Table(frame), declared, np.arange(2000))}).preprocessing
-    assert found is not None
-    assert found.numeric[0].low is None

@@ -47,23 +47,21 @@ class MeanGroups(florets.Strategy[MeanGroupsSettings, Means]):
     State = Means
     client_handlers = (mean,)
 
-    def plan(self, context: florets.Round) -> florets.Plan[florets.Update]:
+    def round(self, r: florets.Round) -> florets.Steps:
         """Ask new clients for their means and place them; then every participant trains its group's model."""
-        new = [client for client in context.online if client.key not in self.state.means]
+        new = [client for client in r.online if client.key not in self.state.means]
         compare = self.settings.compare
         length = math.prod(self.input_shape) if compare == "inputs" else self.num_outputs
         # Names, shapes and values of what comes back are checked: nothing that a client sends is trusted.
         known = dict(self.assignment)
-        answers = context.query(
-            mean, new, returns={"mean": (length,)}, settings={"compare": compare}, needed=not known
-        )
+        answers = r.query(mean, new, returns={"mean": (length,)}, settings={"compare": compare}, needed=not known)
         means = {key: answer.arrays["mean"] for key, answer in answers.items()}
         if not known:
             # The server's affair: a node that imports this file for the handler needs no scikit-learn.
             from sklearn.cluster import KMeans
 
-            seed = int(context.random("groups").integers(2**31))
-            kmeans = KMeans(context.models.count, n_init=10, random_state=seed)
+            seed = int(r.random("groups").integers(2**31))
+            kmeans = KMeans(r.models.count, n_init=10, random_state=seed)
             groups = kmeans.fit_predict(np.stack(list(means.values())))
             self.assignment.update(zip(means, map(int, groups), strict=True))
         else:
@@ -71,4 +69,5 @@ class MeanGroups(florets.Strategy[MeanGroupsSettings, Means]):
                 nearest = min(known, key=lambda other: float(np.linalg.norm(self.state.means[other] - mine)))
                 self.assignment[one] = known[nearest]
         self.state.means.update(means)
-        return context.train_assigned(self.assignment)
+        updates = yield r.train(self.assignment)
+        return r.average(updates)

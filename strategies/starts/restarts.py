@@ -1,29 +1,22 @@
 """Several starts from random models, of which the best goes on: for CLoVE and IFCA."""
 
-from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Detail, State
-from florets.strategies.base.strategy import Algorithm, Strategy
+from florets.strategies.base.report import Detail
+from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.outliers import LOSS_FACTOR
-from florets.strategies.settings import Experiment, RunKeys, Weighted, idle
+from florets.strategies.settings import Experiment, Weighted, idle
 from florets.strategies.shared.estimates import without_outliers
-from florets.strategies.shared.first_rounds import (
-    draw_models,
-    far_models,
-    start_from_updates,
-    starts_from_updates,
-)
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
-from florets.task.wire.replies import Update
+
+_NAME = "restarts"
+"""Under which the state has what is remembered of the starts."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +24,13 @@ class Restarted(Weighted):
     """Keys of an algorithm whose outcome depends on its random first models."""
 
     restarts: int = setting(
-        1, "starts from other random models, of which the best is continued; 1: a single start", least=1
+        1,
+        "starts from other random models, of which that with the lowest mean of the clients' lowest losses is "
+        "continued; 1: a single start",
+        least=1,
     )
     restart_rounds: int = setting(
         5, "rounds of each start; those of the continued one count towards num_rounds", least=1
-    )
-    keep_start: Literal["loss", "share"] = setting(
-        "loss",
-        "the best start: lowest mean of the clients' lowest losses, or the largest fraction of clients for the least "
-        "used model",
     )
 
     @property
@@ -49,7 +40,7 @@ class Restarted(Weighted):
 
     def conflicts(self) -> list[str]:
         """Refuse settings of starts where there is one."""
-        return idle(self, ["restart_rounds", "keep_start"], "strategy.restarts of 2 or more") * (self.restarts == 1)
+        return idle(self, ["restart_rounds"], "strategy.restarts of 2 or more") * (self.restarts == 1)
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse starts that no round follows, and those that would all be alike or have other numbers of models."""
@@ -70,12 +61,6 @@ class Restarted(Weighted):
                 "which; leave one of them out."
             )
         return problems
-
-    def uncovered(self, run: RunKeys) -> list[str]:
-        """Refuse a choice among starts, which is by losses without noise."""
-        if self.restarts == 1:
-            return []
-        return [f"strategy.restarts={self.restarts}: losses decide on the start, without noise; leave it out."]
 
 
 def shuffled(bank: FloatArray, layers: IntArray, rng: np.random.Generator) -> FloatArray:
@@ -126,104 +111,56 @@ class Starts:
     scores: list[tuple[float, float]] = field(default_factory=list)
 
 
-@dataclass
-class RestartState(State):
-    """State of an algorithm that may be started several times.
-
-    Attributes
-    ----------
-    starts
-        What is remembered of the starts.
-    is_first
-        Whether this is the first round of a start.
-    """
-
-    starts: Starts = field(default_factory=Starts)
-    is_first: bool = True
-
-
-def begin_round(algorithm: Algorithm[Any, Any], context: Round) -> Round:
-    """Return the round as its start sees it: in the first one after a start, with other models.
+def restarted(strategy: Any, r: Round) -> bool:
+    """Begin a round as its start sees it; return whether it is the first one of a start.
 
     The start that is over is judged by the losses of this round's participants on its models (one exchange). Then the
-    next start begins, with a state of its own, or the best one goes on as if it had been the only one.
+    next start begins, with a state of its own and other models, or the best one goes on as if it had been the only
+    one.
 
     Source: Ghosh et al. 2020 (IFCA), section 6, restarts.
     Deviation: there a start is kept once it is good enough, or the best one by the true models; the number of starts
     is fixed here, and the truth is not known.
     """
-    settings: Restarted = algorithm.settings
-    number, step = divmod(context.server_round - 1, settings.restart_rounds)
-    state: RestartState = algorithm.state
-    state.is_first = context.server_round == 1 or (step == 0 and number < settings.restarts)
+    settings: Restarted = strategy.settings
+    number, step = divmod(r.server_round - 1, settings.restart_rounds)
+    is_first = r.server_round == 1 or (step == 0 and number < settings.restarts)
     if settings.restarts == 1 or step != 0 or number > settings.restarts:
-        return context
+        return is_first
     if number == 0:
-        state.starts.initial = context.models
-        return context
-    starts = _judged(algorithm, context)
+        strategy.state.layers[_NAME] = Starts(r.models)
+        return is_first
+    starts = _judged(strategy, r)
     details: dict[str, Detail] = {"start": float(len(starts.scores)), "score": list(starts.scores[-1])}
     if number < settings.restarts:
-        algorithm.state = algorithm.State(starts=starts, details=details)
-        return replace(context, models=_other_models(starts, context))
+        strategy.state = strategy.State(layers={_NAME: starts}, details=details)
+        r.models = _other_models(starts, r)
+        return is_first
     assert starts.models is not None
-    algorithm.state = replace(starts.state, starts=Starts(scores=starts.scores), is_first=False)
-    algorithm.state.details = {**details, "kept": float(1 + max(range(number), key=starts.scores.__getitem__))}
-    return replace(context, models=starts.models)
+    strategy.state, r.models = starts.state, starts.models
+    strategy.state.layers[_NAME] = Starts(scores=starts.scores)
+    strategy.state.details = {**details, "kept": float(1 + max(range(number), key=starts.scores.__getitem__))}
+    return is_first
 
 
-def _judged(algorithm: Algorithm[Any, Any], context: Round) -> Starts:
+def _judged(strategy: Any, r: Round) -> Starts:
     """Return the starts with the one that is over among them."""
-    starts: Starts = algorithm.state.starts
-    settings: Restarted = algorithm.settings
-    with context.meter.part("losses"):
+    starts: Starts = strategy.state.layers[_NAME]
+    settings = strategy.settings
+    with r.meter.part("losses"):
         # A score is a mean: one client's losses must not decide it.
-        asked = context.ask_losses(context.participants, context.models, all_samples=True)
-        replies = without_outliers(asked, context, factor=getattr(settings, "outlier_loss", LOSS_FACTOR))
-    context.require(replies, "loss vector")
+        asked = r.ask_losses(r.participants, r.models, all_samples=True)
+        replies = without_outliers(asked, r, factor=getattr(settings, "outlier_loss", LOSS_FACTOR))
+    r.require(replies, "loss vector")
     losses = np.stack([reply.losses for _, reply in replies.ok])
-    loss, share = -min(least_loss(losses), 1e300), least_share(losses)
-    score = (loss, share) if settings.keep_start == "loss" else (share, loss)
+    score = -min(least_loss(losses), 1e300), least_share(losses)
     if not starts.scores or score > max(starts.scores):
-        kept = replace(algorithm.state, starts=Starts())
-        return Starts(starts.initial, kept, context.models, [*starts.scores, score])
+        others = {name: kept for name, kept in strategy.state.layers.items() if name != _NAME}
+        return Starts(starts.initial, replace(strategy.state, layers=others), r.models, [*starts.scores, score])
     return replace(starts, scores=[*starts.scores, score])
 
 
-def _other_models(starts: Starts, context: Round) -> Models:
+def _other_models(starts: Starts, r: Round) -> Models:
     assert starts.initial is not None
     bank, layers = starts.initial.bank, starts.initial.layout.layers
-    return starts.initial.replaced(shuffled(bank, layers, context.random(Purpose.INITIAL_MODEL)))
-
-
-S = TypeVar("S", bound=Restarted)
-M = TypeVar("M", bound=RestartState)
-
-
-class Restarts(Strategy[S, M]):
-    """An algorithm that trains K models from a first round of the run's choice, and may begin several times."""
-
-    @abstractmethod
-    def plan_round(self, context: Round) -> Plan[Update]:
-        """Plan a round after the first, or the first one with `first_round=evaluate`."""
-
-    def train(self, context: Round, assignment: Mapping[str, int]) -> Plan[Update]:
-        """Let clients train the random models of a first round."""
-        return context.train_assigned(assignment)
-
-    def grouped(self, groups: Mapping[str, int]) -> None:
-        """Take over the groups of a round 1 that starts from updates; in `assignment` they are already."""
-
-    def plan(self, context: Round) -> Plan[Update]:
-        """Plan a first round, or the algorithm's own."""
-        if starts_from_updates(self, context):
-            return start_from_updates(self, context, self.grouped)
-        context = begin_round(self, context)
-        if self.state.is_first and self.first_round == "farthest":
-            context = replace(context, models=far_models(context))
-        if self.state.is_first and self.first_round == "random":
-            rng = context.random(Purpose.FIRST_ROUND)
-            plan = self.train(context, draw_models(context.participants, context.models.count, rng))
-        else:
-            plan = self.plan_round(context)
-        return replace(plan, models=context.models)
+    return starts.initial.replaced(shuffled(bank, layers, r.random(Purpose.INITIAL_MODEL)))

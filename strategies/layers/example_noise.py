@@ -3,10 +3,11 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from florets.strategies.base.privacy import Budget, Guard, multiplier
 from florets.strategies.base.report import Client
 from florets.strategies.core.accountant import level_of
-from florets.strategies.settings import Privacy, Releases
+from florets.strategies.layers.coverage import Releases
+from florets.strategies.layers.noise import Budget, Guard, multiplier
+from florets.strategies.settings import Privacy
 from florets.task.training.settings import Training
 from florets.task.wire import kinds, noise
 from florets.task.wire.sampled_noise import Declared
@@ -45,6 +46,10 @@ class ExampleGuard(Guard):
     def planned(self) -> dict[str, str | float]:
         """What `florets plan` says; noise of a round is each client's own."""
         return {"kind": self.privacy.kind, "epsilon": self.declared.epsilon, "delta": self.declared.delta}
+
+    def trains(self, training: Training) -> None:
+        """Take in how clients train: what a round costs depends on it."""
+        self.training = training
 
     def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
         """See `Guard.begin`; how many records each has is public."""

@@ -1,29 +1,30 @@
-"""`Round`: what one round works with, and the exchanges that it can plan (`Plan`): training and evaluation."""
+"""`Round`: all that an algorithm can do in a round; `Plan`: its training exchange, or its test."""
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from florets.strategies.base.evaluation import EvaluationSettings
 from florets.strategies.base.exchange import Meter, Patience, Read, Replies, Request, T, send, sort_replies
 from florets.strategies.base.federation import RoundFailed, TrainingDiverged
-from florets.strategies.base.models import Averaging, Models
-from florets.strategies.base.privacy import Guard
+from florets.strategies.base.layer import Cluster, Grouping, Groups, Layer, Rows, grouped
+from florets.strategies.base.models import Averaging, Models, Updates
+from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Vectors, sketched
-from florets.strategies.core import FloatArray
+from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.outliers import UPDATE_FACTOR, lower_median, outlier_terms, outlier_updates
 from florets.task.given import hold
 from florets.task.randomness import Purpose, generator
-from florets.task.wire import codec, is_stable, kinds
+from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
-from florets.task.wire.flower import entries
+from florets.task.wire.flower import filled
 from florets.task.wire.narrow import MODEL_RECORDS, Narrowing, widen_reply
-from florets.task.wire.records import filled, new_message, record_dict
 from florets.task.wire.replies import (
     Answer,
     Losses,
@@ -71,7 +72,6 @@ def handler_paths(handlers: Iterable[Handler]) -> tuple[str, ...]:
 
 
 R = TypeVar("R", covariant=True)
-Combine = Callable[[Sequence[tuple[str, Update]]], FloatArray]
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,6 @@ class Plan(Generic[R]):
         One for each client that takes part.
     read
         How a reply is read.
-    combine
-        How the valid updates, in the order of the client keys, become the next bank (K, R); None: the strategy's
-        averaging (`Strategy.average`). It may change the state and the assignment, and return another number of
-        models; not the updates, nor the models that it averages. Outliers have been rejected; `weighting`,
-        `shared_layers` and a method's `average` are its own affair.
-    models
-        The models that the round starts from, where there are more or fewer than before; None: the last round's.
-    participants
-        Who takes part, where it is not those that were sampled.
     keep
         Keeps what of the valid updates is the clients' own, and returns those of the models that they share; None:
         there is nothing of the kind.
@@ -102,11 +93,81 @@ class Plan(Generic[R]):
 
     requests: list[Request]
     read: Read[R]
-    combine: Combine | None = None
-    models: Models | None = None
-    participants: Sequence[Client] | None = None
     keep: Callable[[Sequence[tuple[str, Update]]], Sequence[tuple[str, Update]]] | None = None
     reveal: Callable[[Replies[Any]], Replies[Update]] | None = None
+
+
+Steps = Generator[Plan[Update], Sequence[tuple[str, Update]], FloatArray | None]
+"""A round of an algorithm: it yields the training exchange, is given the valid updates, and returns the next bank."""
+
+
+class Sealed(Sequence[tuple[str, Update]]):
+    """Updates of which an algorithm may take averages alone (`Round.average`): single ones are not protected."""
+
+    def __init__(self, updates: Sequence[tuple[str, Update]], why: str) -> None:
+        self._updates, self._why = updates, why
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._updates)
+
+    def __getitem__(self, _: Any) -> Any:
+        """Raise ValueError."""
+        raise ValueError(self._why)
+
+    def opened(self) -> Sequence[tuple[str, Update]]:
+        """Return the updates, for who takes averages of them."""
+        return self._updates
+
+
+def opened(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
+    """Return updates as they are, for who takes averages of them, or of parts that are protected by themselves."""
+    return updates.opened() if isinstance(updates, Sealed) else updates
+
+
+@dataclass(frozen=True)
+class SealedRows:
+    """Rows (M, D) that may be grouped (`Round.group`) and not be looked at: they are not protected by themselves."""
+
+    opened: FloatArray
+    why: str
+
+    def __getattr__(self, _: str) -> Any:
+        """Raise ValueError."""
+        raise ValueError(self.why)
+
+
+@dataclass(frozen=True)
+class LossVectors:
+    """The losses that clients sent, in the order of their keys.
+
+    Attributes
+    ----------
+    replies
+        As they came.
+    models
+        Those that they were taken on.
+    limit
+        What longer vectors were scaled down to.
+    why
+        Why they may be used for groups alone (`Round.group`); empty: for anything.
+    """
+
+    replies: Replies[Losses]
+    models: Models
+    limit: float = math.inf
+    why: str = ""
+
+    @property
+    def keys(self) -> list[str]:
+        """The clients."""
+        return [key for key, _ in self.replies.ok]
+
+    @property
+    def rows(self) -> FloatArray:
+        """Their losses (M, K)."""
+        found = np.stack([reply.losses for _, reply in self.replies.ok])
+        return SealedRows(found, self.why) if self.why else found  # type: ignore[return-value]  # for `group` alone
 
 
 OUTLIER = (
@@ -114,9 +175,11 @@ OUTLIER = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Round:
     """One round: its number, participants, models and means of talking to clients.
+
+    An algorithm may set `models` and `participants`: it starts from another bank, or with others than were sampled.
 
     Attributes
     ----------
@@ -139,11 +202,17 @@ class Round:
     client_handlers
         The algorithm's own client handlers.
     personal
-        What clients do in place of training and testing their group's model alone, a `PersonalMethod`; or None.
+        What clients do in place of training or testing their group's model alone, a `PersonalMethod`; or None.
     narrowing
         How models are sent in 16 or 8 bits; None: as they are.
     privacy
         The run's privacy budget, with the noise that is paid from it; None: no noise.
+    strategy
+        Whose round it is.
+    layers
+        What stands around its exchanges.
+    answered
+        Clients whose valid updates came, once they have.
     """
 
     server_round: int
@@ -163,7 +232,22 @@ class Round:
     client_handlers: tuple[str, ...] = ()
     personal: Any = None
     narrowing: Narrowing | None = None
-    privacy: Guard | None = None
+    privacy: Any = None
+    strategy: Any = None
+    layers: tuple[Layer, ...] = ()
+    answered: Sequence[str] = ()
+    _keepers: tuple[Models | None, frozenset[str]] = (None, frozenset())
+    """Models that clients were asked to keep for their training, and those that have."""
+
+    @property
+    def may_depend_on_data(self) -> bool:
+        """Whether what is done when may depend on clients' data: all but what noise covers."""
+        return self.privacy is None
+
+    @property
+    def clients_choose(self) -> bool:
+        """Whether clients choose among groups that were found once: in noised sums that costs nothing, and mends."""
+        return self.privacy is not None and not self.privacy.is_local
 
     @property
     def patience(self) -> Patience:
@@ -183,61 +267,58 @@ class Round:
         """Return the participants that are not among those known."""
         return [client for client in self.participants if client.key not in known]
 
-    def train_assigned(
-        self,
-        assignment: Mapping[str, int],
-        settings: Mapping[str, str | float] | None = None,
-        *,
-        histories: Mapping[str, Sequence[int]] | None = None,
-        rounds: int = 0,
-        kept: Container[str] = (),
-    ) -> Plan[Update]:
-        """Plan one exchange in which each client of `assignment` trains its model; the others sit this round out.
+    def train(self, groups: Mapping[str, int], settings: Mapping[str, str | float] | None = None) -> Plan[Update]:
+        """Plan the exchange in which each participant in `groups` trains its model; the others sit this round out.
 
-        Parameters
-        ----------
-        histories, rounds
-            Each client's own last assignments, this round's included: from them, and nothing that it stores, the
-            client declares whether the last `rounds` are equal. 0: nothing is declared.
-        kept
-            Clients that have this round's models already (see `ask_losses`); they are told which of them to train.
+        Clients that have kept this round's models (`losses`) are told which of them to train.
 
         Raises
         ------
         RoundFailed
-            If the assignment has clients, and none of the participants.
+            If there are groups, and none of the participants is in one.
         """
-        if assignment and not any(client.key in assignment for client in self.participants):
+        if groups and not any(client.key in groups for client in self.participants):
             given, there = (
                 ", ".join(map(repr, keys[:3]))
-                for keys in (list(assignment), [client.key for client in self.participants])
+                for keys in (list(groups), [client.key for client in self.participants])
             )
             raise RoundFailed(
                 f"round {self.server_round}: none of its participants ({there}) is among the clients that are "
                 f"assigned a model ({given})"
             )
-        own: dict[str, dict[str, object]] = {}
-        if histories is not None and rounds > 0:
-            own = {key: {kinds.STABILITY_ROUNDS: rounds, kinds.HISTORY: list(histories[key])} for key in assignment}
         settings = settings or {}
-        if self.personal is not None and self.personal.is_active:
+        if self.personal is not None and self.personal.trains:
             # Settings of this exchange, such as FedProx's term, hold for the method's messages, too.
-            context = replace(self, config=filled(self.config.copy(), settings)) if settings else self
-            return _declared(self.personal.train(context, assignment), own)
-        layout = self.models.layout
+            r = replace(self, config=filled(self.config.copy(), settings)) if settings else self
+            plan: Plan[Update] = self.personal.train(r, groups)
+            return plan
+        models, (kept_models, keepers) = self.models, self._keepers
         config = {**self.averaging.settings, **settings}
         requests = []
         for client in self.participants:
-            if client.key not in assignment:
+            if client.key not in groups:
                 continue
-            index = assignment[client.key]
-            model: ArrayRecord | None = self.models.one(index)
-            mine = {**config, **own.get(client.key, {})}
-            if client.key in kept:
+            index = groups[client.key]
+            model: ArrayRecord | None = models.one(index)
+            mine: dict[str, object] = dict(config)
+            if client.key in keepers and kept_models is not None:
                 model = None
-                mine |= {kinds.BANK: self.models.token, kinds.MODEL_INDEX: index}
+                mine |= {kinds.BANK: kept_models.token, kinds.MODEL_INDEX: index}
             requests.append(self.request(kinds.TRAIN, client, model, mine))
-        return Plan(requests, lambda key, content: read_update(content, layout, assignment[key]))
+        return Plan(requests, lambda key, content: read_update(content, models.layout, groups[key]))
+
+    def train_best(self, by: Literal["loss", "accuracy"] = "loss") -> Plan[Update]:
+        """Plan the exchange in which each participant picks the model that is best on its data, and trains it.
+
+        Where clients cannot do both in one exchange, they are asked for their losses first: with a method of their
+        own, or while models are compared in noised sums.
+        """
+        r = replace(self, config=filled(self.config.copy(), {kinds.BY_ERRORS: True})) if by == "accuracy" else self
+        chosen = next((found for layer in self.layers if (found := layer.choices(r)) is not None), None)
+        if chosen is None and self.personal is not None and self.personal.is_active:
+            replies = r.losses().replies
+            chosen = {key: int(np.argmin(reply.losses)) for key, reply in replies.ok}
+        return r.train_selected() if chosen is None else r.train(chosen)
 
     def train_selected(self, settings: Mapping[str, float] | None = None) -> Plan[Update]:
         """Plan one exchange in which each participant picks its lowest-loss model and trains it."""
@@ -247,6 +328,89 @@ class Round:
             self.request(kinds.TRAIN_SELECT, client, self.models.record, config) for client in self.participants
         ]
         return Plan(requests, lambda _, content: codec.read(SelectedUpdate, content, layout=layout, K=count))
+
+    def losses(self, clients: Sequence[Client] | None = None, models: Models | None = None) -> LossVectors:
+        """Ask clients for their losses of each model (one exchange), as far as they are not refused as outliers.
+
+        Without `clients` all participants are asked, and the round needs a quorum of them; those named are asked for
+        what lasts, with all of their samples.
+        """
+        everybody = clients is None
+        asked = self.participants if clients is None else clients
+        models = self.models if models is None else models
+        for layer in self.layers if everybody else ():
+            models = layer.compared(models, self)
+        r = replace(self, models=models) if everybody else self
+        with self.meter.part("losses"):
+            replies = r.ask_losses(asked, models, all_samples=not everybody)
+        limit = math.inf
+        for layer in self.layers:
+            replies, limit = layer.losses(replies, limit, self, everybody)
+        if everybody:
+            self.require(replies, "loss vector")
+            self._keepers = models, frozenset(key for key, reply in replies.ok if reply.kept)
+        why = next((why for layer in self.layers if (why := layer.seals)), "")
+        return LossVectors(replies, models, limit, why)
+
+    def group(self, keys: Sequence[str], rows: Rows, k: int, cluster: Cluster, source: str = "grouping") -> Groups:
+        """Return clients in `k` groups by their rows (M, D), as `cluster` groups them; see `base.layer`.
+
+        `source` names whose clusters they are, for an error.
+        """
+        from florets.strategies.core.cluster import check_clusters
+
+        def checked(values: FloatArray) -> IntArray:
+            check_clusters(found := cluster(values), len(values), source)
+            return found
+
+        group: Grouping = grouped
+        for layer in self.layers:
+            group = layer.grouping(group, self)
+        with self.meter.part("cluster"):
+            return group(keys, rows, k, checked)
+
+    def placed(self, frozen: Frozen, known: Container[str]) -> dict[str, int]:
+        """Return the models of participants that are not `known`: each joins the nearest of frozen groups.
+
+        A client without an answer, or that is refused as an outlier, has none.
+        """
+        new = self.newcomers(known)
+        if not new:
+            return {}
+        replies = self.losses(new, frozen.models or self.models).replies
+        return {key: frozen.nearest_model(reply.losses) for key, reply in replies.ok}
+
+    def members(self, groups: Mapping[str, int], known: Container[str] | None = None) -> dict[str, int]:
+        """Return the participants' part of some groups, of those that are `known`; None: of all."""
+        here = [client.key for client in self.participants if client.key in groups]
+        return {key: groups[key] for key in here if known is None or key in known}
+
+    def average(self, updates: Sequence[tuple[str, Update]], *, drawn: bool = False) -> FloatArray:
+        """Return the next bank (K, R): each model's updates, averaged as the run says; without any it stays.
+
+        Groups that are `drawn` at random may be mostly hostile.
+        """
+        rows = Updates(opened(updates))
+        for layer in self.layers:
+            rows = layer.counted(rows, self)
+        bank = self.averaging.next_bank(self.models, rows, rows.models, rows.examples)
+        if self.personal is not None:
+            bank = self.personal.averaged(self.models, rows.updates, bank)
+        for layer in self.layers if drawn else ():
+            bank = layer.bounded(bank, self)
+        return bank
+
+    def vectors(self, vectors: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        """Return what clients sent of themselves (D,), by key, as an algorithm may keep it over rounds."""
+        for layer in self.layers:
+            vectors = layer.vectors(vectors, self)
+        return vectors
+
+    def copies(self, rows: Mapping[str, NDArray[np.floating]]) -> set[str]:
+        """Return the clients whose rows (m, D) on folds of their data are another's."""
+        if not self.may_depend_on_data:
+            return set()
+        return set().union(*(layer.copies(rows, self) for layer in self.layers))
 
     def test_assigned(self, assignment: Mapping[str, int]) -> Plan[TestResult]:
         """Plan the evaluation in which each tester that has a model tests it."""
@@ -331,8 +495,8 @@ class Round:
 
         `others` are further array records by name.
         """
-        if self.privacy is not None:
-            self.privacy.check(kind, settings.get(kinds.HANDLER))
+        for layer in self.layers:
+            layer.allow(kind, settings.get(kinds.HANDLER))
         # A copy of the checked record is ten times as fast as a new one, which checks every value again.
         own = {**settings, kinds.SERVER_ROUND: self.server_round, kinds.CLIENT_NUMBER: client.number}
         sent: dict[str, ArrayRecord] = {**(others or {})}
@@ -345,8 +509,8 @@ class Round:
             sent |= {name: self.narrowing.record(record) for name, record in models.items()}
             if (kept := settings.get(kinds.MODEL_INDEX)) is not None:
                 models[kinds.ARRAYS] = self.models.one(int(str(kept)))
-        content = record_dict({kinds.CONFIG: filled(self.config.copy(), own), **sent})
-        message = new_message(content, client.node_id, kind, self.timeout, str(self.server_round))
+        content = filled(RecordDict(), {kinds.CONFIG: filled(self.config.copy(), own), **sent})
+        message = Message(content, client.node_id, kind, ttl=self.timeout, group_id=str(self.server_round))
         return Request(client.key, message, models)
 
     def query(
@@ -443,7 +607,7 @@ class Round:
         def checked(key: str, content: RecordDict) -> T:
             if (request := asked.get(key)) is not None:
                 sent = request.message
-                config = entries(sent.content[kinds.CONFIG])
+                config = sent.content[kinds.CONFIG]
                 content = widen_reply(content, sent.metadata.message_type, config, request.models)
             reading = read(key, content)
             check_examples(getattr(reading, "num_examples", None), introduced.get(key))
@@ -543,16 +707,3 @@ class Round:
         left = replies.rejected(keys, reason)
         self.meter.reject({key: reason for key, _ in replies.ok if key in keys})
         return left
-
-
-def _declared(plan: Plan[Update], own: Mapping[str, Mapping[str, object]]) -> Plan[Update]:
-    """Return the plan of a message that does not let clients declare their stability, with what they would say."""
-
-    def read(key: str, content: RecordDict) -> Update:
-        update, asked = plan.read(key, content), own.get(key)
-        if asked is None:
-            return update
-        history, rounds = asked[kinds.HISTORY], asked[kinds.STABILITY_ROUNDS]
-        return replace(update, stable=is_stable(history, rounds))  # type: ignore[arg-type]  # see train_assigned
-
-    return replace(plan, read=read)

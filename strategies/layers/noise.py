@@ -1,22 +1,28 @@
-"""Differential privacy of clients: the budget that each has spent, and the noise added for it."""
+"""Noise on what depends on clients' data (`privacy.kind`): what each has spent, and the layer that adds it."""
 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from florets.strategies.base.federation import FederationError, RoundFailed
-from florets.strategies.base.report import Client
+from florets.strategies.base.federation import BudgetSpent, FederationError, RoundFailed
+from florets.strategies.base.layer import Cluster, Grouping, Groups, Layer, Rows
+from florets.strategies.base.models import Averaging
+from florets.strategies.base.report import PRIVACY, Client, Detail
+from florets.strategies.base.round import Plan, Round, SealedRows
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.accountant import epsilon_of, level_of, usual_delta
 from florets.strategies.core.noised_clusters import COST, nearest_centre, noised_centres
-from florets.strategies.core.rows import Rows
-from florets.strategies.settings import Privacy, Releases
+from florets.strategies.core.rows import Rows as Vectors
+from florets.strategies.layers.coverage import COMPARED, Releases
+from florets.strategies.settings import Privacy
+from florets.task.training.settings import Training
 from florets.task.wire import kinds, noise
+from florets.task.wire.replies import Update
 
 SIZES = 0.1
 """Fraction of the cost of a round's update that pays for noised sizes of hidden groups."""
@@ -28,10 +34,6 @@ _ROUNDING = 1e-9
 _UNCOVERED = "its answers are not noised, so that privacy.kind does not cover them"
 _CENTRAL = "privacy.kind=central"
 _KINDS = frozenset({kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, kinds.LOSSES, kinds.EVALUATE}) | kinds.SECURE
-
-
-class BudgetSpent(FederationError):
-    """Another round would take the run beyond `privacy.epsilon`."""
 
 
 @dataclass
@@ -93,7 +95,7 @@ class Budget:
 def multiplier(cost: float) -> float:
     """Return the standard deviation of a release's noise, in sensitivities, from its cost."""
     if cost <= 0:
-        raise ValueError("a release that is not planned has no noise: declare it in Settings.releases")
+        raise ValueError("a release that is not planned has no noise: declare what it asks for in Settings.asks")
     return 1 / math.sqrt(cost)
 
 
@@ -138,6 +140,11 @@ class Guard:
         return asked
 
     @property
+    def grouping_noise(self) -> float:
+        """Standard deviation of the noise of one release for grouping, in sensitivities."""
+        return multiplier(self.budget.grouping)
+
+    @property
     def _round_cost(self) -> float:
         return self.budget.update + self.releases.each * self.budget.grouping
 
@@ -164,6 +171,9 @@ class Guard:
                 f"{len(participants)} clients take part, fewer than privacy.min_group={self.privacy.min_group}"
             )
         raise BudgetSpent(self._end_words())
+
+    def trains(self, training: Training) -> None:
+        """Take in how clients train in this round."""
 
     def _crowd(self, online: Sequence[Client]) -> int:
         """Return among how many one is hidden."""
@@ -242,7 +252,7 @@ class Guard:
 
     def changes(
         self,
-        vectors: Rows,
+        vectors: Vectors,
         assignment: IntArray,
         start: FloatArray,
         shared: BoolArray,
@@ -366,6 +376,95 @@ def shrunk_sizes(counts: IntArray, deviation: float, total: float) -> FloatArray
     prior = (even / 2) ** 2
     sizes: FloatArray = np.clip(even + found * prior / (prior + deviation**2), 1.0, total)
     return sizes
+
+
+class Noise(Layer):
+    """The layer that keeps a run within its budget.
+
+    Attributes
+    ----------
+    last_grouping
+        Round with the last groupings that the budget has planned.
+    """
+
+    name = "noise"
+
+    def __init__(self, guard: Guard, asks: frozenset[str], last_grouping: int) -> None:
+        self.guard, self.asks, self.last_grouping = guard, asks, last_grouping
+
+    @property
+    def message(self) -> Mapping[str, str | float]:
+        """How clients noise what they send, where they do."""
+        return self.guard.settings
+
+    def can_take_part(self, client: Client) -> bool:
+        """Say whether a client can pay for another round."""
+        return self.guard.can_pay(client)
+
+    def averaging(self, averaging: Averaging) -> Averaging:
+        """Take means of clipped changes, with noise."""
+        return replace(averaging, privacy=self.guard)
+
+    def begin(self, r: Round) -> None:
+        """End the run where too few can pay."""
+        self.guard.trains(Training.received(r.config))
+        self.guard.begin(r.participants, r.online)
+
+    def allow(self, kind: str, handler: object) -> None:
+        """Refuse messages whose answers have no noise."""
+        self.guard.check(kind, handler)
+        if kind == kinds.LOSSES and not self.asks:
+            raise ValueError(f"{kind}: {_UNCOVERED}, unless Settings.asks names losses")
+
+    def grouping(self, group: Grouping, r: Round) -> Grouping:
+        """Group by noised sums; a client's own noise is in its rows already."""
+
+        def noised(keys: Sequence[str], rows: Rows, k: int, cluster: Cluster) -> Groups:
+            is_last = r.server_round >= self.last_grouping
+            if self.guard.is_local:
+                return replace(group(keys, rows, k, cluster), is_last=is_last)
+            # In place of k-means and matching: which model fits better than it does the mean client.
+            opened = rows.opened if isinstance(rows, SealedRows) else rows
+            if callable(opened):
+                raise ValueError(f"{_CENTRAL}: these groups are not made of rows alone, and have no noise")
+            labels, centres = self.guard.compared(keys, opened, r.models.count)
+            models = np.arange(len(centres))
+            return Groups(keys, opened, labels, np.zeros(len(keys), np.bool_), models, centres, is_last)
+
+        return noised
+
+    def choices(self, r: Round) -> dict[str, int] | None:
+        """Compare models with the mean client's losses in the first rounds: all would choose the least noised one."""
+        if self.guard.is_local or "choices" not in self.asks or not 1 < r.server_round <= 1 + COMPARED:
+            return None
+        replies = r.losses().replies
+        keys, losses = [key for key, _ in replies.ok], np.stack([reply.losses for _, reply in replies.ok])
+        found = self.guard.compared(keys, losses, r.models.count)[0]
+        return dict(zip(keys, found.tolist(), strict=True))
+
+    def trains(self, plan: Plan[Update], r: Round) -> Plan[Update]:
+        """Charge clients for the updates that they are asked for."""
+        self.guard.charge_training([request.key for request in plan.requests], r.strategy.assignment)
+        return plan
+
+    @property
+    def seals(self) -> str:
+        """What the server alone adds noise to, no algorithm may look at."""
+        if self.guard.is_local:
+            return ""
+        return f"{_CENTRAL}: covers averages of updates (Round.average), and no single ones; use privacy.kind=none"
+
+    def allows_tests(self, r: Round) -> bool:
+        """Take test scores, which have no noise, of one's own simulation alone."""
+        return not self.guard.is_local or r.strategy.federation.is_simulated
+
+    def combined(self, bank: FloatArray, r: Round) -> FloatArray:
+        """Give groups that are too small the others' mean."""
+        return self.guard.merged(bank, r.strategy.assignment)
+
+    def details(self, r: Round) -> Mapping[str, Detail]:
+        """Return what is spent so far."""
+        return {PRIVACY: self.guard.details}
 
 
 LEDGER = "privacy.json"

@@ -1,17 +1,17 @@
-"""`Watch`: clients of frozen clusters whose training losses depart from their clusters', and how they move."""
+"""Watch: clients of frozen groups whose training losses depart from their groups', and how they move."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from florets.strategies.base.context import Round
-from florets.strategies.base.exchange import Replies
-from florets.strategies.base.models import Models
-from florets.strategies.base.report import Client
+from florets.strategies.base.layer import Layer
+from florets.strategies.base.models import Updates
+from florets.strategies.base.report import Detail
+from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray
-from florets.task.wire.replies import Losses, Update
+from florets.task.wire.replies import Update
 
 WATCH = "watch"
 """The detail of a round in which clients departed from their clusters, or were asked again."""
@@ -64,7 +64,7 @@ class Departure:
 
 
 @dataclass(eq=False)
-class Watch:
+class Watched:
     """What the training losses of frozen clusters' clients usually are, and who has departed from that.
 
     A client's change is the logarithm of its loss less the median of its last ones; its cluster's change is the
@@ -131,40 +131,8 @@ class Watch:
         """Clients whose updates would harm their model: they departed in this round, or no model fits them."""
         return self.fresh | {key for key, departure in self.departed.items() if departure.unfit}
 
-    def staying(self, updates: Sequence[tuple[str, Update]]) -> list[tuple[str, Update]]:
-        """Return the updates without those of clients that are away, unless all of a model's are."""
-        away = self.away
-        stayed = {update.model for key, update in updates if key not in away}
-        return [(key, update) for key, update in updates if key not in away or update.model not in stayed]
-
-    def moves(
-        self,
-        assignment: MutableMapping[str, int],
-        context: Round,
-        ask: Callable[[Sequence[Client], Models, Round], Replies[Losses]],
-    ) -> bool:
-        """Ask those whose loss has departed for a loss vector and move them; say whether clusters are open again."""
-        self.fresh = set()
-        due = [client for client in context.participants if self._is_due(client.key)]
-        # One model alone leaves nowhere to move.
-        if not due or context.models.count == 1:
-            return False
-        moved = []
-        for key, reply in ask(due, context.models, context).ok:
-            departure = self.departed[key]
-            departure.answered(reply.losses, assignment[key])
-            best = int(np.argmin(reply.losses))
-            # Whom no model fits stays, and is counted.
-            if best != assignment[key] and not departure.unfit:
-                assignment[key] = best
-                moved.append(key)
-        opened = self.opens()
-        for key in moved:
-            self.forget(key)
-        self.details = {"asked": [client.key for client in due], "moved": moved, "opened": opened}
-        return opened
-
-    def _is_due(self, key: str) -> bool:
+    def is_due(self, key: str) -> bool:
+        """Say whether a client is to be asked for a loss vector."""
         return key in self.departed and self.departed[key].due <= 0
 
     def forget(self, key: str) -> None:
@@ -218,6 +186,62 @@ class Watch:
         if everybody and common <= most:
             self.commons = [*self.commons, common][-LENGTH:]
         return references, together
+
+
+class Watch(Layer):
+    """Watches the training losses of frozen groups' clients, moves those that depart, and opens groups again.
+
+    `threshold` is the robust z-score from which a change is not usual.
+    """
+
+    name = "watch"
+    State = Watched
+    needs_updates = True
+
+    def __init__(self, threshold: float) -> None:
+        self.threshold = threshold
+
+    def begin(self, r: Round) -> None:
+        """Ask those whose loss has departed for a loss vector and move them; open the groups where these are new."""
+        watched: Watched = self.kept(r)
+        watched.details, watched.fresh = {}, set()
+        if (frozen := r.strategy.frozen_clusters()) is None or frozen.by != "losses":
+            return
+        due = [client for client in r.participants if watched.is_due(client.key)]
+        # One model alone leaves nowhere to move.
+        if not due or r.models.count == 1:
+            return
+        assignment, moved = r.strategy.assignment, []
+        for key, reply in r.losses(due, r.models).replies.ok:
+            departure = watched.departed[key]
+            departure.answered(reply.losses, assignment[key])
+            best = int(np.argmin(reply.losses))
+            # Whom no model fits stays, and is counted.
+            if best != assignment[key] and not departure.unfit:
+                assignment[key] = best
+                moved.append(key)
+        opened = watched.opens()
+        for key in moved:
+            watched.forget(key)
+        watched.details = {"asked": [client.key for client in due], "moved": moved, "opened": opened}
+        if opened:
+            r.strategy.reopen()
+            r.strategy.state.layers[self.name] = Watched(details=watched.details)
+
+    def counted(self, updates: Updates, r: Round) -> Updates:
+        """Return the updates without those of clients that are away, unless all of a model's are."""
+        if r.strategy.phase != "stable":
+            return updates
+        watched: Watched = self.kept(r)
+        watched.observe(updates.updates, self.threshold)
+        away = watched.away
+        stayed = {update.model for key, update in updates.updates if key not in away}
+        return Updates([(key, one) for key, one in updates.updates if key not in away or one.model not in stayed])
+
+    def details(self, r: Round) -> Mapping[str, Detail]:
+        """Return who departed, was asked and moved."""
+        watched: Watched = self.kept(r)
+        return {WATCH: dict(watched.details)} if watched.details else {}
 
 
 def _usual(changes: Sequence[float], usual: float, most: float) -> float:

@@ -20,43 +20,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies, Request, log
 from florets.strategies.base.federation import FederationError
-from florets.strategies.base.models import Averaging, GradientAveraging, ModelAveraging
-from florets.strategies.base.report import Client, named
+from florets.strategies.base.layer import Layer
+from florets.strategies.base.report import ADVICE, SUMMED, Client, Detail, named
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core.outliers import UPDATE_FACTOR
 from florets.task.wire import codec, kinds, masking
-from florets.task.wire.flower import entries
-from florets.task.wire.records import config_record, put
+from florets.task.wire.flower import filled
 from florets.task.wire.replies import Update
 
 _ON = "secure_aggregation=true"
-
-
-def secure_problems(strategy: Any, averaging: Averaging) -> list[str]:
-    """Return one line for each choice of a strategy's run that needs single updates: key and value, rule, remedy."""
-    lines, settings, run = [], strategy.settings, strategy.run
-    for name in ("average", "after_training"):
-        if not getattr(type(strategy), name).__module__.startswith("florets."):
-            lines.append(f"{_ON}: {type(strategy).__name__}.{name} is given single updates; use one of both.")
-    if why := settings.open_groups():
-        lines.append(
-            f"{_ON}: {type(settings).__name__.removesuffix('Settings')} {why}, so that the server needs each "
-            "client's update; leave it out, or use a strategy whose groups stay as they are: fedavg, fedprox, "
-            "oracle, clove, cfl_gp, discovery, flux, pacfl, fedclust, k_fed or one_shot."
-        )
-    if run.robust != "none":
-        lines.append(f"{_ON}: robust={run.robust} looks at single updates, of which only sums come; use one of both.")
-    if run.wire != "float32":
-        lines.append(f"{_ON}: masked updates are integers of 64 bits; leave wire={run.wire} out.")
-    if run.personal not in (None, "none"):
-        lines.append(f"{_ON}: personal={run.personal} has clients send models of their own; use one of both.")
-    if type(averaging) not in (ModelAveraging, GradientAveraging):
-        lines.append(f"{_ON}: {type(averaging).__name__} may need single updates; use averaging=models or gradients.")
-    return lines
 
 
 @dataclass
@@ -101,7 +77,7 @@ class SecureAggregation:
         """Whether a round was masked."""
         self._said: set[str] = set()
 
-    def plan(self, context: Round, plan: Plan[Update]) -> Plan[Any]:
+    def plan(self, r: Round, plan: Plan[Update]) -> Plan[Any]:
         """Exchange keys and shares with the clients of a plan, and return it with masked training.
 
         Clients of groups that are too small are not asked: their model stays as it is.
@@ -114,42 +90,42 @@ class SecureAggregation:
             If the plan needs single updates.
         """
         kind = {request.message.metadata.message_type for request in plan.requests}
-        if plan.combine is not None or plan.keep is not None or kind - {kinds.TRAIN}:
+        if plan.keep is not None or kind - {kinds.TRAIN}:
             raise ValueError(f"{_ON}: this strategy's round needs single updates; leave it out")
-        clients = {client.key: client for client in (*context.online, *context.participants)}
-        with context.meter.part("secure"):
-            groups = self._with_keys(context, plan.requests, clients)
-            self._share(context, groups, clients)
-        requests = self._masked_requests(context, groups, {request.key: request for request in plan.requests})
+        clients = {client.key: client for client in (*r.online, *r.participants)}
+        with r.meter.part("secure"):
+            groups = self._with_keys(r, plan.requests, clients)
+            self._share(r, groups, clients)
+        requests = self._masked_requests(r, groups, {request.key: request for request in plan.requests})
         if not requests:
             raise FederationError(
-                f"{_ON}: no group has {self.least} clients that take part in round {context.server_round}, the least "
+                f"{_ON}: no group has {self.least} clients that take part in round {r.server_round}, the least "
                 "that a sum may have; let more clients take part, or leave it out"
             )
         self.has_summed = True
 
         def read(_: str, content: RecordDict) -> Any:
-            return codec.read(masking.Masked, content, R=context.models.layout.size + 2)
+            return codec.read(masking.Masked, content, R=r.models.layout.size + 2)
 
         def reveal(replies: Replies[Any]) -> Replies[Update]:
-            with context.meter.part("secure"):
-                return self._reveal(context, groups, clients, replies)
+            with r.meter.part("secure"):
+                return self._reveal(r, groups, clients, replies)
 
         return replace(plan, requests=requests, read=read, reveal=reveal)
 
-    def _with_keys(self, context: Round, requests: Sequence[Request], clients: Mapping[str, Client]) -> list[Group]:
+    def _with_keys(self, r: Round, requests: Sequence[Request], clients: Mapping[str, Client]) -> list[Group]:
         """Group the requests by the model that they send, and ask for public keys (one exchange)."""
-        number = {id(context.models.one(model)): model for model in range(context.models.count)}
+        number = {id(r.models.one(model)): model for model in range(r.models.count)}
         members: dict[int, list[str]] = {}
         for request in requests:
-            record = entries(request.message.content)[kinds.ARRAYS]
+            record = request.message.content[kinds.ARRAYS]
             assert isinstance(record, ArrayRecord)
             members.setdefault(number[id(record)], []).append(request.key)
         asked = [key for model, keys in members.items() if self._suffices(model, keys) for key in keys]
-        attempt = {kinds.ATTEMPT: context.meter.tries}
+        attempt = {kinds.ATTEMPT: r.meter.tries}
         found = dict(
-            context.ask(
-                [context.request(kinds.SECURE_KEYS, clients[key], None, attempt) for key in asked],
+            r.ask(
+                [r.request(kinds.SECURE_KEYS, clients[key], None, attempt) for key in asked],
                 lambda _, content: codec.read(masking.PublicKeys, content),
             ).ok
         )
@@ -174,7 +150,7 @@ class SecureAggregation:
             log.warning("%s: %s", _ON, text)
         return False
 
-    def _share(self, context: Round, groups: Sequence[Group], clients: Mapping[str, Client]) -> None:
+    def _share(self, r: Round, groups: Sequence[Group], clients: Mapping[str, Client]) -> None:
         """Send each member the others' public keys, and take their encrypted shares (one exchange)."""
         requests, counts = [], {}
         for group in groups:
@@ -182,31 +158,29 @@ class SecureAggregation:
                 fellows = group.fellows(place)
                 counts[key] = len(fellows) - 1
                 sent = {
-                    kinds.ATTEMPT: context.meter.tries,
+                    kinds.ATTEMPT: r.meter.tries,
                     kinds.MEMBER: place,
                     kinds.MEMBERS: fellows,
                     kinds.KEYS: [one for fellow in fellows for one in group.public[fellow]],
                 }
-                requests.append(context.request(kinds.SECURE_SHARES, clients[key], None, sent))
-        found = dict(context.ask(requests, lambda key, content: codec.read(masking.Boxes, content, n=counts[key])).ok)
+                requests.append(r.request(kinds.SECURE_SHARES, clients[key], None, sent))
+        found = dict(r.ask(requests, lambda key, content: codec.read(masking.Boxes, content, n=counts[key])).ok)
         for group in groups:
             for place, key in enumerate(group.keys):
                 if key in found:
                     others = [fellow for fellow in group.fellows(place) if fellow != place]
                     group.boxes[place] = dict(zip(others, found[key].boxes, strict=True))
 
-    def _masked_requests(
-        self, context: Round, groups: Sequence[Group], requests: Mapping[str, Request]
-    ) -> list[Request]:
+    def _masked_requests(self, r: Round, groups: Sequence[Group], requests: Mapping[str, Request]) -> list[Request]:
         """Return the training messages of those whose shares came, with the shares that they are sent."""
         found = []
-        guard = context.privacy
+        guard = r.privacy
         bound = math.inf if guard is None or guard.is_local else guard.privacy.known_clip
-        weighting = getattr(context.averaging, "weighting", "examples")
+        weighting = getattr(r.averaging, "weighting", "examples")
         # Noise is for sums in which every client counts alike.
         uniform = weighting == "uniform" or guard is not None
-        limit = _limit(context)
-        examples = {client.key: client.num_examples for client in (*context.online, *context.participants)}
+        limit = _limit(r)
+        examples = {client.key: client.num_examples for client in (*r.online, *r.participants)}
         for group in groups:
             members = [group.keys[place] for place in group.boxes]
             if not self._suffices(group.model, members):
@@ -224,13 +198,14 @@ class SecureAggregation:
                     **({} if math.isinf(bound) else {kinds.PRIVACY_CLIP: bound}),
                 }
                 request = requests[group.keys[place]]
-                put(request.message.content, {kinds.MASKING: config_record(asked)})
-                entries(request.message.content[kinds.CONFIG])[kinds.ATTEMPT] = context.meter.tries
+                filled(request.message.content, {kinds.MASKING: filled(ConfigRecord(), asked)})
+                settings: Any = request.message.content[kinds.CONFIG]
+                settings[kinds.ATTEMPT] = r.meter.tries
                 found.append(request)
         return found
 
     def _reveal(
-        self, context: Round, groups: Sequence[Group], clients: Mapping[str, Client], replies: Replies[masking.Masked]
+        self, r: Round, groups: Sequence[Group], clients: Mapping[str, Client], replies: Replies[masking.Masked]
     ) -> Replies[Update]:
         """Take the masks off each group's sum (one exchange); each of its members stands for its group's mean.
 
@@ -248,18 +223,18 @@ class SecureAggregation:
                 key, peers = group.keys[place], group.peers(place)
                 counts[key] = len(peers) + 1
                 there = [one for one in (*peers, place) if group.keys[one] in vectors]
-                sent = {kinds.ATTEMPT: context.meter.tries, kinds.ALIVE: there}
-                requests.append(context.request(kinds.SECURE_UNMASK, clients[key], None, sent))
-        replied = context.ask(requests, lambda key, content: codec.read(masking.Revealed, content, n=counts[key]))
+                sent = {kinds.ATTEMPT: r.meter.tries, kinds.ALIVE: there}
+                requests.append(r.request(kinds.SECURE_UNMASK, clients[key], None, sent))
+        replied = r.ask(requests, lambda key, content: codec.read(masking.Revealed, content, n=counts[key]))
         shares = dict(replied.ok)
         updates: dict[str, Update] = {}
         for group in groups:
             members = [group.keys[place] for place in alive[group.model]]
             total = _unmasked(group, alive[group.model], vectors, shares) if len(members) >= self.least else None
-            found = None if total is None else _mean(context, group, [clients[key] for key in members], total)
+            found = None if total is None else _mean(r, group, [clients[key] for key in members], total)
             if found is None:
                 reason = f"the sum of model {group.model} could not be unmasked"
-                replies = context.reject(replies, set(members), reason)
+                replies = r.reject(replies, set(members), reason)
             else:
                 mean, loss, weight = found
                 for number, key in enumerate(members):
@@ -268,9 +243,39 @@ class SecureAggregation:
         return replies.of(dict(sorted(updates.items())))
 
 
-def _limit(context: Round) -> float:
+class Masks(Layer):
+    """The layer that lets the server learn sums alone, once groups are frozen."""
+
+    name = "masks"
+
+    def __init__(self, least: int) -> None:
+        self._secure, self._asked = SecureAggregation(least), 0
+
+    def trains(self, plan: Plan[Update], r: Round) -> Plan[Update]:
+        """Mask the updates of frozen groups."""
+        self._asked = 0
+        if r.strategy.is_frozen and plan.requests:
+            plan = self._secure.plan(r, plan)
+            self._asked = len(plan.requests)
+        return plan
+
+    @property
+    def seals(self) -> str:
+        """There are no single updates."""
+        return f"{_ON}: of masked updates there are averages alone (Round.average); leave it out" * bool(self._asked)
+
+    def details(self, r: Round) -> Mapping[str, Detail]:
+        """Return how many were asked for masked updates; warn where nobody ever was."""
+        if self._asked:
+            return {SUMMED: float(self._asked)}
+        if r.server_round == r.strategy.last_round and not self._secure.has_summed:
+            return {ADVICE: f"{_ON}: groups were not frozen in any round: all updates came in clear"}
+        return {}
+
+
+def _limit(r: Round) -> float:
     """Return the largest value that an update may have: larger ones would be rejected as outliers."""
-    return UPDATE_FACTOR * max(1.0, context.models.largest)
+    return UPDATE_FACTOR * max(1.0, r.models.largest)
 
 
 def _unmasked(
@@ -312,9 +317,9 @@ def _unmasked(
     return total
 
 
-def _mean(context: Round, group: Group, members: Sequence[Client], total: Any) -> tuple[Any, float, int] | None:
+def _mean(r: Round, group: Group, members: Sequence[Client], total: Any) -> tuple[Any, float, int] | None:
     """Return a sum's mean, mean loss and weight; None where no updates of these members have such a sum."""
     mean, loss, weight = masking.decoded(total, group.bits)
-    limit, most = _limit(context), sum(client.num_examples for client in members)
+    limit, most = _limit(r), sum(client.num_examples for client in members)
     is_sum = len(members) <= weight <= most and 0 <= loss <= limit and np.abs(mean).max(initial=0.0) <= limit
     return (mean, loss, weight) if is_sum and math.isfinite(loss) else None

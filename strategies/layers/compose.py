@@ -1,0 +1,81 @@
+"""`compose`: the layers of a run, in their order around each exchange; the only place that knows them all."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from florets.strategies.base.exchange import log
+from florets.strategies.base.layer import Layer
+from florets.strategies.layers.coverage import releases_of
+
+
+def compose(strategy: Any, num_rounds: int, earlier: Any = None) -> tuple[tuple[Layer, ...], Any]:
+    """Return the layers of a strategy's run of so many rounds, and its privacy budget; None without noise.
+
+    An `earlier` budget goes on. A training exchange passes the first layer first on its way out, and on its way back.
+    """
+    run, settings, layers = strategy.run, strategy.settings, list[Layer]()
+    guard = _guard(strategy, num_rounds, earlier)
+    if guard is None:
+        from florets.strategies.layers.outliers import LossOutliers, UpdateOutliers
+
+        layers.append(UpdateOutliers())
+        if hasattr(settings, "outlier_loss"):
+            layers.append(LossOutliers(settings.outlier_loss))
+    if getattr(settings, "memory", False):
+        from florets.strategies.layers.memory import Memory
+
+        layers.append(Memory())
+    if getattr(settings, "probes", 0):
+        from florets.strategies.layers.probes import Probes
+
+        layers.append(Probes(settings.probes))
+    if getattr(settings, "watch", None) is not None:
+        from florets.strategies.layers.watch import Watch
+
+        layers.append(Watch(settings.watch))
+    if strategy.averaging.robust is not None:
+        from florets.strategies.layers.quarantine import Hostile
+
+        # Under local noise an exchange has a price, and a quarantine must not end the budget.
+        layers.append(Hostile(strategy.averaging.robust, moves=guard is None))
+    if run.secure_aggregation:
+        from florets.strategies.layers.masks import Masks
+
+        layers.append(Masks(run.privacy.min_group))
+    if guard is not None:
+        from florets.strategies.layers.noise import Noise
+
+        first = 1 if strategy.first_round == "evaluate" else 2
+        last_grouping = first + (settings.grouping_rounds or 0) - 1
+        layers.append(Noise(guard, settings.asks, last_grouping))
+    if shown := [layer.name for layer in layers if layer.name != "update outliers"]:
+        log.info("layers around each exchange: %s", ", ".join(shown))
+    return tuple(layers), guard
+
+
+def _guard(strategy: Any, num_rounds: int, earlier: Any) -> Any:
+    """Return the budget of a run's noise.
+
+    Where rounds sample a fraction of the clients, a client's budget is for that fraction of the rounds.
+    """
+    run, settings = strategy.run, strategy.settings
+    privacy = run.privacy
+    if not privacy.has_noise or (releases := releases_of(settings, privacy.kind)) is None:
+        return None
+    from florets.strategies.core.noised_clusters import COST
+    from florets.strategies.layers.example_noise import ExampleGuard
+    from florets.strategies.layers.noise import Budget, Guard
+
+    # The small constant keeps products such as 0.07 * 100 from adding a round by rounding.
+    rounds = strategy.first_rounds + num_rounds
+    visits = max(1, math.ceil(settings.fraction_train * rounds - 1e-9))
+    start = releases.start if strategy.first_round == "update" else 0
+    compared = COST * min(releases.compared, visits, rounds if strategy.first_round == "evaluate" else rounds - 1)
+    releases = replace(releases, before=releases.before + start + compared)
+    if privacy.hides_records:
+        return ExampleGuard(privacy, releases, visits, earlier)
+    budget = earlier or Budget.planned(privacy, releases, visits, run.num_clients or 1)
+    # Of masked updates the server sees no lengths.
+    known = replace(privacy, clip=privacy.known_clip) if run.secure_aggregation else privacy
+    return Guard(known, releases, budget)

@@ -1,0 +1,207 @@
+"""What protections cover of what algorithms ask of clients, and which keys they go with: rules, without Flower."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from florets.strategies.settings import ASKS, PrivacyKind, RunKeys, Settings, idle
+
+COVERS: dict[str, frozenset[str]] = {
+    "central": frozenset({"losses", "choices", "folds"}),
+    "local": frozenset({"losses", "choices", "folds"}),
+    "example": frozenset({"losses", "choices"}),
+    "robust": frozenset(ASKS) - {"moments", "means", "models"},
+    "secure_aggregation": frozenset(ASKS) - {"updates", "models", "means"},
+}
+"""Of what an algorithm asks (`Settings.asks`), what each protection covers."""
+
+COMPARED = 5
+"""Rounds after the first in which, with central noise, clients' choices are made by comparing noised sums."""
+_FOLD_HANDLERS = tuple(f"florets.strategies.shared.client:{name}" for name in ("train_folds", "query_folds"))
+
+_DECIDE = {
+    **{"clustering": "kmeans", "matching": "min_cost", "square_root": False, "choose_by": "loss", "restarts": 1},
+    **{"watch": None, "stop_when_stable": True, "fold_upload": "projection", "subgroups": False},
+    **{"clients_needed": None, "second_look": 0, "place_one_class": False, "rediscover_every": 0, "least_gain": 0.03},
+}
+"""Keys of algorithms by which groups are decided without noise, with the value that decides nothing."""
+
+
+@dataclass(frozen=True)
+class Releases:
+    """What of one client's data is released with noise besides an update in each round.
+
+    Attributes
+    ----------
+    before
+        Releases for grouping in all, until groups are frozen.
+    each
+        Releases for grouping in each round.
+    start
+        Releases for grouping in round 1, with first_round=update.
+    compared
+        Rounds after the first one in which clients compare models with the mean client, see `Guard.compared`.
+    hidden
+        The server alone knows who belongs to which group (`privacy.kind=central`): sizes of groups are noised.
+    handlers
+        Client handlers whose answers hold nothing else.
+    finds_k
+        The number of groups is found in these releases.
+    """
+
+    before: int = 0
+    each: int = 0
+    start: int = 0
+    compared: int = 0
+    hidden: bool = False
+    handlers: tuple[str, ...] = ()
+    finds_k: bool = False
+
+
+def releases_of(settings: Settings, kind: PrivacyKind) -> Releases | None:
+    """Return what a kind of noise has to cover of an algorithm; None: it cannot."""
+    asks = settings.asks
+    if kind == "none" or asks - COVERS[kind]:
+        return None
+    rounds = settings.grouping_rounds or 0
+    if kind == "central":
+        # It brings NumPy, which checks of keys go without.
+        from florets.strategies.core.noised_groups import PARTS
+
+        if "folds" in asks:
+            return Releases(before=PARTS, hidden=True, handlers=_FOLD_HANDLERS, finds_k=True)
+        if not asks:
+            return Releases()
+        compared = COMPARED if "choices" in asks else rounds
+        return Releases(compared=compared, start=PARTS, hidden=True, handlers=_FOLD_HANDLERS[:1])
+    if "folds" in asks:
+        return Releases(before=1, handlers=_FOLD_HANDLERS, finds_k=True)
+    return Releases(before=rounds if "losses" in asks else 0, each=int("choices" in asks))
+
+
+def bare(settings: Settings, protection: str) -> str:
+    """Return in words what a protection does not cover of what an algorithm asks; empty: nothing."""
+    found = sorted(settings.asks - COVERS[protection])
+    return " and ".join(ASKS[name] for name in found)
+
+
+def _name(settings: Settings) -> str:
+    return type(settings).__name__.removesuffix("Settings")
+
+
+def protection_problems(settings: Settings, run: RunKeys) -> list[str]:
+    """Return one line for each protection of a run that does not go with the algorithm, or with another key."""
+    return [*_of_noise(settings, run), *_of_robust(settings, run), *_of_masks(settings, run)]
+
+
+def _of_robust(settings: Settings, run: RunKeys) -> Iterator[str]:
+    """Name what clients send that counts without the rule of `robust`."""
+    if run.robust == "none":
+        yield from idle(run, ["hostile"], "robust", "")
+        return
+    if what := bare(settings, "robust"):
+        yield f"robust={run.robust}: does not cover {what}, which {_name(settings)} uses; use robust=none."
+    # The rule takes the trimmed mean's place.
+    if hasattr(settings, "trim"):
+        yield from idle(settings, ["trim"], "robust=none")
+
+
+def _of_masks(settings: Settings, run: RunKeys) -> Iterator[str]:
+    """Name what needs single updates, where the server is to learn sums alone."""
+    on = "secure_aggregation=true"
+    if not run.secure_aggregation:
+        return
+    if what := bare(settings, "secure_aggregation"):
+        yield f"{on}: does not cover {what}, which {_name(settings)} uses; leave it out, or use another strategy."
+    elif not settings.freezes:
+        yield (
+            f"{on}: masks updates once groups are frozen, and {_name(settings)} with these keys never freezes them; "
+            "leave it out, or use another strategy (docs/privacy.md)."
+        )
+    if run.robust != "none":
+        yield f"{on}: robust={run.robust} looks at single updates, of which only sums come; use one of both."
+    if getattr(settings, "watch", None) is not None:
+        yield f"{on}: strategy.watch looks at single losses, of which only sums come; use one of both."
+    if run.personal not in (None, "none"):
+        yield f"{on}: personal={run.personal} has clients send statistics of their own; use one of both."
+    if run.wire != "float32":
+        yield f"{on}: masked updates are integers of 64 bits; leave wire={run.wire} out."
+
+
+def _of_noise(settings: Settings, run: RunKeys) -> Iterator[str]:
+    """Name keys that `privacy.*` does not cover, or that have no effect on it."""
+    privacy = run.privacy
+    if not privacy.has_noise and hasattr(settings, "fold_size"):
+        yield from idle(settings, ["fold_size"], "privacy.kind")
+    if privacy.kind == "none":
+        yield from idle(privacy, [one.name for one in dataclasses.fields(privacy)][1:], "privacy.kind", "privacy.")
+        return
+    kind, releases, example = f"privacy.kind={privacy.kind}", releases_of(settings, privacy.kind), False
+    if releases is None:
+        yield (
+            f"{kind}: its noise does not cover {bare(settings, privacy.kind)}, which {_name(settings)} uses; use "
+            "another strategy (docs/privacy.md), or privacy.kind=none."
+        )
+        return
+    example, local, start = privacy.kind == "example", privacy.kind != "central", run.first_round
+    if privacy.has_noise:
+        for name, value in _DECIDE.items():
+            if (given := getattr(settings, name, value)) != value:
+                yield f"strategy.{name}={str(given).lower()}: groups by what {kind} does not cover; leave it out."
+    if privacy.epsilon is None:
+        yield f"{kind}: needs privacy.epsilon, such as 8; inf adds no noise and gives no guarantee."
+    if example:
+        yield from idle(privacy, ["min_group"], "privacy.kind=central or local", "privacy.")
+    elif privacy.delta is None and run.num_clients is None and privacy.has_noise:
+        yield "privacy.delta: the number of clients is not known; give it, far below 1 / clients."
+    elif privacy.delta is not None and run.num_clients is not None and privacy.delta * run.num_clients >= 1:
+        yield (
+            f"privacy.delta={privacy.delta:g}: from 1 / clients on a run may give a client away; give less than "
+            f"{1 / run.num_clients:g}, or leave it out."
+        )
+    rows: list[tuple[str, Any, str]] = [
+        ("robust", "none" if local else run.robust, "the noise is made for sums, and a robust rule takes none"),
+        (
+            "secure_aggregation",
+            run.secure_aggregation and releases.hidden,
+            "masks need groups whose sizes every member knows",
+        ),
+        ("secure_aggregation", example and run.secure_aggregation, "clients add noise for themselves alone"),
+        ("averaging", run.averaging if example and run.averaging != "models" else None, "clients send models"),
+        ("loss_data", run.loss_data if example and run.loss_data != "train" else None, "fewer records train"),
+        ("personal", run.personal, "what is kept for single clients has no noise"),
+        ("first_round", start if local and start == "update" else None, "single clients' updates decide on groups"),
+        (
+            "k",
+            run.k if run.k == "auto" and not releases.finds_k else None,
+            "losses without noise decide on the number",
+        ),
+        ("statistics", local and run.statistics, "sums of tests have no noise"),
+        ("fine_tune_epochs", local and run.fine_tune_epochs, "tests have no noise"),
+    ]
+    for key, value, why in rows:
+        if value not in (None, "none", False, 0):
+            remedy = "give an integer" if key == "k" else "leave it out"
+            yield f"{key}={str(value).lower()}: not covered by {kind}: {why}; {remedy}."
+
+
+def least_clients(settings: Settings, run: RunKeys) -> int:
+    """Return how many clients a run needs for its noise or masks, so that each round has enough; at least 1."""
+    in_round = run.privacy.least_group if run.privacy.has_noise else 1
+    if run.secure_aggregation:
+        # It brings cryptography, which few runs need.
+        from florets.task.wire.masking import LEAST
+
+        in_round = max(run.privacy.min_group, LEAST)
+    return 1 if in_round == 1 else math.ceil(in_round / max(settings.fraction_train, 1e-6) - 1e-9)
+
+
+def too_few(settings: Settings, run: RunKeys, count: int | None) -> list[str]:
+    """Return a line where a run has fewer clients than its noise or masks need; None: it is not known how many."""
+    if count is None or count >= (needed := least_clients(settings, run)):
+        return []
+    key = "secure_aggregation=true" if run.secure_aggregation else f"privacy.min_group={run.privacy.min_group}"
+    rate = f" (strategy.fraction_train={settings.fraction_train:g})" if settings.fraction_train < 1 else ""
+    return [f"{key}: needs {needed} clients{rate}, and there are {count}; use more, or another value."]

@@ -1,0 +1,42 @@
+"""Probes: random models that are never trained, on which losses are taken as well."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from florets.strategies.base.layer import Layer
+from florets.strategies.base.models import Models
+from florets.strategies.base.round import Round
+
+
+@dataclass
+class Kept:
+    """The probes; None before round 1."""
+
+    models: Models | None = None
+
+
+class Probes(Layer):
+    """Takes the last of the first models for probes, and shows them to clients behind the others.
+
+    Source: CLoVE, section 4: more random models than are trained tell clients apart.
+    """
+
+    name = "probes"
+    State = Kept
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def begin(self, r: Round) -> None:
+        """Keep the last of the first models, which the round goes on without."""
+        kept: Kept = self.kept(r)
+        if kept.models is None:
+            kept.models = r.models.replaced(r.models.bank[-self.count :])
+            r.models = r.models.replaced(r.models.bank[: -self.count])
+
+    def compared(self, models: Models, r: Round) -> Models:
+        """Return the models with the probes behind them."""
+        kept: Kept = self.kept(r)
+        assert kept.models is not None
+        return models.replaced(np.concatenate([models.bank, kept.models.bank]))

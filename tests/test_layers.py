@@ -1,0 +1,82 @@
+"""Layers: an author's own strategy under each protection, and what may not be looked at under one."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import florets
+from florets.conf.compose import compose
+from florets.engines import engine
+from florets.strategies import STRATEGIES
+from florets.strategies.layers.coverage import COVERS
+from florets.strategies.registry import settings_type
+from florets.strategies.settings import ASKS
+
+SMALL = [
+    *("num_clients=6", "k=2", "task.num_clusters=2", "task.model_options={hidden: [8]}", "num_rounds=3"),
+    *("quiet=true", "pictures=false"),
+]
+HERE = "tests.test_layers"
+
+
+@dataclass(frozen=True)
+class EvenOddSettings(florets.ManyModels):
+    """Even and odd clients train a model each, and swap every few rounds."""
+
+    period: int = florets.setting(5, "rounds from one swap to the next", least=1)
+    freezes: ClassVar[bool] = True
+
+
+class EvenOdd(florets.Strategy[EvenOddSettings, florets.State]):
+    """Clients with an even number train model 0, the others model 1."""
+
+    Settings = EvenOddSettings
+    is_frozen = True
+
+    def round(self, r: florets.Round) -> florets.Steps:
+        swaps = r.server_round // self.settings.period
+        updates = yield r.train({client.key: (client.number + swaps) % 2 for client in r.participants})
+        return r.average(updates)
+
+
+class Looking(EvenOdd):
+    """Looks at single updates, which it does not say."""
+
+    def round(self, r: florets.Round) -> florets.Steps:
+        updates = yield r.train({client.key: 0 for client in r.participants})
+        assert np.isfinite([update.train_loss for _, update in updates]).all()
+        return r.average(updates)
+
+
+def play(name: str, *keys: str, results: Any) -> Any:
+    given = [*SMALL, f"strategy={HERE}:{name}", *keys, f"results_dir={results}"]
+    return engine.run(compose(given), given)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("privacy.kind=central", "privacy.epsilon=100"),
+        ("privacy.kind=local", "privacy.epsilon=100"),
+        ("secure_aggregation=true",),
+        ("robust=median",),
+        ("wire=int8",),
+    ],
+)
+def test_an_authors_strategy_has_every_protection_for_nothing(keys: tuple[str, ...], tmp_path: Any) -> None:
+    run = play("EvenOdd", *keys, results=tmp_path)
+    assert run.accuracy is not None
+
+
+@pytest.mark.parametrize("keys", [("privacy.kind=central", "privacy.epsilon=100"), ("secure_aggregation=true",)])
+def test_single_updates_that_a_protection_hides_cannot_be_looked_at(keys: tuple[str, ...], tmp_path: Any) -> None:
+    with pytest.raises(ValueError, match=r"averages.*Round\.average"):
+        play("Looking", *keys, results=tmp_path)
+
+
+def test_what_strategies_ask_has_words_and_what_protections_cover_is_asked() -> None:
+    for name in STRATEGIES:
+        assert settings_type(name)().asks <= ASKS.keys(), name
+    assert frozenset().union(*COVERS.values()) <= ASKS.keys()
