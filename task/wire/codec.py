@@ -356,6 +356,7 @@ class Form:
             if item.is_record:
                 values[field] = item.checked(record, found, sizes)
                 continue
+            found = dict(found.items())
             if found.keys() != required and not required <= found.keys() <= names:
                 raise MalformedMessage(f"the reply holds the {record} {sorted(found)}, not {sorted(required)}")
             for field, name, item in items:

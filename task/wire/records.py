@@ -82,7 +82,7 @@ _ROUNDING, _UNDERFLOW = 1 + 1e-6, 1e-18
 def array(dtype: str, shape: tuple[int, ...], data: bytes, stype: str = "numpy.ndarray") -> Array:
     """Return ``Array(dtype, shape, stype, data)``, without its search for how it was called."""
     made = Array.__new__(Array)
-    made.dtype, made.shape, made.stype, made.data = dtype, shape, stype, data
+    vars(made).update(dtype=dtype, shape=shape, stype=stype, data=data)
     return made
 
 
