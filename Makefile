@@ -25,6 +25,7 @@ $(SETUP): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): a few minutes for the first time"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sim,sweep,tune,hf,onnx,tensorboard,mlflow,opacus,adapters,survival,dev,docs]"
+	@mkdir -p .types && ln -sfn .. .types/florets
 	touch $@
 
 run: $(SETUP) ## CLoVE on rotated digits, 20 clients in 4 groups, through `flwr run`
@@ -39,10 +40,10 @@ smoke: $(SETUP) ## the main jobs by their real commands, to their files: a minut
 test: $(SETUP) ## the default test suite
 	$(BIN)/python -m pytest -q -n 2
 
-check: $(SETUP) ## formatting, lint and types
+check: $(SETUP) ## formatting, lint, types, and that the house has not grown
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	@mkdir -p .types && ln -sfn .. .types/florets
+	$(OF) -m tests.ratchet
 	$(BIN)/mypy
 
 docs: $(SETUP) ## the documentation as a site, in site/; fails on a dead link

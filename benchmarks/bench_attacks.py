@@ -44,12 +44,12 @@ from benchmarks.measuring import Heard, ListeningGrid, ended, last_of_each, modu
 from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.server_app.build import build_task
-from florets.strategies.base.models import ModelAveraging, Models
-from florets.strategies.base.quarantine import trusted_updates
+from florets.strategies.base.models import ModelAveraging, Models, Updates
 from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.core.robust import RobustName, RobustRule
+from florets.strategies.layers.quarantine import Hostile
 from florets.task.client_data import ClientData
 from florets.task.task import Task
 from florets.task.wire import Layout, bank, kinds
@@ -365,10 +365,11 @@ def cost(clients: int, parameters: int, repeats: int = 5) -> Iterator[str]:
             updates.append((str(client), Update(client % groups, values, int(rng.integers(20, 200)), 0.0)))
         found: dict[str, list[tuple[float, float]]] = {}
         for name in ("none", *get_args(RobustName)) * repeats:
-            averaging = ModelAveraging(robust=None if name == "none" else RobustRule(name))
-            context: Any = SimpleNamespace(averaging=averaging, models=models, server_round=1)
+            rule = None if name == "none" else RobustRule(name)
+            averaging, strategy = ModelAveraging(robust=rule), SimpleNamespace(state=State(), assignment={})
+            r: Any = SimpleNamespace(averaging=averaging, models=models, server_round=1, strategy=strategy)
             begin = time.process_time()
-            trusted = trusted_updates(State(), context, updates)
+            trusted = Updates(updates) if rule is None else Hostile(rule, moves=False).counted(Updates(updates), r)
             judged = time.process_time()
             averaging.next_bank(models, trusted, trusted.models, trusted.examples)
             found.setdefault(name, []).append((time.process_time() - begin, judged - begin))

@@ -1,12 +1,12 @@
 """Seconds of a round and memory on each engine in the number of clients.
 
-``python -m benchmarks.bench_engines [--clients 10 100 1000] [--engines process workers ray flwr]
+``python -m benchmarks.bench_engines [--clients 10 100 1000] [--engines process workers flwr]
 [--keys key=value ...]``
 
 Digits clients, clustering rounds of CLoVE with test, each by the command in a process of its own: in process, with
-two workers, and, where Ray is installed, on a Ray cluster of two nodes of one CPU on this machine and by Flower's
-simulation with a SuperLink of its own. Shown are the median seconds of a round after the first, all the others that
-the command took (starts, imports, introductions, the report), and the resident size of its largest process.
+two workers, and, where Ray is installed, by Flower's simulation with a SuperLink of its own. Shown are the median
+seconds of a round after the first, all the others that the command took (starts, imports, introductions, the report),
+and the resident size of its largest process.
 
 Wall times, which other processes on the machine lengthen: compare rows of one table.
 """
@@ -19,8 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -29,26 +27,18 @@ from benchmarks.measuring import ROOT
 from florets.reports.folder import MARKER
 from florets.reports.summary import read_lines
 
-ENGINES = {"process": "1 process", "workers": "2 workers", "ray": "Ray, 2 nodes", "flwr": "Flower's simulation"}
+ENGINES = {"process": "1 process", "workers": "2 workers", "flwr": "Flower's simulation"}
 Row = dict[str, float]
 PATIENCE = 1200.0
 """Seconds for the introductions: Flower's simulation sends a thousand messages for them."""
 
 
-@contextmanager
-def running(engines: list[str]) -> Iterator[dict[str, list[str]]]:
-    """Yield the overrides of each engine that is installed; Ray has a cluster of two nodes on this machine."""
+def overrides_of(engines: list[str]) -> dict[str, list[str]]:
+    """Return the overrides of each engine that is installed."""
     found = {"process": [], "workers": ["workers=2"]}
-    with ExitStack() as stack:
-        if {"ray", "flwr"} & {*engines} and find_spec("ray") is not None:
-            os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-            from ray.cluster_utils import Cluster
-
-            cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-            stack.callback(cluster.shutdown)
-            cluster.add_node(num_cpus=1)
-            found |= {"ray": ["engine=ray", f"ray_address={cluster.address}"], "flwr": ["engine=flwr"]}
-        yield {name: found[name] for name in engines if name in found}
+    if find_spec("ray") is not None:
+        found["flwr"] = ["engine=flwr"]
+    return {name: found[name] for name in engines if name in found}
 
 
 def command(overrides: list[str], num_clients: int, rounds: int) -> Row | None:
@@ -87,22 +77,22 @@ def main() -> None:
     parser.add_argument("--json", default="", help="file for the figures")
     given = parser.parse_args()
     found: dict[str, dict[str, Row]] = {}
-    with running(given.engines) as cases:
-        print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-        print(f"{'clients':9}{'engine':22}{'round s':>9}{'others s':>10}{'MB':>8}")
-        for number in given.clients:
-            times: dict[str, list[Row]] = {name: [] for name in cases}
-            # The engines take turns.
-            for _, (name, overrides) in product(range(given.repeats), cases.items()):
-                if (row := command([*overrides, *given.keys], number, given.rounds)) is not None:
-                    times[name].append(row)
-            found[f"{number:,}"] = rows = {
-                ENGINES[name]: {what: statistics.median(row[what] for row in own) for what in own[0]}
-                for name, own in times.items()
-                if own
-            }
-            for name, row in rows.items():
-                print(f"{number:<9,}{name:22}{row['round']:9.3f}{row['others']:10.1f}{row['MB']:8.0f}", flush=True)
+    cases = overrides_of(given.engines)
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print(f"{'clients':9}{'engine':22}{'round s':>9}{'others s':>10}{'MB':>8}")
+    for number in given.clients:
+        times: dict[str, list[Row]] = {name: [] for name in cases}
+        # The engines take turns.
+        for _, (name, overrides) in product(range(given.repeats), cases.items()):
+            if (row := command([*overrides, *given.keys], number, given.rounds)) is not None:
+                times[name].append(row)
+        found[f"{number:,}"] = rows = {
+            ENGINES[name]: {what: statistics.median(row[what] for row in own) for what in own[0]}
+            for name, own in times.items()
+            if own
+        }
+        for name, row in rows.items():
+            print(f"{number:<9,}{name:22}{row['round']:9.3f}{row['others']:10.1f}{row['MB']:8.0f}", flush=True)
     if given.json:
         Path(given.json).write_text(json.dumps(found, indent=1), encoding="utf-8")
 

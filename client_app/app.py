@@ -35,8 +35,7 @@ from florets.client_app.training import losses, train, train_select
 from florets.task.consent import Refused
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
-from florets.task.log_lines import start_json
-from florets.task.node_config import LOG, SECONDS
+from florets.task.node_config import SECONDS
 from florets.task.raised_in import raised_in
 from florets.task.randomness import Purpose
 from florets.task.registry import OwnCodeFailed
@@ -59,8 +58,6 @@ def within_deadline(message: Message, context: Context, call_next: Handler) -> M
     """
     if not has_process_of_its_own():
         return call_next(message, context)
-    if context.node_config.get(LOG) == "json":
-        start_json()
     # Its thread is not Python's: it also ends what hangs in C code, and tells the node's log where that was.
     seconds = min(message.metadata.ttl, Limits(context.node_config).most(SECONDS))
     faulthandler.dump_traceback_later(seconds, exit=True)

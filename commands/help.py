@@ -34,16 +34,14 @@ Usage
                                                 --list names all
   florets leaderboard data_dir=<folder>         every method on 16 federations
   florets resume=<folder>                       continue an interrupted run
-  florets show-partition experiment=<preset>    who holds which samples
-  florets plan experiment=<preset>              what a run will send, and the
-                                                memory that it needs
+  florets plan experiment=<preset>              what a run will send, the memory
+                                                that it needs; with --partition
+                                                who holds which samples
   florets theory experiment=<preset>            what theorems require of it
   florets new strategy|data|project <name>      a working skeleton, with a
                                                 test
   florets app <folder>                          an app for `flwr run`, whose
                                                 code is this package
-  florets watch <folder>                        a page that shows a run in
-                                                progress
   florets status <folder>                       how far it is, and who is late
   florets stop <folder>                         end it after its present round
   florets assign run=<folder> data=<file>       which model fits these data

@@ -23,7 +23,7 @@ from florets.conf.schema import as_plain
 from florets.engines import engine
 from florets.reports import frames
 from florets.reports.clients import CLIENTS
-from florets.reports.console import lines_in, say
+from florets.reports.console import say
 from florets.reports.summary import RunSummary
 from florets.studies import one_run
 from florets.task.device import one_thread_for_good
@@ -59,12 +59,10 @@ WORDS = (
     "predict",
     "provision",
     "reproduce",
-    "show-partition",
     "status",
     "stop",
     "theory",
     "tune",
-    "watch",
 )
 """First words with a module here: `HELP`, and `main` of the words after it."""
 
@@ -129,8 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The package asked for one thread; this reaches a NumPy that the caller has loaded before it.
     one_thread_for_good()
     ended_by = _end_in_order() if threading.current_thread() is threading.main_thread() else []
-    with lines_in("json" if "log=json" in given else "text"):
-        code = _exit_code_of(given)
+    code = _exit_code_of(given)
     return 128 + ended_by[0] if ended_by and code else code
 
 
@@ -185,7 +182,7 @@ def _dispatch(given: Sequence[str]) -> int:
     """Do what the first word says; without one, run what the keys describe."""
     word, rest = (given[0], [text for text in given[1:] if text != "--debug"]) if given else ("", [])
     if word in WORDS:
-        command = import_module(f"florets.commands.{word.replace('-', '_')}")
+        command = import_module(f"florets.commands.{word}")
         if {"-h", "--help"} & set(rest):
             print(command.HELP)
             return 0
@@ -258,4 +255,4 @@ def _groups(folder: Path) -> str:
 def _complain(text: str, debug: bool) -> None:
     if debug:
         traceback.print_exc()
-    say(f"florets: {text}", sys.stderr, "error")
+    say(f"florets: {text}", sys.stderr)

@@ -62,7 +62,7 @@ def command(arguments: Sequence[str]) -> int:
     try:
         return main(arguments)
     except ConfigError as error:
-        say(f"florets: {error}", sys.stderr, "error")
+        say(f"florets: {error}", sys.stderr)
         return 2
 
 
@@ -95,11 +95,11 @@ def _start(arguments: Sequence[str]) -> int:
             if (known is None and not file.exists()) or digest in {one["sha256"] for one in _approvals(file)}:
                 return None
         except ConfigError as error:
-            say(f"florets: {error}", sys.stderr, "error")
+            say(f"florets: {error}", sys.stderr)
         reason = (
             f"this node's owner has not approved this version of the app; on the node: florets node approve {digest}"
         )
-        say(f"Refused a bundle before its code ran: {reason}", sys.stderr, "error")
+        say(f"Refused a bundle before its code ran: {reason}", sys.stderr)
         kept = node_log.default_folder() / _REFUSED
         try:
             kept.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ def _start(arguments: Sequence[str]) -> int:
                 Logged(time.time(), run, 0, "bundle", "", server, len(content), node_log.REFUSED, reason)
             )
         except OSError as error:
-            say(f"{kept.parent}: cannot be written ({error.strerror}); the bundle is not kept.", sys.stderr, "error")
+            say(f"{kept.parent}: cannot be written ({error.strerror}); the bundle is not kept.", sys.stderr)
         return reason
 
     say(

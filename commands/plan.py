@@ -1,19 +1,21 @@
-"""`florets plan`: the bytes and the memory of a run, computed from the size of its models before it is run."""
+"""`florets plan`: bytes and memory of a run before it is run, and who holds which samples."""
 
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from florets.conf.problems import ConfigError
+from florets.conf.saved import run_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
 from florets.engines import engine
 from florets.engines.own_nodes import check_device, own_nodes
 from florets.engines.worker_count import num_workers
+from florets.reports import partition
 from florets.reports.console import counted, duration, number, say, size
+from florets.reports.folder import private
 from florets.reports.tables import markdown_table
 from florets.server_app.build import build_checked, build_task
 from florets.server_app.data_agreement import agree_here, task_of
@@ -24,15 +26,21 @@ from florets.task.imported import import_from
 from florets.task.task import Task
 from florets.task.wire.masking import LEAST, protocol_bytes
 
-HELP = """florets plan [experiment=<preset>] [key=value ...] [--time] [--json]
-  Estimate what a run sends and what memory it needs, before it is run. Nothing is written, and nothing is trained
-  but for --time, which runs two rounds to say how long the run will take on this machine and device (device=cuda).
+HELP = """florets plan [experiment=<preset>] [key=value ...] [--partition] [--time]
+  Estimate what a run sends and what memory it needs, before it is run. Nothing is trained but for
+  --time, which runs two rounds to say how long the run will take on this machine and device (device=cuda).
 
   Bytes are those of models and masks, without settings, losses and what Flower adds, in a run in which every client
   replies. A round sends each participant one model, or all K if it chooses among them by their losses (IFCA in
   each round, CLoVE until its clusters are stable): a line gives that total. Memory comes on top of what
-  Python, PyTorch and Flower take. With privacy.kind epsilon and delta are given. --json prints the same for
-  programs."""
+  Python, PyTorch and Flower take. With privacy.kind epsilon and delta are given.
+
+  --partition shows instead which clients hold which samples: the clusters, and a figure of all clients in
+  <results_dir>/partitions/.../partition.png. Skew is how far a client's labels are from those of all clients together
+  (and of its cluster), as the mean total variation distance: 0 for equal proportions, near 1 where clients share no
+  label. Values of a regression count as tenths of all clients' values, from low to high."""
+
+_OPTIONS = ("--partition", "--time")
 
 _ADAM_COPIES = 4
 """Copies of a model that local training holds: parameters, gradients, and Adam's two means."""
@@ -198,20 +206,44 @@ def lines(plan: Plan) -> list[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    overrides = [text for text in arguments if text not in ("--json", "--time")]
+    overrides = [text for text in arguments if text not in _OPTIONS]
     if wrong := [text for text in overrides if text.startswith("-")]:
-        raise ConfigError(f"{wrong[0]}: florets plan has no such option (--json, --time).")
+        raise ConfigError(f"{wrong[0]}: florets plan has no such option ({', '.join(_OPTIONS)}).")
     caller = Path.cwd()
     import_from(caller)
     config = one_run.prepare(overrides, caller)
+    if "--partition" in arguments:
+        _show_partition(config, overrides)
+        return 0
     plan = plan_of(config)
     seconds = one_run.seconds_of(config, engine.run_in) if "--time" in arguments else None
-    if "--json" in arguments:
-        totals = {name: plan.total(name) for name in ("messages", "down", "up")}
-        say(json.dumps({**asdict(plan), "total": totals, "seconds": seconds}, indent=1))
-    else:
-        for line in lines(plan):
-            say(line)
-        if seconds is not None:
-            say(f"Time, by two rounds with device={config.device}: about {duration(seconds)}.")
+    for line in lines(plan):
+        say(line)
+    if seconds is not None:
+        say(f"Time, by two rounds with device={config.device}: about {duration(seconds)}.")
     return 0
+
+
+def _show_partition(config: Config, overrides: Sequence[str]) -> None:
+    """Print who holds which samples, and draw it."""
+    nodes = own_nodes(config)
+    own = agree_here(config, nodes)
+    config = own.config
+    task = build_task(config, own.table)
+    try:
+        if nodes:
+            held = partition.holdings_of_nodes([task_of(node, task.spec) for node in nodes], nodes)
+        else:
+            held = partition.holdings_of(task)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    about = f"{config.task.data} shared out by {config.task.partition}, {config.experiment}, seed {config.seed}"
+    say("\n".join([about, *own.lines, ""]))
+    for name, value, note in partition.tiles_of(held):
+        say(f"{name:20s}{value}{f' ({note})' if note else ''}")
+    say(f"\n{markdown_table(partition.cluster_rows(held))}")
+    folder = Path(config.results_dir) / "partitions" / run_folder(config, overrides)
+    with private(bool(nodes)):
+        folder.mkdir(parents=True, exist_ok=True)
+        partition.draw_holdings(held, folder / "partition.png")
+    say(f"\nEach client: {folder / 'partition.png'}")

@@ -2,55 +2,33 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from florets.commands.given_keys import keys_and_paths
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.conf.schema import Config
 from florets.reports.console import counted, duration, say, size
 from florets.reports.folder import STOP, is_held
+from florets.reports.run_state import OVER, Contact, RunState, clients_of, runs_below, state_of
 from florets.reports.summary import traffic
 from florets.reports.tables import markdown_table
-from florets.reports.watch.state import OVER, Contact, RunState, Watched, runs_below
 
-if TYPE_CHECKING:
-    from florets.engines.flower_run import Connection
-
-_KEYS = ("superlink",)
 _MOST_RUNS = 20
 _MOST_CLIENTS = 30
 """With more clients than this only those that are late are listed."""
 
-HELP = """florets status [<folder>] [superlink=<connection>]
+HELP = """florets status [<folder>]
   How far a run is: round and phase, remaining time, last test, groups, and each client's last reply. Of a folder of
-  results (by default results) with several runs, a line for each.
-
-  superlink     a connection of Flower's configuration: its runs, those that have not begun too, and nodes"""
+  results (by default results) with several runs, a line for each. Runs that have not begun, and nodes that are
+  offline, are Flower's to list: flwr ls, flwr supernode list."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the state, and return the exit code."""
-    folders, connection = _read(arguments)
-    if connection:
-        for line in _superlink(connection):
-            say(line)
-    if folders or not connection:
-        for line in _folder(absolute(folders[0] if folders else Config.results_dir, Path.cwd())):
-            say(line)
+    if len(arguments) > 1:
+        raise ConfigError(f"florets status: takes one folder, and was given {', '.join(arguments)}.")
+    for line in _folder(absolute(arguments[0] if arguments else Config.results_dir, Path.cwd())):
+        say(line)
     return 0
-
-
-def _read(arguments: Sequence[str]) -> tuple[list[str], str]:
-    """Return the folder, if one is given, and the name of the connection."""
-    given, folders, problems = keys_and_paths("status", arguments, _KEYS)
-    if given.get("superlink") == "":
-        problems.append("superlink=: names no connection; `flwr config list` shows them.")
-    if len(folders) > 1:
-        problems.append(f"florets status: takes one folder, and was given {', '.join(folders)}.")
-    if problems:
-        raise ConfigError(problems)
-    return folders, given.get("superlink", "")
 
 
 def _folder(folder: Path) -> Iterator[str]:
@@ -61,7 +39,7 @@ def _folder(folder: Path) -> Iterator[str]:
         yield from lines_of(found[0])
         return
     for run in found[:_MOST_RUNS]:
-        state = Watched(run).state()
+        state = state_of(run)
         yield f"{run.relative_to(folder)}: {_words(state)}"
     if len(found) > _MOST_RUNS:
         yield f"and {counted(len(found) - _MOST_RUNS, 'older run')}"
@@ -84,8 +62,8 @@ def lines_of(folder: Path) -> Iterator[str]:
     # It knows Flower, which a mistyped key need not wait for.
     from florets.server_app.progress import describe
 
-    watched = Watched(folder)
-    state, names = watched.state(), watched.state().names
+    state = state_of(folder)
+    names = state.names
     yield f"{names.experiment} {names.strategy}, seed {names.seed} ({names.task})"
     yield f"Folder: {folder}"
     yield _words(state) + (f" {state.reason}" if state.reason else "")
@@ -104,7 +82,7 @@ def lines_of(folder: Path) -> Iterator[str]:
     yield f"Groups: {line['num_clusters']} (clients {sizes}), {'stable' if line['stable'] else 'not stable'}"
     down, up = traffic(state.lines)
     yield f"Replies: {replies}. Traffic so far: {size(down)} down, {size(up)} up"
-    yield from _clients(watched.clients.contacts, watched.clients.clusters, line["round"])
+    yield from _clients(*clients_of(folder), line["round"])
 
 
 def _clients(contacts: Mapping[str, Contact], clusters: Mapping[str, int], now: int) -> Iterator[str]:
@@ -132,37 +110,3 @@ def _lateness(contact: Contact, now: int) -> str:
     if contact.asked < now:
         words.append(f"not asked for {counted(now - contact.asked, 'round')} (offline, or not sampled)")
     return ", ".join(words)
-
-
-def _superlink(connection: str) -> Iterator[str]:
-    """Yield what Flower says of the runs and nodes of a SuperLink."""
-    # It knows Flower.
-    from florets.engines import flower_processes
-    from florets.engines.flower_run import Connection
-
-    superlink = Connection(connection, flower_processes.environment(None))
-    runs, nodes = _listed(superlink, "runs", "ls"), _listed(superlink, "nodes", "supernode", "list")
-    online = sum(node.get("status") == "online" for node in nodes)
-    yield f"Nodes of {connection}: {online} of {len(nodes)} online"
-    for node in nodes:
-        if node.get("status") != "online":
-            since = node.get("offline-at") or "its registration"
-            yield f"  {node.get('node-id')}: {node.get('status')} since {since}"
-    # Flower lists the last one first.
-    yield f"Runs of {connection}: {len(runs)}"
-    for run in runs[:_MOST_RUNS]:
-        status, details = str(run.get("status")), str(run.get("status-details") or "").replace("N/A", "")
-        begun = ", has not begun" if status == "pending" else ""
-        yield f"  {run.get('run-id')}: {status}{begun} {details}".rstrip()
-
-
-def _listed(superlink: "Connection", what: str, *words: str) -> list[dict[str, Any]]:
-    """Return what one of Flower's commands lists."""
-    from florets.engines.flower_run import FlowerRunError
-
-    try:
-        return [one for one in superlink.answer(*words, superlink.name)[what] if isinstance(one, dict)]
-    except (FlowerRunError, KeyError, TypeError) as error:
-        # Before the reason it says what it was about to do.
-        said = " ".join(str(error).rpartition("\n\n")[2].split()).rstrip(".")
-        raise ConfigError(f"superlink={superlink.name}: Flower does not list its {what} ({said}).") from error

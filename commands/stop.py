@@ -8,7 +8,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.reports.console import say
 from florets.reports.folder import STOP, is_held, naming
-from florets.reports.watch.state import runs_below
+from florets.reports.run_state import runs_below
 
 HELP = """florets stop <folder>
   The run in the folder, a run's own or one of results with a single run in progress, ends after its present round,

@@ -21,7 +21,6 @@ _BRINGS = {
         "cloudpickle": "cloudpickle",
     },
     "sim": {"ray": "ray", "psutil": "psutil"},
-    "ray": {"ray": "ray"},
     "hf": {"flwr-datasets": "flwr_datasets", "datasets": "datasets"},
     "tensorboard": {"tensorboard": "tensorboard"},
     "mlflow": {"mlflow-skinny": "mlflow", "sqlalchemy": "sqlalchemy", "alembic": "alembic"},

@@ -56,14 +56,10 @@ class Config(Experiment):
     )
     results_dir: str = setting("results", "folder of results; relative to where florets is called")
     device: str = setting("cpu", "cpu, cuda, cuda:<n>, mps or auto: a GPU if there is one")
-    engine: Literal["local", "ray", "flwr"] = setting(
+    engine: Literal["local", "flwr"] = setting(
         "local",
-        "in this process (local), with the clients' work on a Ray cluster (ray), or through `flwr run` (flwr)",
-    )
-    ray_address: str = setting(
-        "",
-        "engine=ray: the cluster's <host:port>, or auto for the one that this machine is a node of; empty: a "
-        "private Ray",
+        "in this process (local), or through `flwr run` (flwr): Flower's simulation, on the Ray cluster that the "
+        "variable RAY_ADDRESS names, else on this machine",
     )
     superlink: str = setting(
         "",
@@ -79,8 +75,7 @@ class Config(Experiment):
     )
     workers: int | Literal["auto"] | None = setting(
         None,
-        "processes, with engine=ray actors, that share the clients' work; results are equal to the bit. auto: one "
-        "for each core, or free CPU of the cluster; null: one process, or auto on Ray",
+        "processes that share the clients' work; results are equal to the bit. auto: one for each core; null: one",
         least=1,
         note="auto takes one for each core, null one process",
     )
@@ -131,9 +126,6 @@ class Config(Experiment):
         least=1,
         most=65535,
     )
-    log: Literal["text", "json"] = setting(
-        "text", "form of log lines on the screen and in run.log; json: an object a line, rounds among them"
-    )
     quiet: bool = setting(
         False, "one plain line per round instead of a progress bar; notes, warnings and the result stay"
     )
@@ -161,7 +153,7 @@ OPTION_KEYS = (
 
 WITHOUT_EFFECT = (
     *("results_dir", "quiet", "start_timeout", "checkpoint_every", "checkpoint_keep", "loss_matrix"),
-    *("loss_matrix_timeout", "pictures", "tracker", "prometheus", "log", "workers", "ray_address", "superlink"),
+    *("loss_matrix_timeout", "pictures", "tracker", "prometheus", "workers", "superlink"),
     "clients_per_node",
 )
 """Keys that change no figure of a run: its folder is not named by them, and they may change when it is resumed."""

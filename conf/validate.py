@@ -12,7 +12,7 @@ from typing import Any
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import AUTO, FLOWER, HUGGING_FACE, NATURAL, OWN, Config
 from florets.conf.typed import read_config, show
-from florets.strategies.layers.coverage import protection_problems, releases_of, too_few
+from florets.strategies.coverage import protection_problems, releases_of, too_few
 from florets.strategies.registry import usable_settings
 from florets.strategies.settings import Settings
 from florets.task.keys import range_problems
@@ -38,7 +38,6 @@ BUILT_IN_TRACKERS = ("tensorboard", "mlflow", "wandb")
 _PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?", re.ASCII)
 """Devices that a run or a node may name."""
-_ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})")
 _REGRESSIONS = ("linear", "lines", "parkinsons", "schools")
 _OF_CLASSES = ("accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss")
 _OF_VALUES = ("r2", "mae", "rmse")
@@ -127,7 +126,7 @@ def _run(config: Config) -> Iterator[str]:
 
 
 def _engine(config: Config) -> Iterator[str]:
-    engine, address, workers = config.engine, config.ray_address, config.workers
+    engine, workers = config.engine, config.workers
     if engine == "flwr" and config.batch_clients not in ("off", "auto", 1):
         yield (
             f"batch_clients={config.batch_clients}: Flower sends each client its own messages; leave it out, or use "
@@ -152,19 +151,6 @@ def _engine(config: Config) -> Iterator[str]:
         yield f"superlink={config.superlink}: has no effect with engine={engine}; add engine=flwr."
     if not DEVICE.fullmatch(config.device):
         yield f"device={config.device}: must be cpu, cuda, cuda:<number>, mps or auto."
-    elif engine == "ray" and config.device != "cpu":
-        yield f"device={config.device}: engine=ray computes on CPUs; use device=cpu or engine=local."
-    if address and engine != "ray":
-        yield f"ray_address={address}: has no effect with engine={engine}; add engine=ray."
-    elif "://" in address:
-        yield (
-            f"ray_address={address}: Ray's client protocol is not used; run florets on a node of the cluster, with "
-            "ray_address=auto."
-        )
-    elif address not in ("", "auto"):
-        found = _ADDRESS.fullmatch(address)
-        if found is None or not 0 < int(found[1]) < 2**16:
-            yield f"ray_address={address}: must be auto or <host:port>, such as 10.0.0.1:6379."
 
 
 def _loss(config: Config) -> Iterator[str]:

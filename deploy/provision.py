@@ -56,7 +56,7 @@ export no_proxy="$lower" NO_PROXY="$upper" no_grpc_proxy="${grpc:+$grpc,}$itself
 """
 _SERVER_KEYS: Mapping[str, Any] = {"addresses": list[str], "port": int, "bind": str, "prometheus": int}
 _NODE_KEYS: Mapping[str, Any] = {
-    **{"name": str, "port": int, DATA_DIR: str, "log": str, ALLOW: str, kinds.DEVICE: str, kinds.CLUSTER: int},
+    **{"name": str, "port": int, DATA_DIR: str, ALLOW: str, kinds.DEVICE: str, kinds.CLUSTER: int},
     **{kinds.SHARE_STATISTICS: bool, kinds.SHARE_CONFUSION: bool, kinds.CLIENTS_IN_FOLDERS: bool},
     **{
         kinds.NEVER_SEND: str,
@@ -245,8 +245,6 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
             problems.append(f"{place}{error}.")
         if not DEVICE.fullmatch(device := node.get(kinds.DEVICE, "cpu")):
             problems.append(f"{place}{kinds.DEVICE}={device}: must be cpu, cuda, cuda:<number>, mps or auto.")
-        if (log := node.get("log", "text")) not in ("text", "json"):
-            problems.append(f"{place}log={log}: must be text or json.")
         problems += _port_problems(node, place)
     return problems
 

@@ -1,1 +1,1 @@
-"""The engines that run an experiment: this process, worker processes, a Ray cluster, Flower's own processes."""
+"""The engines that run an experiment: this process, worker processes, Flower's own processes."""

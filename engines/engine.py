@@ -1,4 +1,4 @@
-"""Runs a checked experiment on its engine: this process, workers, a Ray cluster, or Flower's own command."""
+"""Runs a checked experiment on its engine: this process, worker processes, or Flower's own command."""
 
 import sys
 import threading
@@ -13,14 +13,13 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
-from florets.engines.ray_cluster import check_address
 from florets.engines.worker_count import num_workers
-from florets.reports.console import counted, lines_in, say
+from florets.reports.console import say
 from florets.reports.summary import RunSummary
 
 if TYPE_CHECKING:
     from florets.engines.local_grid import LocalGrid, NodeConfig
-    from florets.engines.pool import Backend, ClientSide, LoadClientSide
+    from florets.engines.processes import ClientSide, LoadClientSide
     from florets.engines.worker_grid import WorkerGrid
     from florets.server_app.tracker import Tracker
 
@@ -56,11 +55,6 @@ def resume(config: Config, folder: Path, trackers: Sequence["Tracker"] = ()) -> 
 
 
 def _run(config: Config, folder: Path, trackers: Sequence["Tracker"] = (), resume: bool = False) -> RunSummary:
-    with lines_in(config.log):
-        return _run_on(config, folder, trackers, resume)
-
-
-def _run_on(config: Config, folder: Path, trackers: Sequence["Tracker"], resume: bool) -> RunSummary:
     # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
     if config.engine == "flwr":
         if not config.superlink:
@@ -109,10 +103,7 @@ def _local_grid(config: Config) -> "Iterator[LocalGrid]":
 
 @contextmanager
 def _grid(config: Config) -> "Iterator[LocalGrid]":
-    if config.engine == "ray":
-        # Before seconds of imports.
-        check_address(config.ray_address)
-    elif config.workers not in (None, 1):
+    if config.workers not in (None, 1):
         # It loads while this process does.
         start_fork_server()
     from florets.client_app.app import app as client_app
@@ -129,7 +120,7 @@ def _grid(config: Config) -> "Iterator[LocalGrid]":
     check_own_clients(config, len(nodes))
     check_device(config, nodes)
     num_nodes = len(nodes) or config.num_clients
-    if config.engine == "local" and num_workers(config.workers, num_nodes) == 1:
+    if num_workers(config.workers, num_nodes) == 1:
         yield LocalGrid(client_app, num_nodes, nodes or None, in_blocks, session.adopt)
         return
     with worker_grid(client_side, config, nodes) as grid:
@@ -147,39 +138,23 @@ def client_side() -> "ClientSide":
     from florets.client_app.app import app as client_app
     from florets.client_app.batching import cut_blocks, in_blocks
     from florets.client_app.client import session
-    from florets.engines.pool import ClientSide
+    from florets.engines.processes import ClientSide
 
     return ClientSide(client_app, in_blocks, cut_blocks, session.adopt)
 
 
 @contextmanager
 def worker_grid(load: "LoadClientSide", config: Config, nodes: "list[NodeConfig]") -> "Iterator[WorkerGrid]":
-    """Yield the grid of a run whose clients' work is done by workers: processes, or actors of a Ray cluster.
+    """Yield the grid of a run whose clients' work is done by worker processes.
 
     `nodes` holds the node config of each node with data of its own; none: there are `num_clients` simulated ones.
-    ConfigError if there are more workers than clients, or a Ray cluster cannot be reached or has too few CPUs.
+    ConfigError if there are more workers than clients.
     """
-    from florets.engines.processes import ProcessBackend
     from florets.engines.worker_grid import WorkerGrid
     from florets.server_app.own_code import paths_of
     from florets.task import given
 
     num_nodes = len(nodes) or config.num_clients
-    files = given.files_of(paths_of(config))
-    if config.engine != "ray":
-        count = num_workers(config.workers, num_nodes)
-        backend: Backend = ProcessBackend(load, config.start_timeout, files)
-        with closing(WorkerGrid(load, num_nodes, nodes or None, count, backend)) as grid:
-            yield grid
-        return
-    # Ray is an extra.
-    from florets.engines.ray_cluster import connected, num_actors
-    from florets.engines.ray_workers import RayBackend
-
-    # A number of workers waits for its CPUs by itself.
-    with connected(config.ray_address, wait=not isinstance(config.workers, int)) as cpus:
-        count = num_actors(config.workers, num_nodes, *cpus)
-        say(f"Ray: {counted(count, 'actor')}, on a cluster of {counted(cpus[0], 'CPU')}", sys.stderr)
-        backend = RayBackend(load, config.start_timeout, config.data_dir, files)
-        with closing(WorkerGrid(load, num_nodes, nodes or None, count, backend)) as grid:
-            yield grid
+    count, files = num_workers(config.workers, num_nodes), given.files_of(paths_of(config))
+    with closing(WorkerGrid(load, num_nodes, nodes or None, count, config.start_timeout, files)) as grid:
+        yield grid

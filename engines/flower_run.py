@@ -20,7 +20,6 @@ from florets.conf.run_config import config_to_json
 from florets.conf.schema import OWN as OWN_DATA
 from florets.conf.schema import Config, as_plain
 from florets.engines import flower_processes
-from florets.engines.ray_cluster import OWN, RAY_ADDRESS, check_simulation
 from florets.reports.console import say
 from florets.reports.summary import RunSummary
 from florets.server_app.own_code import paths_of
@@ -36,6 +35,15 @@ _START_SECONDS = 180.0
 """Seconds of a start; a few on an idle machine, but more than a minute where others keep its cores busy."""
 
 _LOG_LINES = 20
+
+RAY_ADDRESS = "RAY_ADDRESS"
+"""Ray's own variable: the cluster on which Flower's simulation has the clients' work done, ``<host>:<port>``."""
+_NO_CLUSTER = "local"
+"""Ray's word for a Ray of the process's own."""
+
+_PROBE_SECONDS = 5.0
+_ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
+"""An empty request to it is answered by every Ray head node."""
 
 
 class FlowerRunError(RuntimeError):
@@ -117,7 +125,7 @@ class SuperLink(Connection):
                 encoding="utf-8",
             )
             # Else Ray goes by this machine's last cluster, and waits for ever if that was killed.
-            ray = {RAY_ADDRESS: os.environ.get(RAY_ADDRESS) or OWN}
+            ray = {RAY_ADDRESS: os.environ.get(RAY_ADDRESS) or _NO_CLUSTER}
             self.environment = {**flower_processes.environment(home), **ray}
             self._log = root / "superlink.log"
             with self._log.open("wb") as log:
@@ -192,7 +200,7 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
             found = Connection(config.superlink, flower_processes.environment(None))
             _follow(found, app_to_send(place / "app"), place, folder, config, resume)
         else:
-            check_simulation()
+            _check_cluster()
             with given.for_children(paths_of(config)), SuperLink() as own:
                 _follow(own, write_app(place / "app"), place, folder, config, resume)
     try:
@@ -201,6 +209,26 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
         raise FlowerRunError(
             f"the run has completed; its results are on the SuperLink's machine, in {folder}"
         ) from error
+
+
+def _check_cluster() -> None:
+    """Raise ConfigError where the environment names a Ray cluster that does not answer: Ray would wait for it."""
+    import grpc
+
+    address = os.environ.get(RAY_ADDRESS, "")
+    # Its certificates are for Ray to check.
+    if address in ("", _NO_CLUSTER) or os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true"):
+        return
+    try:
+        with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+            channel.unary_unary(_ALIVE)(b"", timeout=_PROBE_SECONDS)
+    except grpc.RpcError as error:
+        # A head node that demands a token is there.
+        if error.code() != grpc.StatusCode.UNAUTHENTICATED:
+            raise ConfigError(
+                f"{RAY_ADDRESS}={address}: no Ray head node answers there; give the address that `ray start --head` "
+                f"printed, or unset {RAY_ADDRESS}."
+            ) from None
 
 
 def _refuse_own_code(config: Config) -> None:

@@ -8,11 +8,11 @@ import io
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 
-from florets.task.shared_file import Place
+from florets.task.shared_file import Place, SharedFile
 from florets.task.wire.records import array
 
 Sent = Sequence[tuple[Message, Context]]
@@ -74,24 +74,10 @@ def _or_place(place_of: PlaceOf) -> Callable[[ArrayRecord], Any]:
     return reduced
 
 
-class Writable(Protocol):
-    """Memory that a process writes, such as a `SharedFile`."""
-
-    @property
-    def end(self) -> int:
-        """Where the next thing is written."""
-
-    def append(self, data: bytes | memoryview) -> Place:
-        """Write behind all that was written, and return where."""
-
-    def shorten(self, end: int) -> None:
-        """Forget all from `end` on."""
-
-
 class MessageWriter:
     """Writes the messages of one exchange after the other; records go into memory, behind what is in it."""
 
-    def __init__(self, file: Writable) -> None:
+    def __init__(self, file: SharedFile) -> None:
         self._file = file
         self._start = file.end
         self._several: dict[int, ArrayRecord] = {}

@@ -1,4 +1,4 @@
-"""`ProcessBackend`: worker processes of this machine, which share memory with the first one."""
+"""`Processes`: worker processes of this machine, which share memory with the first one."""
 
 import contextlib
 import multiprocessing
@@ -12,18 +12,50 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from types import MappingProxyType, ModuleType
+from multiprocessing.process import BaseProcess
+from types import ModuleType
 from typing import Any
 
 from flwr.app import Message
+from flwr.clientapp import ClientApp
 
-from florets.engines.local_grid import answered, as_flowers_process
+from florets.engines.local_grid import InBlocks, answered, as_flowers_process
 from florets.engines.messages import Answer, MessageReader, MessageWriter, Sent, pickled
-from florets.engines.pool import READY, Backend, ClientSide, LoadClientSide, Unit, Worker
 from florets.task import given
 from florets.task.device import one_thread_for_good, seldom_collected
 from florets.task.shared_file import Place, SharedFile, SharedTask, share_clients
 from florets.task.task import Task
+
+
+@dataclass(frozen=True)
+class ClientSide:
+    """The ClientApp of this process and how its work is shared out."""
+
+    app: ClientApp
+    in_blocks: InBlocks
+    cut_blocks: Callable[[Sent, int], tuple[list[int], list[list[int]]]]
+    """Returns the places of the messages that are answered alone, and those of each block of at most a number."""
+    adopt: Callable[[Task | None], None]
+    """Lets this process serve simulated clients from a task that it is handed; None: no more."""
+
+
+LoadClientSide = Callable[[], ClientSide]
+"""A function that another process can import by its name."""
+
+
+READY = b""
+"""First thing that a worker sends."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Messages that one worker answers at a time."""
+
+    sent: Sent
+    block: int = 0
+    """Size of the block that they are; 0: each is answered by itself."""
+    worker: int | None = None
+    """Number of the worker that has their clients' data; None: all have them."""
 
 
 @dataclass(frozen=True)
@@ -119,29 +151,32 @@ _ENDING_SECONDS = 1.0
 """From the end of a process's pipe to its own."""
 
 
-class ProcessBackend(Backend):
+class Processes:
     """Processes that are copies of a server process, which has loaded the ClientApp and computed nothing.
 
     A copy of it is made in milliseconds and has none of the threads with which a copy of this process might hang.
-    `start_limit` is the seconds that a process may take to start, `files` objects that were given in Python.
+
+    Attributes
+    ----------
+    start_limit
+        Seconds after which a process that is still not ready is replaced when an exchange begins.
     """
 
-    def __init__(
-        self,
-        load: LoadClientSide,
-        start_limit: float = float("inf"),
-        files: Mapping[str, bytes] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, load: LoadClientSide, start_limit: float, files: Mapping[str, bytes]) -> None:
         self.start_limit = start_limit
-        self._load, self._files = load, dict(files)
+        self._load, self._given = load, dict(files)
         self._file = SharedFile()
         self._clients: Place | None = None
         self._writer: MessageWriter | None = None
         self._exchange = 0
         self._orders: dict[int, Order] = {}
 
-    def share(self, task: Task, folders: Sequence[str], side: ClientSide) -> bool:
-        """Hand the data of all clients to all workers, which would else load them."""
+    def share(self, task: Task, side: ClientSide) -> bool:
+        """Give the workers the data of a task, before the first of them is started.
+
+        Blocks are cut by this process's `side`. Return whether each worker has the data of all clients at no cost;
+        else each makes those of its own clients.
+        """
         # Nodes with data of their own load them; data that change from round to round, and those of very many
         # clients, are made by whoever needs them.
         if task.is_own or task.drifts or task.counts_are_known:
@@ -151,43 +186,29 @@ class ProcessBackend(Backend):
         side.adopt(SharedTask(clients, self._file))
         return True
 
-    def start(self, number: int) -> "ProcessWorker":
-        """Start a process."""
-        return ProcessWorker(number, self._load, self._file, self._clients, self._files, self._order)
+    def start(self, number: int) -> "Worker":
+        """Start a process; OSError where the system has no room for it."""
+        context = multiprocessing.get_context("forkserver")
+        ours, theirs = context.Pipe()
+        arguments = (theirs, self._load, self._file, self._clients, self._given)
+        process = context.Process(target=work, args=arguments, name=f"worker {number}")
+        try:
+            with _without_script():
+                process.start()
+        finally:
+            theirs.close()
+        return Worker(number, process, ours)
 
     def begin(self, messages: Iterable[Message]) -> None:
-        """Begin an exchange; its messages stand behind the clients' data."""
+        """Begin an exchange of these messages; those of the last one are gone."""
         self._exchange += 1
+        # They stand behind the clients' data.
         self._writer = self._writer or MessageWriter(self._file)
         self._writer.begin(messages)
         self._orders = {}
 
-    def prepare(self, unit: Unit) -> None:
-        """Write a unit's messages into memory; they are forgotten when the exchange is over."""
-        self._order(unit)
-
-    def wait(self, workers: Sequence[Worker], seconds: float) -> Sequence[Worker]:
-        """Wait for the processes' pipes."""
-        by_pipe = {worker.pipe: worker for worker in workers if isinstance(worker, ProcessWorker)}
-        ready = set(wait(list(by_pipe), seconds))
-        return [worker for pipe, worker in by_pipe.items() if pipe in ready]
-
-    def why_lost(self, worker: Worker) -> str:
-        """Return why the clients of a process that has ended do not answer."""
-        return f"its worker process ended ({worker.ending}): killed, out of memory, or ended by a client"
-
-    def cannot_start(self, ending: str) -> str:
-        """Return what to tell where processes cannot start."""
-        return (
-            f"worker processes ended again and again while they started ({ending}); see their output above. To do "
-            f"without them: workers=1"
-        )
-
-    def close(self) -> None:
-        """Give back the shared memory."""
-        self._file.close()
-
-    def _order(self, unit: Unit) -> Order:
+    def order(self, unit: Unit) -> Order:
+        """Write a unit's messages into memory, once; they are forgotten when the exchange is over."""
         assert self._writer is not None, "an exchange has begun"
         # A unit lives as long as its exchange, and so its id is its own.
         if id(unit) not in self._orders:
@@ -195,31 +216,34 @@ class ProcessBackend(Backend):
             self._orders[id(unit)] = Order(self._exchange, place, unit.block)
         return self._orders[id(unit)]
 
+    def wait(self, workers: Sequence["Worker"], seconds: float) -> "Sequence[Worker]":
+        """Wait some seconds, and return the workers that have sent something or ended, as soon as there is one."""
+        by_pipe = {worker.pipe: worker for worker in workers}
+        ready = set(wait(list(by_pipe), seconds))
+        return [worker for pipe, worker in by_pipe.items() if pipe in ready]
 
-class ProcessWorker(Worker):
-    """One process at the other end of a pipe."""
+    def close(self) -> None:
+        """Give back the shared memory; the workers have ended."""
+        self._file.close()
 
-    def __init__(
-        self,
-        number: int,
-        load: LoadClientSide,
-        file: SharedFile,
-        clients: Place | None,
-        files: Mapping[str, bytes],
-        order: Callable[[Unit], Order],
-    ) -> None:
-        super().__init__(number)
-        self._order = order
-        context = multiprocessing.get_context("forkserver")
-        self.pipe: Connection[Any, Any]
-        self.pipe, theirs = context.Pipe()
-        arguments = (theirs, load, file, clients, files)
-        self._process = context.Process(target=work, args=arguments, name=f"worker {number}")
-        try:
-            with _without_script():
-                self._process.start()
-        finally:
-            theirs.close()
+
+class Worker:
+    """A process at the other end of a pipe, and what it has in hand.
+
+    Whoever replaces it takes over its number, the place in the pool.
+    """
+
+    def __init__(self, number: int, process: BaseProcess, pipe: "Connection[Any, Any]") -> None:
+        self.number, self.pipe, self._process = number, pipe, process
+        self.unit: Unit | None = None
+        self.is_ready = False
+        """It has said so."""
+        self.is_lost = False
+        """It has ended, or replaces one that has and is not ready: others answer for its clients."""
+        self.has_ended = False
+        """It was ended, or ended by itself."""
+        self.cpu_seconds = 0.0
+        self._since = time.monotonic()
 
     @property
     def pid(self) -> int:
@@ -232,29 +256,44 @@ class ProcessWorker(Worker):
         return f"worker process {self.pid}"
 
     @property
+    def age(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self._since
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something will come from it."""
+        return not self.has_ended and (not self.is_ready or self.unit is not None)
+
+    @property
     def ending(self) -> str:
         """How the process ended, for a reader."""
         self._process.join(_ENDING_SECONDS)
         code = self._process.exitcode
         return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
-    def send(self, unit: Unit) -> bool:
-        """Send a unit through the pipe; False where the process has ended."""
+    def assign(self, unit: Unit, order: Order) -> bool:
+        """Hand a unit to the worker; False where the process has ended."""
         try:
-            self.pipe.send(self._order(unit))
+            self.pipe.send(order)
         except (BrokenPipeError, ConnectionResetError):
             return False
+        self.unit = unit
         return True
 
-    def read(self) -> bytes | None:
-        """Return what has come through the pipe, None where the process has ended."""
+    def receive(self) -> bytes | None:
+        """Return `READY`, or pickled answers and CPU seconds so far; None where the process has ended."""
         try:
-            return self.pipe.recv_bytes()
+            reply = self.pipe.recv_bytes()
         except (EOFError, OSError):
             return None
+        # It is ready for another unit now.
+        self.is_ready, self.is_lost, self.unit = True, False, None
+        return reply
 
-    def kill(self) -> None:
-        """End the process."""
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        self.has_ended = self.is_lost = True
         self._process.kill()
         self._process.join()
         self.pipe.close()

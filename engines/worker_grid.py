@@ -2,7 +2,8 @@
 
 import copy
 import time
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from types import MappingProxyType
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 
@@ -10,8 +11,8 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.engines.local_grid import LocalGrid, NodeConfig
 from florets.engines.messages import Sent
-from florets.engines.pool import Backend, LoadClientSide, Unit, WorkerPool, WorkersFailed
-from florets.engines.processes import ProcessBackend, add_workers
+from florets.engines.pool import WorkerPool, WorkersFailed
+from florets.engines.processes import LoadClientSide, Processes, Unit, add_workers
 from florets.task.task import Task
 from florets.task.wire import bank, kinds
 
@@ -55,6 +56,8 @@ class KeptModels:
 
 _MOST_MESSAGES = 32
 """Of a unit that is no block: as many replies are lost with a worker."""
+_UNITS = 16
+"""Of an exchange, for each worker: few enough to cost little, many enough that all end at about one time."""
 
 
 class WorkerGrid(LocalGrid):
@@ -62,7 +65,7 @@ class WorkerGrid(LocalGrid):
 
     A reply depends on its message and the client's state alone, and both come from here: whichever worker answers,
     its bits are the same. Who does not answer before the next exchange begins has its worker ended and replaced.
-    The workers run on the `backend`; None: each is a process of this machine.
+    `start_limit` is the seconds that a worker may take to start, `files` objects that were given in Python.
     """
 
     fails_alike = False
@@ -74,12 +77,13 @@ class WorkerGrid(LocalGrid):
         num_nodes: int,
         node_configs: Sequence[NodeConfig] | None,
         workers: int,
-        backend: Backend | None = None,
+        start_limit: float = float("inf"),
+        files: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         self._side = load()
         super().__init__(self._side.app, num_nodes, node_configs, self._side.in_blocks)
         self._workers = workers
-        self._backend = ProcessBackend(load) if backend is None else backend
+        self._processes = Processes(load, start_limit, files)
         self._pool: WorkerPool | None = None
         # Else each worker has the data of its own clients.
         self._has_shared_data = False
@@ -94,19 +98,15 @@ class WorkerGrid(LocalGrid):
             raise ConfigError(f"{error}.") from None
 
     def share(self, task: Task) -> None:
-        """Hand a task to the workers, and start them; WorkersFailed where the backend waits for one that cannot."""
-        configs = [context.node_config for context in self._contexts.values()]
-        folders = [str(config["data-dir"]) for config in configs if "data-dir" in config]
-        self._has_shared_data = self._backend.share(task, folders, self._side)
-        pool = self.pool
-        if self._backend.start_seconds is not None:
-            pool.wait_until_ready(self._backend.start_seconds)
+        """Hand a task to the workers, and start them."""
+        self._has_shared_data = self._processes.share(task, self._side)
+        self._pool = self.pool
 
     @property
     def pool(self) -> WorkerPool:
         """The workers, started when they are first needed."""
         if self._pool is None:
-            self._pool = WorkerPool(self._backend, self._workers)
+            self._pool = WorkerPool(self._processes, self._workers)
         return self._pool
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
@@ -146,7 +146,7 @@ class WorkerGrid(LocalGrid):
         finally:
             # Blocks were cut here, by the sizes of the clients' data.
             self._side.adopt(None)
-            self._backend.close()
+            self._processes.close()
 
     def _begin(self, messages: Sequence[Message]) -> None:
         self._arrived = {}
@@ -174,7 +174,7 @@ class WorkerGrid(LocalGrid):
         by_worker: dict[int | None, list[int]] = {}
         for place in alone:
             by_worker.setdefault(self._worker_of(sent[place][1].node_id), []).append(place)
-        size = max(1, min(_MOST_MESSAGES, len(sent) // (self._backend.units * self._workers)))
+        size = max(1, min(_MOST_MESSAGES, len(sent) // (_UNITS * self._workers)))
         for worker, places in by_worker.items():
             for start in range(0, len(places), size):
                 units.append(Unit([sent[place] for place in places[start : start + size]], 0, worker))

@@ -5,12 +5,9 @@ import errno
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from io import TextIOWrapper
 from typing import TextIO
-
-from florets.task.log_lines import is_json, json_line, start_json
 
 log = logging.getLogger("florets")
 
@@ -24,17 +21,6 @@ def log_to_console() -> None:
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)
-
-
-@contextmanager
-def lines_in(form: str) -> Iterator[None]:
-    """Write log lines, and what `say` prints, as JSON objects within the block where the form is ``json``."""
-    undo = start_json() if form == "json" else None
-    try:
-        yield
-    finally:
-        if undo is not None:
-            undo()
 
 
 def counted(number: int, noun: str) -> str:
@@ -85,15 +71,14 @@ def _writable(text: str, stream: TextIO) -> str:
     return text
 
 
-def say(text: str, stream: TextIO | None = None, level: str = "info") -> None:
-    """Print a line at once, by default on standard output; in JSON it has the level.
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print a line at once, by default on standard output.
 
     Where the reader has gone (``florets ... | head``, a closed terminal), the line is lost, and the run goes on.
     """
     stream = sys.stdout if stream is None else stream
-    line = json_line(text.strip(), level) if is_json() else text
     try:
-        print(_writable(line, stream), file=stream, flush=True)
+        print(_writable(text, stream), file=stream, flush=True)
     except OSError as error:
         # A terminal that is closed answers EIO.
         if not isinstance(error, BrokenPipeError) and error.errno != errno.EIO:

@@ -1,4 +1,4 @@
-"""Holdings of the clients: numbers of samples of each client by label, with their table, figure and page."""
+"""Holdings of the clients: numbers of samples of each client by label, with their table and figure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.reports.pages import embedded, render
 from florets.task.partitions.changes import Change
 from florets.task.partitions.own import UNKNOWN_CLUSTER
 from florets.task.partitions.shard import Transform
@@ -240,32 +239,3 @@ def draw_holdings(held: Holdings, path: Path) -> None:
         sizes.spines[:].set_visible(False)
         sizes.tick_params(labelleft=False)
         picture.save(path)
-
-
-_PAGE = """{% extends "page" %}
-{% block main %}
-{{ tiles(figures) }}
-{% call section(heading) %}
-<p>Dark: a large fraction of the client's samples. Bars: how many it has, in the colours of the clusters.</p>
-<div class="wide">{{ image(picture, heading) }}</div>
-{% endcall %}
-{% call section("Clusters") %}{{ table(clusters, "full") }}{% endcall %}
-{% call folded("Settings of the task") %}<pre>{{ config }}</pre>{% endcall %}
-{% endblock %}
-{% block footer %}Written by Florets. The numbers behind this page are in partition.csv, next to it.{% endblock %}
-"""
-
-
-def partition_page(held: Holdings, title: str, above: str, config: str, picture: Path) -> str:
-    """Return the page of a partition, given its heading, the line above it, the task's settings and the figure."""
-    return render(
-        _PAGE,
-        name=title,
-        title=title,
-        above=above,
-        heading=f"{_what(held).capitalize()} and sizes",
-        figures=tiles_of(held),
-        picture=embedded(picture),
-        clusters=cluster_rows(held),
-        config=config,
-    )

@@ -29,7 +29,6 @@ from florets.studies.advise.methods import Question
 from florets.studies.advise.study import answer
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
-from florets.task.log_lines import start_json
 from florets.task.partitions.own import OWN
 from florets.task.wire.parcels import Hosting
 
@@ -53,9 +52,6 @@ def main(grid: Grid, context: Context) -> None:
             advise(grid, context.run_config)
         else:
             config, folder, resume = read_run_config(context.run_config)
-            if config.log == "json":
-                # To the end of this process, whose last lines are Flower's.
-                start_json()
             check_own_clients(config)
             grid = _with_parcels(grid, config)
             run_experiment(grid, config, folder, resume, by_flower=not context.run_config.get("config-json"))

@@ -425,8 +425,6 @@ def _prepared(grid: Grid, config: Config, task: Task) -> Config:
     """Let a grid of Florets's own engines take the task; on Flower's the keys of the others are refused."""
     if isinstance(grid, _OwnGrid):
         return grid.prepare(config, task)
-    if config.engine == "ray":
-        raise ConfigError("engine=ray: this run is on Flower's own engine already; leave it out.")
     asked = {name: getattr(config, name) for name in ("batch_clients", "workers")}
     problems = [
         f"{name}={value}: needs the in-process engine; leave it out, or use engine=local."

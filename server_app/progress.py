@@ -14,10 +14,9 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 
-from florets.reports.console import log, say
+from florets.reports.console import say
 from florets.reports.summary import RoundLine, ari_words, privacy_words, unplaced_words
 from florets.strategies.base.report import EVIDENCE
-from florets.task.log_lines import is_json
 
 
 def describe(line: RoundLine) -> str:
@@ -137,7 +136,7 @@ class Progress:
         self._figures = ""
         self._console = Console(file=self._stream)
         self._listener = _LISTENER.get()
-        if self._listener is None and self._console.is_terminal and not quiet and not is_json():
+        if self._listener is None and self._console.is_terminal and not quiet:
             self._bar = _Bar(self._console, num_rounds)
             self._task = self._bar.add_task(title, total=num_rounds, completed=done)
             self._bar.start()
@@ -155,9 +154,6 @@ class Progress:
             return
         words = [f"round {line['round']}/{self._num_rounds} {line['phase']}", describe(line), f"{seconds:.2f} s"]
         figures = "  ".join(filter(None, words))
-        if is_json():
-            log.info("%s", figures, extra={"round": line["round"], "fields": {"run": self._title, **line}})
-            return
         whole = f"{self._title} | {figures}"
         # A file or a pipe takes a line of any length.
         on_terminal = self._console.is_terminal
@@ -165,8 +161,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Show a line of text, above the bar where there is one."""
-        # In JSON the log's own line is on the screen.
-        if self._listener is not None or is_json():
+        if self._listener is not None:
             return
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)

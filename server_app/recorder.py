@@ -25,7 +25,6 @@ from florets.reports.summary import UNMEASURED, Distances, RoundLine, RunSummary
 from florets.server_app.client_rows import ClientRows, Embeddings
 from florets.server_app.progress import Progress
 from florets.strategies.base.report import ADVICE, Client, Evaluation, RoundReport
-from florets.task.log_lines import JsonLines, is_json
 
 log = logging.getLogger("florets")
 
@@ -106,8 +105,7 @@ class Recorder:
 
     def _open_log(self, earlier: Sequence[logging.LogRecord]) -> None:
         self._handler: logging.FileHandler | None = run_folder.RunLog(self.folder / "run.log")
-        plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
-        self._handler.setFormatter(JsonLines() if is_json() else plain)
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         for record in earlier:
             self._handler.handle(record)
         log.addHandler(self._handler)

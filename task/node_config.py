@@ -48,8 +48,6 @@ ALL_CAPS = (
 
 DATA_DIR, CLIENT_ID = "data-dir", "client-id"
 PARTITION_ID, NUM_PARTITIONS = "partition-id", "num-partitions"
-LOG = "log"
-"""Key of the node config: `json` writes the lines of the ClientApp's process as JSON."""
 ANSWERS, LEAST_RECORDS, MOST_MESSAGES = "answers", "min-records", kinds.MOST_MESSAGES
 MOST_EPSILON = "max-epsilon"
 POLICY_KEYS = (kinds.NEVER_SEND, ANSWERS, LEAST_RECORDS, MOST_MESSAGES, MOST_EPSILON)
@@ -58,13 +56,13 @@ LOG_FOLDER = "log-folder"
 """Key of the node config: folder of the node's log of messages."""
 _FLAGS = (kinds.SHARE_CONFUSION, kinds.SHARE_STATISTICS, kinds.CLIENTS_IN_FOLDERS)
 NODE_KEYS = (
-    *(DATA_DIR, CLIENT_ID, ALLOW, kinds.DEVICE, kinds.CLUSTER, LOG, LOG_FOLDER, *_FLAGS),
+    *(DATA_DIR, CLIENT_ID, ALLOW, kinds.DEVICE, kinds.CLUSTER, LOG_FOLDER, *_FLAGS),
     *POLICY_KEYS,
     *(cap.key for cap in ALL_CAPS),
 )
 """Keys that the owner of a node may write into its node config."""
 _SET_BY_ENGINES = (PARTITION_ID, NUM_PARTITIONS, kinds.ROWS_OF, kinds.ONE_PROCESS)
-_OF_SUPERNODE = (kinds.CLIENTS_IN_FOLDERS, LOG)
+_OF_SUPERNODE = (kinds.CLIENTS_IN_FOLDERS,)
 """Keys that concern the whole of a real node, and have no meaning in the file of a data folder."""
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, get_args
 
-Purpose = Literal["deploy", "given", "ray", "run", "superlink", "sweep"]
+Purpose = Literal["deploy", "given", "run", "superlink", "sweep"]
 
 # `tempfile` ends a name with eight characters.
 _NAME = re.compile(rf"florets-(?:{'|'.join(get_args(Purpose))})-([0-9]+)-[a-z0-9_]{{8}}")

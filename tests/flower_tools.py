@@ -11,7 +11,6 @@ from flwr.cli.utils import collect_files
 from flwr.client.mod import secaggplus_mod
 from flwr.common.config import get_project_config, parse_config_args
 from flwr.common.constant import ErrorCode
-from flwr.common.logger import log as flower_log
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
@@ -35,7 +34,6 @@ __all__ = [
     "SecAggPlusWorkflow",
     "TaskIdentity",
     "build_fab_from_disk",
-    "flower_log",
     "get_project_config",
     "load_app",
     "on_the_wire",

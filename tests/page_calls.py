@@ -35,7 +35,7 @@ _SMALL = {
     **{"num_rounds": 2, "task.drift.rounds": [2], "n_jobs": 1, "trials": 2},
     **{"seed": "range(0,2)", "hydra.launcher.n_jobs": 2, "strategy.moment_rounds": 2},
 }
-_COMPOSED = ("advise", "check", "discover", "plan", "show-partition")
+_COMPOSED = ("advise", "check", "discover", "plan")
 _MOST_CLIENTS = 200
 _HOURS = ("reproduce", "leaderboard")
 

@@ -31,7 +31,18 @@ ALLOWED = {
     "strategies/core": {"florets.strategies.core", "numpy", "scipy", "sklearn"},
     "strategies/base": {
         *("florets.strategies.base", "florets.strategies.core", "florets.strategies.settings"),
+        *("florets.strategies.coverage", "florets.strategies.layers.compose", "florets.strategies.starts.start"),
         *("florets.task.data.tables.description", "florets.task.given", *_ROUND),
+    },
+    # The machinery composes layers and starts when a run begins; they import it.
+    "strategies/layers": {
+        *("florets.strategies.layers", "florets.strategies.base", "florets.strategies.core"),
+        *("florets.strategies.starts.restarts", "florets.strategies.coverage", "florets.strategies.settings"),
+        *_ROUND,
+    },
+    "strategies/starts": {
+        *("florets.strategies.starts", "florets.strategies.shared", "florets.strategies.base"),
+        *("florets.strategies.core", "florets.strategies.settings", *_ROUND),
     },
     "strategies/shared": {
         *("florets.strategies.shared", "florets.strategies.base", "florets.strategies.core"),
@@ -55,7 +66,7 @@ ALLOWED = {
     "engines": {
         *("florets.engines", "florets.server_app", "florets.reports"),
         *("florets.strategies", "florets.task", "florets.conf"),
-        *("flwr", "numpy", "ray"),
+        *("flwr", "numpy"),
     },
     "studies": {
         *("florets.studies", "florets.engines", "florets.server_app", "florets.reports", "florets.strategies"),
@@ -90,6 +101,7 @@ ALLOWED = {
         *("florets.task.data.tables.preprocessing", "florets.task.registry"),
         *("florets.conf", "florets.task.settings", "florets.task.keys", "florets.task.training.settings"),
         *("florets.strategies.STRATEGIES", "florets.strategies.settings", "florets.strategies.registry"),
+        "florets.strategies.coverage",
         *("hydra", "omegaconf"),
     },
     "deploy": {
@@ -98,7 +110,7 @@ ALLOWED = {
     },
 }
 HEAVY = (
-    *("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib", "ray"),
+    *("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib"),
     *("pandas", "datasets", "flwr_datasets", "cloudpickle"),
 )
 # Loaded when first needed: they cost a second or more, and a client may lack the extra.
@@ -106,7 +118,6 @@ LAZY = {
     "client_app": ("sklearn", "torchvision", "scipy", "pandas"),
     "task": ("sklearn", "torchvision", "scipy", "pandas", "datasets", "flwr_datasets", "cloudpickle"),
     "server_app": ("scipy",),
-    "engines": ("ray",),
     "studies": ("scipy", "pandas", "hydra_plugins"),
     "papers": ("pandas",),
     "api": ("torch", "pandas", "matplotlib", "flwr"),
@@ -124,7 +135,19 @@ STARTS_STUDIES = "server_app/app.py"
 ALGORITHMS = sorted(
     path.stem
     for path in (ROOT / "strategies").iterdir()
-    if path.stem not in ("__init__", "__pycache__", "settings", "registry", "base", "core", "shared")
+    if path.stem
+    not in (
+        "__init__",
+        "__pycache__",
+        "settings",
+        "registry",
+        "coverage",
+        "base",
+        "layers",
+        "starts",
+        "core",
+        "shared",
+    )
 )
 MAY_BUILD_ON: dict[str, set[str]] = {"fedrc": {"fedem"}}
 """Algorithms that are another one with something added, and that one."""

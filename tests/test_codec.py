@@ -9,7 +9,6 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from florets.task.wire import MalformedMessage, codec, kinds
 from florets.task.wire.codec import MAX_EXAMPLES, Flag, LossList, Number, Numbers, Tensor, Text
-from florets.task.wire.replies import read_update
 from tests.replies import LAYOUT, MODEL, READERS
 
 VALID = {kind: valid for kind, valid, _ in READERS}
@@ -45,7 +44,6 @@ BROKEN: list[tuple[str, str, str | None, Any, str]] = [
     # Numbers.
     *((kinds.TRAIN, METRICS, kinds.NUM_EXAMPLES, n, "integer from 1") for n in (0, -1, MAX_EXAMPLES + 1, 2.0, [1])),
     *((kinds.TRAIN, METRICS, kinds.TRAIN_LOSS, x, "is not a finite number") for x in (NAN, 10**400, [1.0])),
-    *((kinds.TRAIN, METRICS, "stable", x, "not 0 or 1") for x in (2, 0.5, [1])),
     *((kinds.TRAIN_SELECT, METRICS, kinds.CHOSEN_MODEL, x, "model") for x in (2, -1, 0.0)),
     (kinds.EVALUATE, METRICS, kinds.EVAL_ACCURACY, 1.5, "eval_acc is 1.5, not from 0 to 1"),
     *(("descent", METRICS, "residual", x, "residual") for x in (-0.1, NAN, [1.0])),
@@ -118,8 +116,6 @@ def test_valid_replies_hold_what_was_sent() -> None:
     assert (answer.numbers, answer.arrays["profile"].tolist()) == ({"a": 1.5}, [0, 1, 2, 3, 4])
     diverged: Any = READ[kinds.LOSSES](changed(kinds.LOSSES, METRICS, "losses", [1.0, kinds.DIVERGED]))
     assert diverged.losses.tolist() == [1.0, np.inf]
-    assert read_update(changed(kinds.TRAIN, METRICS, "stable", 1), LAYOUT, 3).stable
-    assert not read_update(VALID[kinds.TRAIN](), LAYOUT, 3).stable
 
 
 def test_rows_that_say_nothing_are_left_out() -> None:

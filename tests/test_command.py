@@ -74,7 +74,7 @@ def test_alone_it_runs_the_quickstart_and_says_how_it_went_and_where(calls, caps
 @pytest.mark.parametrize(
     "command",
     [
-        *([], ["-m", "seed=0,1"], ["plan"], ["show-partition"], ["check"], ["discover"], ["advise"]),
+        *([], ["-m", "seed=0,1"], ["plan"], ["check"], ["discover"], ["advise"]),
         ["tune", "task.validation_fraction=0.1,0.2"],
     ],
 )

@@ -69,12 +69,8 @@ def test_a_presets_open_k_is_the_true_number_for_strategies_that_need_a_number()
     ("key", "value", "wanted"),
     [
         ("task.table.id", "rec", ["rec"]),
-        ("task.table.missing", "-999", ["-999"]),
-        ("task.head_layers", "fc", ["fc"]),
-        ("strategy.shared_layers", "conv", ["conv"]),
         ("tracker", "mlflow", "mlflow"),
         ("task.data_options.classes", "good", ["good"]),
-        ("task.partition_options.input_shape", "4", [4]),
     ],
 )
 def test_one_value_is_a_list_of_one(key, value, wanted, conf_copy):

@@ -36,17 +36,6 @@ WRONG = {
         "K is determined by the clusterings after round strategy.k_warmup=20, but the last one is in round 10 (the "
         "first is in round 2, with one every strategy.period=2 rounds); add strategy.k_warmup=5 or num_rounds=22."
     ),
-    "strategy=cfl_gp k=auto num_rounds=50 strategy.cluster_rounds=8": (
-        "add strategy.k_warmup=4 or strategy.cluster_rounds=22."
-    ),
-    "strategy=cfl_gp k=auto strategy.cluster_rounds=8": (
-        "add strategy.k_warmup=4 or num_rounds=22 strategy.cluster_rounds=22."
-    ),
-    "strategy=cfl_gp k=auto num_rounds=1 strategy.k_warmup=1": "the last one never comes (",
-    "strategy=cfl_gp k=auto num_rounds=9 strategy.period=4 strategy.k_warmup=6": (
-        "the last one is in round 6 (the first is in round 2, with one every strategy.period=4 rounds); add "
-        "strategy.k_warmup=3 or num_rounds=10."
-    ),
     "experiment=mixed_regression/mnist strategy=cfl_gp k=auto num_clients=100": (
         "k=auto: preset mixed_regression/mnist makes task.num_clusters from k; give k an integer"
     ),

@@ -163,7 +163,6 @@ def test_a_run_stops_at_the_asked_ari(tmp_path: Path) -> None:
     [
         (("experiment=clove/mnist_label_skew_1", "data_dir=/nowhere"), "nowhere"),
         (("task.partition=no_such_thing",), "no_such_thing"),
-        (("strategy.shared_layers=[conv9]",), "conv9"),
     ],
 )
 def test_what_does_not_fit_the_data_is_said_before_any_client_is_asked(

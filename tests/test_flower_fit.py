@@ -129,19 +129,6 @@ def run(app: FloretsApp, strategy: Any, k: int = 1) -> ArrayRecord:
     return ArrayRecord(dict(found.arrays))
 
 
-def test_who_calls_the_hooks_himself_is_no_wrapper() -> None:
-    strategy, grid = FedAvg(), LocalGrid(bare_app, 4)
-    start = build_models(replace(CONFIG, k=1), TASK)
-    arrays: ArrayRecord | None = start
-    for server_round in (1, 2):
-        assert arrays is not None
-        messages = strategy.configure_train(server_round, arrays, SETTINGS, grid)
-        arrays, _ = strategy.aggregate_train(server_round, grid.send_and_receive(messages))
-    assert arrays is not None
-    expected = run(bare_app, FedAvg())
-    assert [a.data for a in arrays.values()] == [a.data for a in expected.values()]
-
-
 def test_mods_are_called_around_every_handler_in_their_order() -> None:
     seen: list[str] = []
 

@@ -168,12 +168,3 @@ def test_clusters_are_dbscans_with_each_outlier_alone(seed: int, scale: float) -
     outliers = expected == -1
     expected[outliers] = 100 + np.arange(outliers.sum())
     np.testing.assert_array_equal(labels, canonical(expected.astype(np.int64)))
-
-
-@pytest.mark.parametrize(
-    ("own", "rounds"), [(("slope=1",), 4), (("slope=1", "least_rounds=2"), 3), (("latest=0.4",), 3)]
-)
-def test_groups_are_formed_once_the_loss_levels_off_or_in_time(own: tuple[str, ...], rounds: int) -> None:
-    found = play("strategy=flux", "num_rounds=5", *(f"strategy.{setting}" for setting in own))
-    phases = [report.phase for report in found.reports]
-    assert phases == ["training"] * (rounds - 1) + ["clustering"] + ["stable"] * (5 - rounds)

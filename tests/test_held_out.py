@@ -137,8 +137,7 @@ def test_a_probe_tells_groups_apart_where_equal_models_cannot() -> None:
     assert found["0"] == found["1"] != found["2"] == found["3"]
     # Halfway to 0 and 0.2 from 5.1, and to 10 and 10.2: the two models alone, and the probe as it was.
     assert sorted(thetas(result.arrays)) == pytest.approx([2.6, 7.6])
-    assert strategy.state.probes is not None
-    assert thetas(strategy.state.probes.record) == [0.0]
+    assert thetas(strategy.state.layers["probes"].models.record) == [0.0]
     assert clients.asked(kinds.LOSSES) == [0, 1, 2, 3]
 
 

@@ -66,10 +66,8 @@ def test_train_and_test_stay_apart_and_pixels_are_bytes_with_channels_first(tmp_
     ("targets", "settings"),
     [
         (([0, 1, 2], [2, 1, 0]), {}),
-        (([1.0, 0.0, 1.0], [0, 1, 1]), {}),
         (([1, 2, 10], [2, 1, 3]), {"task.data_options.classes": ["1", "2", "3", "10"]}),
         ((["no", "yes", "no"], ["maybe"] * 3), {"task.data_options.classes": ["maybe", "no", "yes"]}),
-        (([True, False, True], [False] * 3), {"task.data_options.classes": ["False", "True"]}),
         (([0.5, 1.0, 2.0], [1, 2, 3]), {"task.data_options.regression": True, "task.loss": "squared_error"}),
     ],
 )
@@ -114,7 +112,6 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         {"target": "ill"},
         "clients: one data frame or data set; name the column that says which client a record belongs to",
     ),
-    "owner": (FRAME, {"target": "ill", "owner": "city"}, "owner=city: there is no such column; there are age, sex"),
     "name": ({"=1": (X, Y)}, {}, "clients: the name '=1' must not begin with one of"),
 }
 

@@ -10,7 +10,7 @@ import florets
 from florets.conf.compose import compose
 from florets.engines import engine
 from florets.strategies import STRATEGIES
-from florets.strategies.layers.coverage import COVERS
+from florets.strategies.coverage import COVERS
 from florets.strategies.registry import settings_type
 from florets.strategies.settings import ASKS
 
@@ -67,7 +67,7 @@ def play(name: str, *keys: str, results: Any) -> Any:
 )
 def test_an_authors_strategy_has_every_protection_for_nothing(keys: tuple[str, ...], tmp_path: Any) -> None:
     run = play("EvenOdd", *keys, results=tmp_path)
-    assert run.accuracy is not None
+    assert run.final_accuracy is not None
 
 
 @pytest.mark.parametrize("keys", [("privacy.kind=central", "privacy.epsilon=100"), ("secure_aggregation=true",)])

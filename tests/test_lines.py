@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 
 from florets.reports.clients import ClientRow, read_clients, write_clients
-from florets.reports.quantities import QUANTITIES, known_quantities
+from florets.reports.quantities import known_quantities
 from florets.reports.run_figures import sweep_figure
 from florets.reports.scores import test_cells
 from florets.reports.summary import UNMEASURED, Distances, RoundLine, read_line, read_lines, round_line
-from florets.reports.watch.page import main_part
-from florets.reports.watch.state import Watched
 from florets.server_app.progress import describe
 from florets.strategies.base.report import Evaluation
 from florets.studies.one_run import headline
@@ -60,8 +58,6 @@ def test_each_kind_of_result_ends_in_its_report_with_pictures(tmp_path: Path, ki
     assert known_quantities([lines]) == shown
     assert (tmp_path / "run" / "curves.png").is_file()
     assert (tmp_path / "run" / "report.html").is_file()
-    watched = Watched(tmp_path / "run")
-    assert QUANTITIES[shown[-1]].title in main_part(watched.state(), watched.clients)
     assert sweep_figure({"clove": [lines]}) is not None
     assert "ARI 1.00" in headline(summary)
     assert [row.score("test", "loss") for row in read_clients(tmp_path / "run")] == [

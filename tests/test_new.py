@@ -68,7 +68,7 @@ def test_a_skeletons_own_test_and_the_commands_of_its_readme_pass(kind: str, tmp
     assert len(commands) >= 3
     for program, *arguments in commands:
         module = ["-m", "florets"] if program == "florets" else []
-        if program == "florets" and "--help" not in arguments and "show-partition" not in arguments:
+        if program == "florets" and "--help" not in arguments and "plan" not in arguments:
             arguments = [*(text.replace("seed=0,1,2", "seed=0") for text in arguments), "num_rounds=1"]
         done = subprocess.run(
             [sys.executable, *module, *arguments],

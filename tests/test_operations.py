@@ -1,7 +1,5 @@
 """Operating a run: it is stopped and goes on to equal bits, and its state is shown in a few lines."""
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +9,7 @@ from florets.commands import status, stop
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.reports.folder import FolderLock
-from florets.reports.watch.page import main_part
-from florets.reports.watch.state import Watched
+from florets.reports.run_state import state_of
 from florets.server_app.checkpoint import Checkpointing
 from florets.server_app.recorder import Recorder, read_summary
 from florets.strategies.base.report import ClientRound
@@ -56,9 +53,7 @@ def test_a_stopped_run_has_its_results_and_goes_on_to_equal_bits(
     assert warning == f"stopped after round 3 of 6. Round 3 is saved; go on with: florets resume={folder}"
     assert (folder / "models.safetensors").is_file()
     assert summary.final_accuracy is not None
-    watched = Watched(folder)
-    assert watched.state().words == "Stopped after round 3 of 6; it can go on."
-    assert "Stopped after round 3 of 6" in main_part(watched.state(), watched.clients)
+    assert state_of(folder).words == "Stopped after round 3 of 6; it can go on."
     # The same command would lose its rounds.
     assert main([*keys, f"results_dir={tmp_path / 'stopped'}"]) == 2
     assert "holds an interrupted run, saved after round 3" in capsys.readouterr().err
@@ -135,30 +130,3 @@ def test_status_names_who_is_late_and_for_how_long(tmp_path: Path, capsys: pytes
     (tmp_path / "run" / "checkpoint" / "round-000004.safetensors").touch()
     assert status.main([str(tmp_path)]) == 0
     assert "after 4 rounds: it was killed, and can go on." in capsys.readouterr().out
-
-
-def test_status_of_a_superlink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flwr = tmp_path / "flwr"
-    flwr.write_text(
-        """#!/bin/sh
-case "$*" in
-  "ls fed --format json") echo 'Listing...'; echo '{"runs": [{"run-id": "7", "status": "pending"},
-    {"run-id": "6", "status": "finished:failed", "status-details": "too few"}]}';;
-  "supernode list fed --format json") echo '{"nodes": [{"node-id": "1", "status": "online"},
-    {"node-id": "2", "status": "offline", "offline-at": "noon"}]}';;
-  *) printf '%s' '{ "success": false, "error-message":
-    "Using SuperLink: x (127.0.0.1:9)\\n Listing all runs...\\n\\nConnection to the SuperLink is\\nunavailable." }';;
-esac
-"""
-    )
-    os.chmod(flwr, 0o755)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    assert list(status._superlink("fed")) == [
-        "Nodes of fed: 1 of 2 online",
-        "  2: offline since noon",
-        "Runs of fed: 2",
-        "  7: pending, has not begun",
-        "  6: finished:failed too few",
-    ]
-    with pytest.raises(ConfigError, match=r"list its runs \(Connection to the SuperLink is unavailable\)\."):
-        list(status._superlink("x"))

@@ -44,7 +44,7 @@ nodes:
   - {name: St. Mary/2, data-dir: data}
   - {name: north, data-dir: /srv/data, max-epoch: 3, max-steps: 0, device: 1}
   - {name: north, data-dir: /srv, port: 65536}
-  - {name: server, data-dir: /srv/../etc, device: tpu, log: xml}
+  - {name: server, data-dir: /srv/../etc, device: tpu}
 extra: 1
 """
 
@@ -67,7 +67,7 @@ def test_every_mistake_in_the_file_is_named_before_anything_is_written(tmp_path:
         "nodes[server].name=server: is the name of a folder of the federation's own",
     ):
         assert text in said
-    assert len(refusal.value.problems) == 19
+    assert len(refusal.value.problems) == 18
     assert [path.name for path in tmp_path.iterdir()] == ["federation.yaml"]
 
 

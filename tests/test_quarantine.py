@@ -101,8 +101,7 @@ def test_a_client_whose_data_change_moves_to_the_group_that_fits_and_counts_ther
     strategy.start(clients.grid(), models(1.0, 9.0), num_rounds=12, on_round=drift)
     assert [report.assignment["0"] for report in seen] == [0] * 8 + [1] * 4
     assert [QUARANTINE in report.details for report in seen] == [False] * 7 + [True] * 3 + [False] * 2
-    assert strategy.state.quarantine is not None
-    assert not strategy.state.quarantine.clients
+    assert not strategy.state.layers["quarantine"].clients
 
 
 # Loss vectors that are lies

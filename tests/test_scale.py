@@ -13,7 +13,6 @@ from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.strategies.base.report import Evaluation, snapshot
-from florets.strategies.clove.strategy import Histories
 from florets.task import task as task_module
 
 
@@ -47,10 +46,6 @@ def test_a_snapshot_is_what_deepcopy_makes_and_shares_nothing_that_changes():
     state.inner.inner["tuple"][1].append(3)  # type: ignore[attr-defined]
     state.inner.inner["set"].add(2)  # type: ignore[attr-defined]
     assert repr(made) == repr(wanted)
-    histories = Histories({"a": [1, 2]})
-    before = snapshot(histories)
-    histories.add({"a": 3, "b": 0}, 2)
-    assert (before.entries, histories.entries) == ({"a": [1, 2]}, {"a": [2, 3], "b": [0]})
     odd = Odd()
     odd.lock = threading.Lock()
     assert not hasattr(snapshot({"odd": odd, "kind": Held})["odd"], "lock")

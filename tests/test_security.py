@@ -21,7 +21,7 @@ from tests.test_architecture import OURS
 ROOT = Path(__file__).parents[1]
 OWN_PROCESSES = ("engines/messages.py", "engines/processes.py", "task/shared_file.py", "studies/sweep/launch.py")
 """Files that pickle what a command and the processes that it started tell each other: by pipes, a file without a name
-or a temporary folder that only its user can open, or in a Ray cluster, whose nodes run each other's code anyway."""
+or a temporary folder that only its user can open."""
 GIVEN = "task/given.py"
 """Pickles what its own user gives it in Python, and reads it from a run's folder with `trust=true` alone."""
 OWN_SOURCE = "strategies/registry.py"
@@ -39,7 +39,7 @@ def is_safe(call: ast.Call) -> bool:
     loaders = {word for argument in call.args[1:] for word in re.findall(r"\w+Loader", ast.unparse(argument))}
     keywords = {ast.unparse(word) for word in call.keywords}
     if loaders:
-        # That of papers/items.py is a SafeLoader, and that of reports/watch/state.py LibYAML's.
+        # That of papers/items.py is a SafeLoader, and that of reports/run_state.py LibYAML's.
         return loaders <= {"BaseLoader", "SafeLoader", "_FastSafeLoader", "_UniqueKeysLoader"}
     return bool(keywords & {"allow_pickle=False", "weights_only=True"})
 

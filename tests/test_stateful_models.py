@@ -102,11 +102,9 @@ KEPT: dict[str, Any] = {
     "counter": lambda m, x: setattr(m, "note", (m.note or 0) + 1),
     "list": lambda m, x: m.things["list"].append(1),
     "tensor": lambda m, x: m.things["tensors"][0].add_(1),
-    "tensor's array": lambda m, x: m.things["tensors"][0].numpy().__iadd__(1),
     "object": lambda m, x: setattr(m.things["object"], "n", 1),
     "generator of torch": lambda m, x: torch.rand(1, generator=m.things["torch"]),
     "layer's setting": lambda m, x: setattr(m.drop, "p", 0.1),
-    "frozen": lambda m, x: m.out.bias.requires_grad_(False),
 }
 
 

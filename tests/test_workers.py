@@ -19,7 +19,8 @@ from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.engines.engine import client_side, start_fork_server
 from florets.engines.local_grid import LocalGrid
-from florets.engines.pool import LoadClientSide, WorkersFailed
+from florets.engines.pool import WorkersFailed
+from florets.engines.processes import LoadClientSide
 from florets.engines.worker_grid import WorkerGrid
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.base.report import RoundReport
@@ -145,7 +146,8 @@ def test_only_the_client_whose_process_ends_has_an_error_and_the_others_go_on() 
         assert "its worker process ended (signal 9)" in replies[3].error.reason
         assert replies[6].error.reason == "no such node"
         # Until then the other one would answer for its clients.
-        grid.pool.wait_until_ready(SOON)
+        while not all(worker.is_ready for worker in grid.pool.workers):
+            assert list(grid.pool.arrived(SOON)) == []
         before = [worker.pid for worker in grid.pool.workers]
         replies = grid.send_and_receive([asked("hang", node, whose=LOST) for node in nodes], timeout=10.0)
         # One waits for the same worker: it alone would have the data of both.

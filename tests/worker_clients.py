@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from florets.client_app.authors_client import Client
 from florets.client_app.training import reply
 from florets.engines.engine import client_side
-from florets.engines.pool import ClientSide
+from florets.engines.processes import ClientSide
 from florets.task.wire import kinds
 
 LOST = 3
@@ -94,24 +94,3 @@ def threads(client: Client) -> RecordDict:
     """Tell the threads that PyTorch computes with, and those of the process that this one is a copy of."""
     server = len(os.listdir(f"/proc/{os.getppid()}/task"))
     return reply(None, {"torch": torch.get_num_threads(), "server": server})
-
-
-def ending_a_node() -> ClientSide:
-    """Return an app that in round 2 kills the Ray node that it is on, unless it is the first; in round 3 its process.
-
-    A node ends for the first client that it trains in that round, a process for client `LOST`.
-    """
-
-    def end(partition_id: int, server_round: int) -> None:
-        import ray
-
-        here = ray.get_runtime_context().get_node_id()
-        (node,) = (node for node in ray.nodes() if node["NodeID"] == here)
-        if server_round == 2 and "node:__internal_head__" not in node["Resources"]:
-            # It is the node's process that has started this one.
-            os.kill(os.getppid(), signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
-        if (partition_id, server_round) == (LOST, 3):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return before_training(end)

@@ -9,9 +9,10 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
+from florets.strategies.base.asking import Handler, handler_path
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
-from florets.strategies.base.round import Handler, Plan, Round, handler_path
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import FloatArray
 from florets.strategies.core.aggregate import average_models
 from florets.strategies.core.robust import Robust, RobustRule

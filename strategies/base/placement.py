@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.strategies.base.layer import Groups
+from florets.strategies.base.groups import Groups
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.outliers import clipped

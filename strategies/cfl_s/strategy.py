@@ -9,6 +9,7 @@ import numpy as np
 from flwr.app import RecordDict
 
 from florets.strategies.base.models import ModelAveraging, Models
+from florets.strategies.base.outliers import without_outliers
 from florets.strategies.base.report import State
 from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
@@ -296,7 +297,7 @@ class CFLS(Strategy[CFLSSettings, CFLSState]):
             with r.meter.part("place"):
                 # One client alone is compared with the model that it was sent.
                 usual = max(float(np.abs(split.start.bank).max()) for split in splits.values())
-                replies = r.reject_outliers(r.ask(requests, read), usual)
+                replies = without_outliers(r.ask(requests, read), r, usual)
             for key, update in replies.ok:
                 change = self._change(update, splits[key].start.bank[0])
                 tree.places[key] = splits[key].nearest(change[self._compared(r.models)])

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from florets.strategies.base.layer import Groups
+from florets.strategies.base.groups import Groups
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import STABLE_FROM, State
 from florets.strategies.base.round import Round, Steps
@@ -179,9 +179,8 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
     def begins(self, groups: Mapping[str, int], are_found: bool) -> None:
         """Take over the groups of a first round; random models say nothing of where a client belongs."""
         self.assignment.update(groups)
-        if are_found:
-            self._place(groups)
-            self._remember(groups)
+        self._remember(groups)
+        self.state.clustered |= groups.keys() if are_found else set()
 
     def reopen(self) -> None:
         """Cluster anew from this round on, until clients are stable again."""

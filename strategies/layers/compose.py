@@ -6,7 +6,7 @@ from typing import Any
 
 from florets.strategies.base.exchange import log
 from florets.strategies.base.layer import Layer
-from florets.strategies.layers.coverage import releases_of
+from florets.strategies.coverage import releases_of
 
 
 def compose(strategy: Any, num_rounds: int, earlier: Any = None) -> tuple[tuple[Layer, ...], Any]:

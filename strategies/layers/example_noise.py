@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from florets.strategies.base.report import Client
 from florets.strategies.core.accountant import level_of
-from florets.strategies.layers.coverage import Releases
+from florets.strategies.coverage import Releases
 from florets.strategies.layers.noise import Budget, Guard, multiplier
 from florets.strategies.settings import Privacy
 from florets.task.training.settings import Training

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 
 from florets.strategies.base.federation import BudgetSpent, FederationError, RoundFailed
-from florets.strategies.base.layer import Cluster, Grouping, Groups, Layer, Rows
-from florets.strategies.base.models import Averaging
+from florets.strategies.base.groups import Cluster, Grouping, Groups, Rows
+from florets.strategies.base.layer import Layer
+from florets.strategies.base.models import Averaging, Models
 from florets.strategies.base.report import PRIVACY, Client, Detail
 from florets.strategies.base.round import Plan, Round, SealedRows
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.accountant import epsilon_of, level_of, usual_delta
 from florets.strategies.core.noised_clusters import COST, nearest_centre, noised_centres
 from florets.strategies.core.rows import Rows as Vectors
-from florets.strategies.layers.coverage import COMPARED, Releases
+from florets.strategies.coverage import COMPARED, Releases
 from florets.strategies.settings import Privacy
 from florets.task.training.settings import Training
 from florets.task.wire import kinds, noise
@@ -413,8 +414,12 @@ class Noise(Layer):
     def allow(self, kind: str, handler: object) -> None:
         """Refuse messages whose answers have no noise."""
         self.guard.check(kind, handler)
-        if kind == kinds.LOSSES and not self.asks:
-            raise ValueError(f"{kind}: {_UNCOVERED}, unless Settings.asks names losses")
+
+    def compared(self, models: Models, r: Round) -> Models:
+        """Refuse losses that the budget does not know of."""
+        if not self.asks:
+            raise ValueError(f"losses: {_UNCOVERED}, unless Settings.asks names them")
+        return models
 
     def grouping(self, group: Grouping, r: Round) -> Grouping:
         """Group by noised sums; a client's own noise is in its rows already."""

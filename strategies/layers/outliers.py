@@ -8,6 +8,7 @@ import numpy as np
 
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.layer import Layer
+from florets.strategies.base.outliers import without_outliers
 from florets.strategies.base.round import Round
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.outliers import clipped, equal_for_all_models, loss_scale, outlier_losses, worst_losses
@@ -133,4 +134,4 @@ class UpdateOutliers(Layer):
 
     def updates(self, replies: Replies[Update], r: Round) -> Replies[Update]:
         """Return the updates without them."""
-        return r.reject_outliers(replies)
+        return without_outliers(replies, r)

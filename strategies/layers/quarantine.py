@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.strategies.base.exchange import log
-from florets.strategies.base.layer import Cluster, Grouping, Groups, Layer, Rows
+from florets.strategies.base.groups import Cluster, Grouping, Groups, Rows
+from florets.strategies.base.layer import Layer
 from florets.strategies.base.models import ModelAveraging, Updates
 from florets.strategies.base.report import ADVICE, QUARANTINE, Detail, named
 from florets.strategies.base.round import Round

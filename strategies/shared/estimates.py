@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.strategies.base import outliers
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
@@ -39,7 +40,7 @@ def ask_estimates(
     steps
         Steps of the optimiser, in place of passes.
     known
-        Largest value of earlier replies, see `usual_size` and `Round.reject_outliers`.
+        Largest value of earlier replies, see `usual_size` and `base.outliers`.
     kind, is_judged
         How they estimate the model, and whether outliers are rejected.
     """
@@ -57,7 +58,7 @@ def ask_estimates(
     record = start.one(0)
     requests = [r.request(kinds.TRAIN_ESTIMATE, client, record, settings) for client in clients]
     replies = r.ask(requests, lambda _, content: read_update(content, layout, 0))
-    return r.reject_outliers(replies, known) if is_judged else replies
+    return outliers.without_outliers(replies, r, known) if is_judged else replies
 
 
 def usual_size(vectors: Iterable[NDArray[np.floating]]) -> float:

@@ -78,7 +78,7 @@ def test_a_wrong_word_is_named(
             "measure: accuracy, values: {four: {clove: 8",
             "paper.1.values.four.clove: this measure has a value there already",
         ),
-        (ITEM, "[" * 1500, "cannot be read"),
+        (ITEM, "[" * 500, "cannot be read"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(item: Path, old: str, new: str, message: str) -> None:

@@ -179,7 +179,6 @@ def test_integers_are_categories_where_another_site_has_a_range_among_them(numbe
         (range(40), "since it has more than 10 different integers; for classes, task.table.regression=false"),
         ([n / 2 for n in range(40)], "since it has fractions; for classes, task.table.regression=false"),
         ([n % 2 for n in range(40)], ""),
-        (["low", "mid", "high", "top"] * 10, ""),
     ],
 )  # fmt: skip
 def test_what_the_target_was_taken_for_has_a_reason_and_the_key_for_the_other(y: list, why: str) -> None:

@@ -3,18 +3,14 @@
 import contextlib
 import csv
 import io
-import json
-import math
 import os
 import re
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import yaml
 
@@ -24,20 +20,6 @@ from florets.reports.clients import CLIENTS_OVER_ROUNDS
 from florets.reports.console import counted, duration
 from florets.reports.folder import FINISHED, MARKER
 from florets.reports.summary import RoundLine, RunSummary, read_line, round_seconds
-
-LOSS, TRAIN_LOSS = "test_loss", "train_loss"
-_MOST_MOVES = 200
-MOST_ROUNDS = 20
-"""Newest rounds whose losses are kept."""
-
-
-class Move(NamedTuple):
-    """A client that changed its model."""
-
-    server_round: int
-    client: str
-    before: int
-    now: int
 
 
 @dataclass
@@ -68,81 +50,25 @@ class Contact:
             self.failures += 1
 
 
-class ClientHistory:
-    """Follow the clients of a run that may be going on, over its rounds; only what is new in their file is read."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / CLIENTS_OVER_ROUNDS
-        self._begin(0)
-
-    def _begin(self, inode: int) -> None:
-        self._inode, self._offset = inode, 0
-        self._head: list[str] = []
-        self.clusters: dict[str, int] = {}
-        """Model of each client that has one."""
-        self.moves: deque[Move] = deque(maxlen=_MOST_MOVES)
-        """The last ones, oldest first; a client's first model is no move."""
-        self.troubles: dict[str, int] = {}
-        """Number of each client's replies that failed, were missing or were invalid."""
-        self.contacts: dict[str, Contact] = {}
-        self._losses: dict[str, dict[str, dict[int, float]]] = {LOSS: {}, TRAIN_LOSS: {}}
-
-    def update(self) -> None:
-        """Read what was appended since the last call; of a file that was replaced, all."""
-        try:
-            with self._path.open("rb") as file:
-                # Of the open file: the path may lead to another one by now.
-                status = os.fstat(file.fileno())
-                # A run that begins or goes on writes the file anew.
-                if status.st_ino != self._inode or status.st_size < self._offset:
-                    self._begin(status.st_ino)
-                file.seek(self._offset)
-                new = file.read()
-        except OSError:
-            self._begin(0)
-            return
-        # The last line may not be whole yet.
-        whole = new[: new.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        # A name may hold what `str.splitlines` takes for the end of a line.
-        for cells in csv.reader(io.StringIO(whole.decode("utf-8", errors="replace"), newline="")):
-            if self._head:
-                self._take(dict(zip(self._head, cells, strict=False)))
-            else:
-                self._head = cells
-
-    def _take(self, row: Mapping[str, str]) -> None:
-        client, number = row.get("client"), row.get("round", "")
+def clients_of(folder: Path) -> tuple[dict[str, Contact], dict[str, int]]:
+    """Return each client's part in the exchanges of a run, and the group of each that has one."""
+    contacts: dict[str, Contact] = {}
+    groups: dict[str, int] = {}
+    try:
+        text = (folder / CLIENTS_OVER_ROUNDS).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return contacts, groups
+    # The last line may not be whole yet; a name may hold what `str.splitlines` takes for the end of a line.
+    for row in csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1], newline="")):
+        client, number, group = row.get("client"), row.get("round") or "", row.get("cluster") or ""
         if not client or not number.isdecimal():
-            return
-        server_round, cluster = int(number), row.get("cluster", "")
-        if cluster.isdecimal():
-            before = self.clusters.get(client)
-            self.clusters[client] = int(cluster)
-            if before not in (None, int(cluster)):
-                self.moves.append(Move(server_round, client, before, int(cluster)))
-        else:
-            self.clusters.pop(client, None)
+            continue
+        groups.pop(client, None)
+        if group.isdecimal():
+            groups[client] = int(group)
         if reply := row.get("reply"):
-            self.contacts.setdefault(client, Contact()).take(server_round, reply)
-            if reply != "ok":
-                self.troubles[client] = self.troubles.get(client, 0) + 1
-        for name, of_clients in self._losses.items():
-            if value := row.get(name):
-                of = of_clients.setdefault(client, {})
-                try:
-                    of[server_round] = float(value)
-                except ValueError:
-                    of[server_round] = math.nan
-                if len(of) > MOST_ROUNDS:
-                    # They come in the order of the rounds.
-                    del of[next(iter(of))]
-
-    def losses(self) -> tuple[str, Sequence[int], Mapping[str, Mapping[int, float]]]:
-        """Return the name of the loss that is known, the rounds (at most `MOST_ROUNDS`) and the losses by client."""
-        name = LOSS if self._losses[LOSS] else TRAIN_LOSS
-        found = self._losses[name]
-        return name, sorted({server_round for of in found.values() for server_round in of})[-MOST_ROUNDS:], found
+            contacts.setdefault(client, Contact()).take(int(number), reply)
+    return contacts, groups
 
 
 Status = Literal["waiting", "starting", "running", "silent", "ended", "finished"]
@@ -223,44 +149,24 @@ class RunState:
         return f"Running: {rounds}; about {duration(left)} left."
 
 
-class Watched:
-    """A run's folder under observation; it need not exist yet."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.clients = ClientHistory(folder)
-
-    def signature(self) -> tuple[object, ...]:
-        """Return a value that changes with the files of the run."""
-        found = []
-        for name in (MARKER, "config.yaml", "run.log", "summary.json", FINISHED):
-            try:
-                status = (self.folder / name).stat()
-                found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-            except OSError:
-                found.append((0, 0, 0))
-        return tuple(found)
-
-    def state(self) -> RunState:
-        """Read the files, and return what they say."""
-        # A round's rows are written before its line.
-        self.clients.update()
-        try:
-            text = (self.folder / MARKER).read_text(encoding="utf-8", errors="replace")
-            age = max(time.time() - (self.folder / MARKER).stat().st_mtime, 0.0)
-        except OSError:
-            return RunState(self.folder, "waiting")
-        lines = _lines(text)
-        names, total = _configuration(self.folder)
-        reason, waiting = _end_of_log(self.folder / "run.log")
-        status: Status = "running" if lines else "starting"
-        if (summary := _summary(self.folder)) is not None:
-            status, reason = "finished", None
-        elif reason is not None:
-            status = "ended"
-        elif lines and age > max(60.0, 10 * fmean(map(round_seconds, lines[-_RECENT:]))):
-            status = "silent"
-        return RunState(self.folder, status, names, lines, total, age, reason or "", summary, waiting)
+def state_of(folder: Path) -> RunState:
+    """Read the files of a run, which need not exist yet, and return what they say."""
+    try:
+        text = (folder / MARKER).read_text(encoding="utf-8", errors="replace")
+        age = max(time.time() - (folder / MARKER).stat().st_mtime, 0.0)
+    except OSError:
+        return RunState(folder, "waiting")
+    lines = _lines(text)
+    names, total = _configuration(folder)
+    reason, waiting = _end_of_log(folder / "run.log")
+    status: Status = "running" if lines else "starting"
+    if (summary := _summary(folder)) is not None:
+        status, reason = "finished", None
+    elif reason is not None:
+        status = "ended"
+    elif lines and age > max(60.0, 10 * fmean(map(round_seconds, lines[-_RECENT:]))):
+        status = "silent"
+    return RunState(folder, status, names, lines, total, age, reason or "", summary, waiting)
 
 
 _FastSafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -291,15 +197,6 @@ def _lines(text: str) -> list[RoundLine]:
 
 def _configuration(folder: Path) -> tuple[Names, int | None]:
     try:
-        changed = (folder / "config.yaml").stat().st_mtime_ns
-    except OSError:
-        return Names(), None
-    return _read_configuration(folder, changed)
-
-
-@lru_cache(maxsize=4)
-def _read_configuration(folder: Path, _changed: int) -> tuple[Names, int | None]:
-    try:
         values = yaml.load((folder / "config.yaml").read_text(encoding="utf-8"), _FastSafeLoader)
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return Names(), None
@@ -314,7 +211,7 @@ def _read_configuration(folder: Path, _changed: int) -> tuple[Names, int | None]
         task=", ".join(str(parts[name]) for name in ("data", "partition", "model") if name in parts),
     )
     rounds = values.get("num_rounds")
-    # Code that the configuration names is not imported to show a page.
+    # Code that the configuration names is not imported to show a state.
     with contextlib.suppress(ConfigError):
         config = saved_config(folder)
         rounds = config.num_rounds + config.strategy.settings.first_rounds
@@ -331,24 +228,14 @@ def _log_lines(path: Path) -> Iterator[tuple[str, str]]:
         return
     level, parts = "", list[str]()
     for line in lines:
-        if found := _read_line(line):
+        if found := _LOG_LINE.fullmatch(line):
             if level:
                 yield level, "\n".join(parts)
-            level, parts = found[0], [found[1]]
+            level, parts = found[1].lower(), [found[2]]
         else:
             parts.append(line)
     if level:
         yield level, "\n".join(parts)
-
-
-def _read_line(line: str) -> tuple[str, str] | None:
-    if found := _LOG_LINE.fullmatch(line):
-        return found[1].lower(), found[2]
-    try:
-        entry = json.loads(line) if line.startswith("{") else {}
-        return str(entry["level"]), str(entry["what"])
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def _end_of_log(path: Path) -> tuple[str | None, str]:

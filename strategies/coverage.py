@@ -1,4 +1,4 @@
-"""What protections cover of what algorithms ask of clients, and which keys they go with: rules, without Flower."""
+"""Coverage: what each protection covers of what an algorithm asks of clients, and which keys it goes with."""
 
 import dataclasses
 import math
