@@ -27,6 +27,7 @@ from florets.task.data.tables.declaration import is_table
 from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.device import one_thread_within
 from florets.task.new_client import evaluate_model, evaluate_models, fitted_shares, model_losses, predict
+from florets.task.partitions.own import OWN
 from florets.task.registry import check_options
 from florets.task.settings import SQUARED, of_values, scales_targets
 
@@ -77,6 +78,23 @@ def _found_model(folder: Path, client: str) -> int | None:
     if client not in found:
         raise ConfigError(f"client={client}: the run has no such client.{_known_clients(client, sorted(found))}")
     return found[client]
+
+
+def trained_on(data: Path, run: RunModels, folder: Path) -> str | None:
+    """Return the client of the run that trained on these data, as far as their path tells; else None.
+
+    It does where nodes have data of their own: their folders are named after them, and the tables that lie in the
+    run's `data_dir` itself.
+    """
+    data = data.resolve()
+    # A folder that was copied may hold the models alone.
+    if run.config.task.partition != OWN or not (folder / CLIENTS).is_file():
+        return None
+    stem, known = data.name.partition(".")[0], _found_models(folder)
+    if data.parent.name in known and (stem in ("train", "data") or (is_table(data) and stem != "test")):
+        return data.parent.name
+    beside = data.parent == Path(run.config.data_dir).expanduser().resolve()
+    return stem if beside and is_table(data) and stem in known else None
 
 
 def _found_models(folder: Path) -> dict[str, int | None]:

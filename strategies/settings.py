@@ -270,6 +270,8 @@ class Settings:
     }
     """Values that the algorithm can follow of run-level choices (`conf.compose.CHOICES`); the first is its default. A
     key that is not named means nothing to it. Who names `loss_data` follows `loss_batch`, too."""
+    adapts: ClassVar[bool] = False
+    """Each client adapts the model to its own data before it uses it: what a run saves is the model before that."""
     asks: ClassVar[frozenset[str]] = frozenset()
     """What the algorithm asks of clients besides the mean of their updates, of `ASKS`: what protections must cover.
 

@@ -29,6 +29,7 @@ class PerFedAvgSettings(OneModel):
         False, "train by the exact gradient after adaptation, with a Hessian product in each step; false: first order"
     )
 
+    adapts: ClassVar[bool] = True
     splits_samples: ClassVar[bool] = True
     asks: ClassVar[frozenset[str]] = frozenset({"updates"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
