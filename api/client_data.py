@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from florets.conf.problems import ConfigError
 from florets.task.data.tables.describe import names_records
 from florets.task.data.tables.description import MOST_CATEGORIES, MOST_GUESSED
-from florets.task.data.tables.names import is_number
+from florets.task.data.tables.table_text import is_number
 
 if TYPE_CHECKING:
     import pandas as pd

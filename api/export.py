@@ -193,7 +193,8 @@ def export(run: str | Path, to: str | Path, *, trust: bool = False) -> Path:
 
     Per model there is a `torch.export` program with a dynamic batch dimension (``.pt2``) and a state dict
     (``.safetensors``); in addition a model card (``README.md``), ``predict.py`` with ``preprocess.py``, which need
-    only torch, ``export.json`` and, for tables, ``preprocessing.json``. Models of single clients are included.
+    only torch, ``export.json`` and, for tables, ``table_text.py`` and ``preprocessing.json``. Models of single
+    clients are included.
 
     Parameters
     ----------
@@ -263,11 +264,14 @@ def _traced(module: "Module", example: "Tensor") -> Any:
 def _write_predict(folder: Path, found: Exported) -> None:
     """Write ``predict.py`` and what it reads."""
     import florets.task.exported as files
+    from florets.task.data.tables import table_text
 
     home, prepared = Path(str(files.__file__)).parent, found.run.preprocessing
     shutil.copyfile(home / "predict.py", folder / "predict.py")
     form = "arrays" if prepared is None else "tables"
     shutil.copyfile(home / f"preprocess_{form}.py", folder / "preprocess.py")
+    if prepared is not None:
+        shutil.copyfile(str(table_text.__file__), folder / "table_text.py")
     about: dict[str, Any] = {
         "task": found.task,
         "input_shape": list(found.run.task.input_shape),

@@ -38,7 +38,7 @@ from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import Config
 from florets.strategies.core.accountant import usual_delta
 from florets.task.data.tables.agreement import natural_order
-from florets.task.data.tables.names import class_name
+from florets.task.data.tables.table_text import class_name
 from florets.task.settings import of_values
 
 if TYPE_CHECKING:

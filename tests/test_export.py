@@ -21,6 +21,7 @@ from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.server_app.run_models import RunModels, load_run
 from florets.task.data.new_data import read_new_table
+from florets.task.data.tables import table_text
 from florets.task.data.tables.declaration import MISSING, Declaration
 from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Preprocessing, Scale
 from florets.task.new_client import loaded_module, predict
@@ -126,7 +127,7 @@ def test_an_export_is_whole_and_names_its_sites(run: Path, exported: Path) -> No
     assert (exported / "preprocessing.json").read_text() == (run / "preprocessing.json").read_text()
     names = {path.name for path in exported.iterdir() if path.is_file()}
     weights = {f"{name}{ending}" for name in about["models"] for ending in (".pt2", ".safetensors")}
-    texts = {"README.md", "predict.py", "preprocess.py", "export.json", "preprocessing.json"}
+    texts = {"README.md", "predict.py", "preprocess.py", "table_text.py", "export.json", "preprocessing.json"}
     assert names == weights | texts
     card = (exported / "README.md").read_text()
     front, body = card.removeprefix("---\n").split("---\n", 1)
@@ -178,12 +179,16 @@ REFUSED = [
 ]
 
 
-def own_reader(folder: Path, prepared: Preprocessing) -> Callable[[str, str], tuple[torch.Tensor, dict[str, Any]]]:
+def own_reader(
+    folder: Path, prepared: Preprocessing, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str], tuple[torch.Tensor, dict[str, Any]]]:
     """Return `read_inputs` as an export with this preprocessing has it."""
     import florets.task.exported
 
     source = Path(florets.task.exported.__file__).with_name("preprocess_tables.py")
     (folder / "preprocess.py").write_text(source.read_text())
+    (folder / "table_text.py").write_text(Path(table_text.__file__).read_text())
+    monkeypatch.syspath_prepend(folder)
     (folder / "preprocessing.json").write_text(json.dumps(prepared.to_plain()))
     marks = {"missing": list(MISSING), "cells_of_classes": [], "header": True, "columns": [], "min_count": 5}
     (folder / "export.json").write_text(json.dumps({"table": marks}))
@@ -192,8 +197,8 @@ def own_reader(folder: Path, prepared: Preprocessing) -> Callable[[str, str], tu
     return found
 
 
-def test_a_table_becomes_the_same_inputs_as_in_the_run(tmp_path: Path) -> None:
-    read = own_reader(tmp_path, PREPARED)
+def test_a_table_becomes_the_same_inputs_as_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = own_reader(tmp_path, PREPARED, monkeypatch)
     for number, (text, site) in enumerate(TABLES):
         path = tmp_path / f"{number}.csv"
         path.write_text(text)
@@ -211,10 +216,12 @@ def test_a_table_becomes_the_same_inputs_as_in_the_run(tmp_path: Path) -> None:
                 reader(str(path), "")
 
 
-def test_a_sites_own_scale_holds_where_sites_standardise_by_themselves(tmp_path: Path) -> None:
+def test_a_sites_own_scale_holds_where_sites_standardise_by_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain = (NumericInput("a", 1.5, 2.0, True), NumericInput("b", -3.0, 0.5, False))
     prepared = Preprocessing(plain, (), "y", {}, standardise="site", sites={"east": Scale((0.0, 1.0), (2.0, 4.0))})
-    read = own_reader(tmp_path, prepared)
+    read = own_reader(tmp_path, prepared, monkeypatch)
     few, many = tmp_path / "few.csv", tmp_path / "many.csv"
     few.write_text("a,b\n1,2\n,3\n")
     many.write_text("a,b\n" + "".join(f"{number},{'' if number > 3 else number}\n" for number in range(40)))

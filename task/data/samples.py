@@ -16,7 +16,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import TargetArray
-from florets.task.data.tables.names import class_name
+from florets.task.data.tables.table_text import class_name
 
 _HEAD = 4096
 """Bytes of an array's file in which a pickled object names its type."""

@@ -1,12 +1,9 @@
-"""Raw records of a table as a model's inputs, as preprocessing.json says; needs torch alone.
+"""Raw records of a table as a model's inputs, as preprocessing.json says; needs torch and table_text.py.
 
 What a file has otherwise than the run's tables, node.toml next to it (or <name>.toml) says: rename, scale, missing,
 missing_in, separator, decimal, encoding, header, columns.
 """
 
-import csv
-import gzip
-import io
 import json
 import math
 import re
@@ -15,14 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from table_text import (
+    DECIMAL_COMMA,
+    as_number,
+    class_name,
+    file_text,
+    find_separator,
+    records,
+    refuse_title,
+    scan,
+    without_separator_line,
+)
 
 RULES = json.loads(Path(__file__).with_name("preprocessing.json").read_text(encoding="utf-8"))
 TABLE = json.loads(Path(__file__).with_name("export.json").read_text(encoding="utf-8"))["table"]
-
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?", re.ASCII)
-_POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", re.ASCII)
-_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+", re.ASCII)
 
 Records = list[dict[str, str | None]]
 
@@ -111,14 +114,6 @@ def read_records(path: Path) -> Records:
     return records
 
 
-def class_name(text: str) -> str:
-    """Return a category as all sites write it: 1, 1.0 and 1.00 are one, and so are True and TRUE."""
-    name = text.strip()
-    if name.lower() in ("true", "false"):
-        return name.lower()
-    return name.partition(".")[0] if re.fullmatch(r"[+-]?\d+\.0*", name) else name
-
-
 def _scales(numeric: dict[str, list[float]], which: str) -> list[tuple[float, float]]:
     """Return mean and standard deviation of each numeric column: the run's, a site's, or those of these records."""
     pooled = [(column["mean"], column["std"]) for column in RULES["numeric"]]
@@ -146,28 +141,29 @@ def _tamed(values: list[float], rule: dict[str, Any]) -> list[float]:
     return [value if math.isnan(value) else float(min(max(value, low), high)) for value in values]
 
 
-def _numbers(records: Records, name: str) -> list[float]:
+def _numbers(table: Records, name: str) -> list[float]:
     """Return a column's numbers, NaN for a missing one."""
-    cells = [record.get(name) for record in records]
-    for row, cell in enumerate(cells):
-        if cell is not None and not _NUMBER.fullmatch(cell):
+    cells = [record.get(name) for record in table]
+    values = [as_number(cell) for cell in cells]
+    for row, (cell, value) in enumerate(zip(cells, values, strict=True)):
+        if cell is not None and math.isnan(value):
             raise ValueError(f"record {row + 1}, column {name!r}: neither a number nor a mark of a missing value")
-        if cell is not None and abs(float(cell)) > 1e100:
+        if abs(value) > 1e100:
             raise ValueError(f"record {row + 1}, column {name!r}: the number is infinite or too large")
-    return [math.nan if cell is None else float(cell) for cell in cells]
+    return values
 
 
 def _cell(cell: object, marks: set[str], decimal: str) -> str | None:
     text = "" if cell is None else str(cell).strip()
     if text in marks:
         return None
-    return text.replace(",", ".") if decimal == "," and _COMMA.fullmatch(text) else text
+    return text.replace(",", ".") if decimal == "," and DECIMAL_COMMA.fullmatch(text) else text
 
 
 def _remove(records: Records, name: str, cells: list[str]) -> None:
     """Take cells of one column for missing values; numbers are compared as numbers."""
     if any(column["name"] == name for column in RULES["numeric"]):
-        numbers = {float(cell) for cell in cells if _NUMBER.fullmatch(cell)}
+        numbers = set(map(as_number, cells))
         gone = [value in numbers for value in _numbers(records, name)]
     else:
         names = set(map(class_name, cells))
@@ -187,64 +183,21 @@ def _site(path: Path) -> dict[str, Any]:
 
 def _rows(path: Path, site: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
     """Return a text file's rows by its own names, and its decimal mark; what is ambiguous is refused."""
-    content = gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()
-    text = _decoded(content, site.get("encoding", ""))
-    if not text.strip():
-        raise ValueError(f"{path.name} is empty")
-    separator = site.get("separator") or _separator(path, text)
-    lines = _lines(text, separator)
-    if site.get("header", TABLE["header"]):
-        names, lines = [name.strip() for name in lines[0]], lines[1:]
+    text, named = without_separator_line(file_text(path, site.get("encoding", ""))[0])
+    separator = site.get("separator") or named or find_separator(path, text)
+    rows = list(records(path, text, separator))
+    if not rows:
+        return [], "."
+    refuse_title(path, rows[:64])
+    has_header = site.get("header", TABLE["header"])
+    if has_header:
+        names = [name.strip() for name in rows[0].cells]
     else:
         names = list(site.get("columns") or TABLE["columns"])
-        if lines and len(lines[0]) == len(names) - 1:
+        if len(rows[0].cells) == len(names) - 1:
             names = [name for name in names if name != RULES["target"]]
-    for number, line in enumerate(lines, 1):
-        if len(line) != len(names) and not (len(line) == len(names) + 1 and not line[-1].strip()):
-            raise ValueError(f"{path.name}, record {number}: {len(line)} cells, but there are {len(names)} columns")
-    cells = [cell.strip() for line in lines for cell in line]
-    decimal = _decimal(path, cells, separator, site.get("decimal", ""))
-    return [dict(zip(names, line, strict=False)) for line in lines], decimal
-
-
-def _decoded(content: bytes, encoding: str) -> str:
-    wide = ["utf-16"] if content[:2] in (b"\xff\xfe", b"\xfe\xff") else []
-    for name in [encoding] if encoding else ["utf-8-sig", *wide, "cp1252"]:
-        try:
-            return content.decode(name)
-        except UnicodeError:
-            continue
-    raise ValueError("the file cannot be decoded as text: save it as UTF-8, or name its encoding")
-
-
-def _lines(text: str, separator: str) -> list[list[str]]:
-    reader = csv.reader(io.StringIO(text, newline=None), delimiter=separator, skipinitialspace=True)
-    return [cells for cells in reader if len(cells) > 1 or (cells and cells[0].strip())]
-
-
-def _separator(path: Path, text: str) -> str:
-    """Return the one with which all of the first lines have as many cells as the header, else most of them."""
-    widths = {one: [len(line) for line in _lines(text, one)[:64]] for one in ",;\t|"}
-    widths = {one: found for one, found in widths.items() if found and found[0] > 1}
-    fit = [one for one, found in widths.items() if len(set(found)) == 1]
-    fit = fit or [one for one, found in widths.items() if 2 * found.count(found[0]) > len(found)] or list(widths)
-    if len(fit) != 1:
-        raise ValueError(f"{path.name}: its separator is ambiguous; name it in {path.stem}.toml")
-    return fit[0]
-
-
-def _decimal(path: Path, cells: list[str], separator: str, given: str) -> str:
-    """Return the decimal mark of a file's numbers."""
-    with_comma = [cell for cell in cells if "," in cell]
-    with_point = [cell for cell in cells if "." in cell and "," not in cell]
-    thousands = any(_THOUSANDS.fullmatch(cell) for cell in with_comma)
-    commas = any(_COMMA.fullmatch(cell) and not _THOUSANDS.fullmatch(cell) for cell in with_comma)
-    # 1.234 may be a thousand as well.
-    dotted = separator != "," and given != "." and any(_THOUSANDS.fullmatch(cell) for cell in with_point)
-    points = any(_POINT.fullmatch(cell) and not _THOUSANDS.fullmatch(cell) for cell in with_point)
-    if (dotted and not points) or (not given and ((commas and points) or (thousands and not commas))):
-        raise ValueError(f"{path.name}: its decimal mark is ambiguous; name it in {path.stem}.toml")
-    return given or ("," if commas else ".")
+    _, decimal = scan(path, text, separator, len(names), has_header, site.get("decimal", ""))
+    return [dict(zip(names, row.cells, strict=False)) for row in rows[has_header:]], decimal
 
 
 def _listed(cells: object) -> list[str]:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from florets.task.data.tables import description, tails
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.marks import in_the_way, marks_of
-from florets.task.data.tables.names import DATE, as_numbers, class_name, is_sendable, listed, nearest_columns
+from florets.task.data.tables.names import DATE, as_numbers, is_sendable, listed, nearest_columns
 from florets.task.data.tables.read import Table
+from florets.task.data.tables.table_text import class_name
 
 if TYPE_CHECKING:
     import pandas as pd

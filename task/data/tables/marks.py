@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from florets.task.data.tables.description import Mark
-from florets.task.data.tables.names import is_number
+from florets.task.data.tables.table_text import is_number
 
 _NO_BREAK = "\u00a0\u2007\u2009\u202f"
 _CODES = "EUR|USD|GBP|CHF|JPY|CNY|INR|AUD|CAD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|BRL|ZAR|Rs|kr|zł"

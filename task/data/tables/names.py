@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.task.data.tables.table_text import as_number
+
 LARGEST = 1e100
 """Number of a table: sums of squares of larger ones overflow."""
 MOST_COLUMNS = 100_000
@@ -15,7 +17,6 @@ MOST_COLUMNS = 100_000
 LONGEST_NAME = 200
 """Characters of a name of a column or category that leaves a site."""
 DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?", re.ASCII)
 
 NODE_FILE_WORDS = "its node.toml (of a table without a folder: <its name>.toml)"
 """The file in which a site describes its table, as error messages name it."""
@@ -65,33 +66,11 @@ def toml_text(name: str) -> str:
     return json.dumps(name, ensure_ascii=False)
 
 
-def class_name(text: object) -> str:
-    """Return the name of a class as all sites write it: 1, 1.0 and 1.00 are one class, and so are True and TRUE."""
-    name = str(text).strip()
-    if name.lower() in ("true", "false"):
-        return name.lower()
-    if re.fullmatch(r"[+-]?\d+\.0*", name):
-        name = name.partition(".")[0]
-    return name
-
-
 def is_sendable(name: str) -> bool:
     """Return whether a name may leave a site: printable, and not too long."""
     return len(name) <= LONGEST_NAME and name.isprintable()
 
 
-def is_number(text: str) -> bool:
-    """Return whether a text is a number, with a decimal point or comma; `1_000`, `0x1`, `inf` and `nan` are none."""
-    return _NUMBER.fullmatch(text.strip()) is not None
-
-
 def as_numbers(cells: Iterable[object]) -> NDArray[np.float64]:
     """Return float64 (n,): what cells (numbers, or texts with a decimal point) say; NaN for what is no number."""
-    return np.array([_as_number(cell) for cell in cells], dtype=np.float64)
-
-
-def _as_number(cell: object) -> float:
-    if isinstance(cell, float | int) and not isinstance(cell, bool):
-        return float(cell)
-    text = cell.strip() if isinstance(cell, str) else ""
-    return float(text) if "," not in text and _NUMBER.fullmatch(text) else float("nan")
+    return np.array([as_number(cell) for cell in cells], dtype=np.float64)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from florets.task.data.tables.declaration import Standardise
 from florets.task.data.tables.description import MOST_CATEGORIES
-from florets.task.data.tables.names import as_numbers, class_name, listed, missing_columns
+from florets.task.data.tables.names import as_numbers, listed, missing_columns
+from florets.task.data.tables.table_text import class_name
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,9 +14,10 @@ from florets.task.data.splits import split_rows
 from florets.task.data.tables.declaration import Declaration, Site, site_of
 from florets.task.data.tables.describe import describe_table, repeating_group, target_name
 from florets.task.data.tables.description import MOST_GUESSED, Description
-from florets.task.data.tables.names import as_numbers, class_name
+from florets.task.data.tables.names import as_numbers
 from florets.task.data.tables.preprocessing import Preprocessing, Scale
 from florets.task.data.tables.read import Table, check_target, read_table
+from florets.task.data.tables.table_text import class_name
 from florets.task.randomness import Purpose, generator
 from florets.task.spec import DECLARED, PREPARED, ROWS_OF
 
