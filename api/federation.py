@@ -37,7 +37,7 @@ from florets.conf.presets import preset_values
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import Config
 from florets.strategies.core.accountant import usual_delta
-from florets.task.data.tables.agreement import natural_order
+from florets.task.data.tables.agreed_target import natural_order
 from florets.task.data.tables.table_text import class_name
 from florets.task.settings import of_values
 

@@ -18,11 +18,12 @@ from scipy.optimize import linear_sum_assignment
 from benchmarks import discovery_federations
 from florets.strategies.core.accountant import level_of
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.folds import Groups, centred_rows, discover
+from florets.strategies.core.fold_scores import centred_rows
+from florets.strategies.core.folds import Groups, discover
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.core.noised_groups import PARTS, Release, differ, noised_groups
 from florets.strategies.core.subgroups import Node, spread, tree_of
-from florets.strategies.shared.fold_round import NOISED_WIDTH, OWN_NOISE_WIDTH
+from florets.strategies.shared.fold_plan import NOISED_WIDTH, OWN_NOISE_WIDTH
 
 
 def rows_of(

@@ -12,7 +12,7 @@ import torch
 from scipy.ndimage import rotate
 from torch.nn import Module
 
-from florets.strategies.shared.fold_round import FoldPlan
+from florets.strategies.shared.fold_plan import FoldPlan
 from florets.task.registry import resolve
 from florets.task.task import initial_models
 from florets.task.training import folds as training_on_folds

@@ -231,7 +231,7 @@ def losses_of(folder: Path, clients: Sequence[ClientRow]) -> figures.Picture | N
 def evidence_figure(evidence: Mapping[str, Any]) -> figures.Picture:
     """Return the score over the number of groups, the similarity of the clients, and groups within groups.
 
-    `evidence` is the detail of a round that tested for groups, with scores: see `strategies.shared.fold_round`.
+    `evidence` is the detail of a round that tested for groups, with scores: see `strategies.shared.fold_evidence`.
     """
     tree = evidence.get("tree")
     picture = figures.new_picture(12.0 if tree else 8.4, 3.9)

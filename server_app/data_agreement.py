@@ -21,7 +21,8 @@ from florets.reports.folder import write_whole
 from florets.server_app.data_findings import Finding, find
 from florets.server_app.units import conversion
 from florets.strategies.base.exchange import Patience, Request, exchange
-from florets.strategies.base.federation import Federation, FederationError, client_key, with_number
+from florets.strategies.base.federation import Federation, FederationError
+from florets.strategies.base.introductions import client_key, with_number
 from florets.task.data.array_scale import ArrayScale
 from florets.task.data.tables.agreement import Agreed, agree, as_options, last_column
 from florets.task.data.tables.declaration import Declaration

@@ -14,9 +14,9 @@ from florets.strategies.base import federation
 from florets.strategies.base.federation import (
     Federation,
     FederationError,
-    InputMagnitudes,
     WrongNodeCount,
 )
+from florets.strategies.base.introductions import InputMagnitudes
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 from florets.task.wire.flower import NodeInfo

@@ -5,10 +5,10 @@ import pytest
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist
 
-from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core import FloatArray, IntArray, fold_scores
 from florets.strategies.core import folds as core
 from florets.strategies.core.cluster import canonical, cut
-from florets.strategies.core.folds import centred_rows
+from florets.strategies.core.fold_scores import centred_rows
 from florets.strategies.core.placement import centres, place
 from florets.strategies.core.subgroups import Node, spread, tree_of
 
@@ -48,15 +48,19 @@ def naive_scores(folds: FloatArray, method: str) -> list[float]:
 def test_scores_equal_the_definition(clients: int, folds: int, width: int) -> None:
     rows = np.random.default_rng(clients).standard_normal((clients, folds, width))
     rows[: clients // 2] += 0.5
-    expected = np.array([naive_scores(rows, method) for method in core.LINKAGES])
-    assert core.scores(core.gram_of(core.centred_rows(rows))) == pytest.approx(expected, abs=1e-10)
+    expected = np.array([naive_scores(rows, method) for method in fold_scores.LINKAGES])
+    assert fold_scores.scores(fold_scores.gram_of(fold_scores.centred_rows(rows))) == pytest.approx(
+        expected, abs=1e-10
+    )
 
 
 def test_a_permuted_gram_is_the_gram_of_permuted_rows() -> None:
-    rows = core.centred_rows(planted([3, 2], seed=1))
+    rows = fold_scores.centred_rows(planted([3, 2], seed=1))
     order = np.random.default_rng(2).permuted(np.tile(np.arange(5), (4, 1)), axis=1)
     moved = np.take_along_axis(rows, order[:, :, None], axis=1)
-    assert core.permuted(core.gram_of(rows), order) == pytest.approx(core.gram_of(moved), abs=1e-12)
+    assert fold_scores.permuted(fold_scores.gram_of(rows), order) == pytest.approx(
+        fold_scores.gram_of(moved), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("sizes", [[10, 4, 4, 2], [3, 2]])
@@ -102,7 +106,11 @@ def test_the_p_value_is_exact_without_groups(classes: IntArray | None) -> None:
         rows = rng.standard_exponential((4 if classes is None else 7, 2, 6))
         if classes is not None:
             rows[classes == 1] += 2.0
-        values.append(core.permutation_p_value(core.gram_of(core.centred_rows(rows, classes)), 0.2, 9, rng, classes))
+        values.append(
+            core.permutation_p_value(
+                fold_scores.gram_of(fold_scores.centred_rows(rows, classes)), 0.2, 9, rng, classes
+            )
+        )
     for level in (0.2, 0.5):
         # Three standard deviations of a binomial share.
         assert abs(np.mean(np.array(values) <= level) - level) < 3 * np.sqrt(level * (1 - level) / 100)

@@ -15,7 +15,7 @@ from florets.server_app.progress import describe
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import ADVICE, EVIDENCE
 from florets.strategies.core.folds import Groups
-from florets.strategies.shared.fold_round import Evidence
+from florets.strategies.shared.fold_evidence import Evidence
 from florets.studies import one_run
 
 KEYS = ["00", "01", "02", "03"]

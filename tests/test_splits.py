@@ -13,7 +13,7 @@ from florets.client_app.client import Session
 from florets.conf.compose import compose
 from florets.engines.own_nodes import own_nodes
 from florets.server_app.data_agreement import agree_here, task_of
-from florets.strategies.base.federation import with_number
+from florets.strategies.base.introductions import with_number
 from florets.task.data.splits import split_rows
 from florets.task.randomness import client_number
 from florets.task.spec import TaskSpec

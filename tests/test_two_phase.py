@@ -12,7 +12,7 @@ from benchmarks.bench_faults import play
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
-from florets.strategies.two_phase import moment_descent
+from florets.strategies.two_phase import moment_algebra
 from florets.strategies.two_phase.messages import MOMENT_DESCENT, MOMENTS, SUBSPACE, TRAIN_SOFT, TwoSidedFactors
 from florets.strategies.two_phase.strategy import TwoPhase, average_soft
 from florets.task.wire import bank, kinds
@@ -314,22 +314,22 @@ def clients(size: int, all_pairs: bool = True) -> tuple[list[TwoSidedFactors], l
 def test_the_direct_basis_spans_the_first_left_singular_vectors_of_the_weighted_mean(size: int, all_pairs: bool):
     local, matrices, weights = clients(size, all_pairs)
     mean = sum(w * y for w, y in zip(weights / weights.sum(), matrices, strict=True))
-    (found,) = moment_descent.leading_bases(local, weights, 2, all_pairs, rng())
+    (found,) = moment_algebra.leading_bases(local, weights, 2, all_pairs, rng())
     expected = np.linalg.svd(mean)[0][:, :2]
     assert span(found) == pytest.approx(span(expected), abs=1e-8)
-    again = moment_descent.leading_bases(local, weights, 2, all_pairs, rng())
+    again = moment_algebra.leading_bases(local, weights, 2, all_pairs, rng())
     assert np.array_equal(found, again[0])
 
 
 def test_anchors_are_grouped_into_exactly_k_or_by_distance():
     estimates = np.array([[0.0], [0.3], [5.0], [9.0], [5.2]])
-    assert moment_descent.group_exactly(estimates, 3).tolist() == [0, 0, 1, 2, 1]
-    assert moment_descent.group_exactly(np.zeros((4, 2)), 3).max() == 2  # All alike: still three groups.
-    assert moment_descent.group_exactly(estimates[:1], 1).tolist() == [0]
-    assert moment_descent.group_within(estimates, 1.0).tolist() == [0, 0, 1, 2, 1]
+    assert moment_algebra.group_exactly(estimates, 3).tolist() == [0, 0, 1, 2, 1]
+    assert moment_algebra.group_exactly(np.zeros((4, 2)), 3).max() == 2  # All alike: still three groups.
+    assert moment_algebra.group_exactly(estimates[:1], 1).tolist() == [0]
+    assert moment_algebra.group_within(estimates, 1.0).tolist() == [0, 0, 1, 2, 1]
     # A chain: 0 and 0.8 are too far apart, 0.4 is near both.
-    assert moment_descent.group_within(np.array([[0.0], [0.8], [0.4]]), 0.5).tolist() == [0, 0, 0]
-    assert moment_descent.group_within(estimates, 0.1).tolist() == [0, 1, 2, 3, 4]
+    assert moment_algebra.group_within(np.array([[0.0], [0.8], [0.4]]), 0.5).tolist() == [0, 0, 0]
+    assert moment_algebra.group_within(estimates, 0.1).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_soft_averages_weigh_by_examples_and_divide_by_what_belongs_to_the_model():

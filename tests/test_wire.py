@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florets.strategies.shared.fold_round import FoldPlan
+from florets.strategies.shared.fold_plan import FoldPlan
 from florets.task.wire import Layout, MalformedMessage, bank, payload_bytes, records
 from florets.task.wire.flower import filled
 from florets.task.wire.folds import RowForm

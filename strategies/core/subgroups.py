@@ -30,7 +30,8 @@ from scipy.spatial.distance import squareform
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.folds import centred_rows, discover, gram_of, permutation_p_value
+from florets.strategies.core.fold_scores import centred_rows, gram_of
+from florets.strategies.core.folds import discover, permutation_p_value
 
 CONTINUUM_LEVEL = 0.01
 LEAST_SPREAD = 0.01

@@ -10,7 +10,7 @@ from florets.strategies.base.report import ADVICE
 from florets.strategies.base.round import Round
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.discovery.settings import DiscoverySettings, DiscoveryState
-from florets.strategies.shared.fold_round import no_group_fits
+from florets.strategies.shared.fold_evidence import no_group_fits
 from florets.task.randomness import Purpose
 
 _SETTLED = 5

@@ -10,7 +10,8 @@ from florets.strategies.base.round import Round, Steps, opened
 from florets.strategies.core import FloatArray
 from florets.strategies.discovery.settings import DiscoverySettings, DiscoveryState
 from florets.strategies.discovery.waiting import REGRESSION, Waiting
-from florets.strategies.shared.fold_round import Evidence, FoldRound, Found
+from florets.strategies.shared.fold_evidence import Evidence
+from florets.strategies.shared.fold_round import FoldRound, Found
 from florets.strategies.starts.updates import group_models
 from florets.task.wire.leaving import FOLDS, MODELS
 

@@ -1,242 +1,36 @@
 """Phase 1 of two-phase: the anchors' subspaces, and descent on their moments."""
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
-from numpy.typing import NDArray
-from scipy.cluster.hierarchy import linkage
-from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import LinearOperator, svds
-from scipy.spatial.distance import pdist, squareform
 
 from florets.strategies.base.exchange import Replies, T, log
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client, Detail
 from florets.strategies.base.round import Plan, Round
-from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.cluster import canonical, cut, one_thread
-from florets.strategies.core.outliers import LEAST_CLIENTS, UPDATE_FACTOR, lower_median
+from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.two_phase import messages
+from florets.strategies.two_phase.moment_algebra import (
+    MomentScale,
+    centres,
+    factors_size,
+    group_exactly,
+    group_within,
+    largest_groups,
+    leading_bases,
+    longest_columns,
+    num_anchors,
+    orthonormal_columns,
+    random_bases,
+    term_size,
+    weighted_mean,
+)
 from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import codec, kinds
 from florets.task.wire.replies import Update
-
-MOMENT_FACTOR = UPDATE_FACTOR**2
-"""Multiple of the median client's moments above which moments are outliers: gradients all over 1000 times as large.
-
-In an orthogonal iteration it can be fewer. After its first step the bases lean towards a client of large gradients,
-and show less of the others' moments. Of 20 clients with one random gradient each (k = 3, T1 = 4) one of 100 times as
-large gradients was refused for R = 20,000, of 200 times for R = 2000 and of 500 times for R = 100; where half of
-each gradient was common to all, none of up to 500 times.
-"""
-
-
-@dataclass
-class MomentScale:
-    """The size of the median client's moments, the reference for outliers.
-
-    It is the largest of the run so far: moments shrink as anchors come near the models of most clients, and the
-    moments of the others, which do not shrink, must not become outliers by that.
-    """
-
-    value: float = 0.0
-
-    def judge(self, sizes: FloatArray, factor: float = MOMENT_FACTOR) -> BoolArray:
-        """Raise the reference to one exchange's median; return the mask (M,) of sizes above `factor` times it.
-
-        The sizes are each client's `term_size` or `factors_size`; of fewer than three clients none is an outlier.
-        """
-        if len(sizes) < LEAST_CLIENTS:
-            return np.zeros(len(sizes), dtype=bool)
-        self.value = max(self.value, lower_median(sizes))
-        mask: BoolArray = sizes > factor * self.value
-        return mask & (self.value > 0)
-
-
-def longest_columns(bases: FloatArray) -> FloatArray:
-    """Return the length (A,) of each anchor's longest column of `bases` (A, R, k), the unit of `term_size`."""
-    lengths: FloatArray = np.sqrt(np.square(bases).sum(axis=1).max(axis=1, initial=0.0))
-    return lengths
-
-
-def term_size(term: NDArray[np.floating], unit: FloatArray) -> float:
-    """Return the size of a client's moment matrices, as far as their products (A, R, k) with bases show it.
-
-    The `unit` (A,), `longest_columns` of the bases, makes the sizes of all steps of an orthogonal iteration
-    comparable: only every second one starts from orthonormal columns.
-    """
-    largest = np.abs(term).max(axis=(1, 2), initial=0.0).astype(np.float64)
-    return float((largest / np.where(unit > 0, unit, 1.0)).max(initial=0.0))
-
-
-def factors_size(left: NDArray[np.floating], right: NDArray[np.floating], all_pairs: bool) -> float:
-    """Return a bound on the size of a client's moment matrices, from their factors (A, p, R).
-
-    At the anchor where it is largest, the mean over the pairs of the product of their gradients' lengths. One
-    gradient of heavy-tailed data counts only as far as it weighs in the matrix, and not by its square. With
-    `all_pairs` the matrix is the mean over all ordered pairs of different examples, else left times right.
-    """
-    one, other = (np.sqrt(np.einsum("apr,apr->ap", side, side, dtype=np.float64)) for side in (left, right))
-    same, pairs = (one * other).sum(axis=1), left.shape[1]
-    if all_pairs:
-        # Rounding can leave the difference of equal sums a little below zero.
-        same = np.maximum(one.sum(axis=1) * other.sum(axis=1) - same, 0.0)
-        pairs *= pairs - 1
-    return float(same.max(initial=0.0) / pairs)
-
-
-_DENSE = 128
-"""Up to this size the matrix itself is formed: it is small, and the exact decomposition is as fast."""
-
-
-def random_bases(num_anchors: int, size: int, rank: int, rng: np.random.Generator) -> FloatArray:
-    """Return random bases (A, R, rank) with orthonormal columns.
-
-    Source: mixed regression, Alg. 3, l. 1.
-    """
-    return orthonormal_columns(rng.standard_normal((num_anchors, size, rank)))
-
-
-def weighted_mean(terms: Iterable[NDArray[np.floating]], weights: FloatArray) -> FloatArray:
-    """Return the weighted mean (A, R, rank) of the clients' terms, summed in float64 in the order in which they come.
-
-    Source: mixed regression, Alg. 3, l. 6 and 9.
-    """
-    total: FloatArray | None = None
-    for term, weight in zip(terms, weights / weights.sum(), strict=True):
-        total = weight * np.asarray(term, dtype=np.float64) if total is None else total + weight * term
-    if total is None:
-        raise ValueError("no client's term came: there is nothing to average.")
-    return total
-
-
-def orthonormal_columns(stack: FloatArray) -> FloatArray:
-    """Return the Q (A, R, rank) of a QR decomposition of each matrix of the stack.
-
-    Source: mixed regression, Alg. 3, l. 9.
-    """
-    with one_thread():
-        bases: FloatArray = np.linalg.qr(stack)[0]
-    return bases
-
-
-def leading_bases(
-    clients: Sequence[messages.LocalFactors | messages.TwoSidedFactors],
-    weights: FloatArray,
-    rank: int,
-    all_pairs: bool,
-    rng: np.random.Generator,
-) -> FloatArray:
-    """Return the first left singular vectors (A, R, rank) of each anchor's weighted mean of moment matrices.
-
-    A client's matrix is l_1 r_1^T, or with `all_pairs` the mean over all ordered pairs of different examples,
-    (s_l s_r^T - sum_j l_j r_j^T) / (p (p - 1)) with s the sums over j. `rng` is for start vectors of the sparse
-    solver, and the bases of matrices that are zero.
-
-    Source: mixed regression, Phase 1, l. 9, by direct singular value decomposition as in its experiments (Sec. V).
-    """
-    bases = []
-    shares = weights / weights.sum()
-    for anchor in range(len(clients[0].left)):
-        rows = [_rows(local, anchor, share, all_pairs) for local, share in zip(clients, shares, strict=True)]
-        left, right, coefficients = (np.concatenate(parts) for parts in zip(*rows, strict=True))
-        with one_thread():
-            bases.append(_left_vectors(left, right, coefficients, rank, rng))
-    return np.stack(bases)
-
-
-def _rows(
-    local: messages.LocalFactors | messages.TwoSidedFactors, anchor: int, share: float, all_pairs: bool
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    left, right = (np.asarray(side[anchor], dtype=np.float64) for side in (local.left, local.right))
-    count = len(left)
-    if not all_pairs:
-        return left, right, np.full(count, share)
-    signs = np.append(1.0, np.full(count, -1.0))
-    sums = [np.vstack([side.sum(axis=0), side]) for side in (left, right)]
-    return sums[0], sums[1], signs * share / (count * (count - 1))
-
-
-def _left_vectors(
-    left: FloatArray, right: FloatArray, coefficients: FloatArray, rank: int, rng: np.random.Generator
-) -> FloatArray:
-    """Return the first left singular vectors (R, rank) of sum_p c_p l_p r_p^T."""
-    size = left.shape[1]
-    start: FloatArray = rng.standard_normal((size,))
-    if size <= max(_DENSE, rank):
-        dense: FloatArray = np.linalg.svd((left.T * coefficients) @ right)[0][:, :rank]
-        return dense
-    operator = LinearOperator(
-        (size, size),
-        matvec=lambda vector: left.T @ (coefficients * (right @ vector.ravel())),
-        rmatvec=lambda vector: right.T @ (coefficients * (left @ vector.ravel())),
-        dtype=np.float64,
-    )
-    if not operator.rmatvec(operator.matvec(start)).any():
-        # All directions are alike, and the solver refuses a start vector that the matrix takes to zero.
-        any_basis: FloatArray = random_bases(1, size, rank, rng)[0]
-        return any_basis
-    vectors, values, _ = svds(operator, k=rank, v0=start)
-    # svds returns them in rising order; where the matrix has a lower rank, the rest is noise of a null space.
-    leading: FloatArray = np.ascontiguousarray(vectors[:, np.argsort(values)[::-1]])
-    return leading
-
-
-def num_anchors(num_clusters: int) -> int:
-    """Return ceil(3 k ln k), and at least k: so many clients drawn at random miss a cluster rarely.
-
-    Source: mixed regression, Sec. V. Deviation: the formula gives none for k = 1.
-    """
-    return max(num_clusters, math.ceil(3 * num_clusters * math.log(num_clusters)))
-
-
-def group_exactly(estimates: FloatArray, num_groups: int) -> IntArray:
-    """Group estimates (A, R) into exactly `num_groups` by average linkage; numbered by first appearance.
-
-    Deviation: the paper joins anchors closer than Delta/2, see `group_within`. On its own settings both give the same
-    groups, and this rule needs no Delta.
-    """
-    if len(estimates) == 1:
-        return np.zeros(1, dtype=np.int64)
-    return canonical(cut(linkage(pdist(estimates), method="average"), num_groups))
-
-
-def group_within(estimates: FloatArray, distance: float) -> IntArray:
-    """Group estimates (A, R): those nearer than `distance` to each other, directly or through others, are one group.
-
-    Source: mixed regression, Phase 1, l. 16, with `distance` = Delta/2.
-    """
-    near = squareform(pdist(estimates)) < distance
-    return canonical(connected_components(near, directed=False)[1].astype(np.int64))
-
-
-def largest_groups(groups: IntArray, num_groups: int) -> IntArray:
-    """Keep the `num_groups` largest groups, numbered by first appearance; anchors of the others get -1.
-
-    Of groups of one size those that appear first are kept.
-    """
-    kept = np.argsort(-np.bincount(groups), kind="stable")[:num_groups]
-    left_out = ~np.isin(groups, kept)
-    result = np.full(len(groups), -1, dtype=np.int64)
-    result[~left_out] = canonical(groups[~left_out])
-    return result
-
-
-def centres(estimates: FloatArray, groups: IntArray, bank: FloatArray) -> FloatArray:
-    """Return the models (K, R): the mean of each group's estimates (A, R); a model without a group is that of `bank`.
-
-    `groups` (A,) are the model of each anchor, -1 for none.
-    """
-    result = np.array(bank, dtype=np.float64)
-    for group in range(len(bank)):
-        members = estimates[groups == group]
-        if len(members):
-            result[group] = members.mean(axis=0)
-    return result
 
 
 @dataclass

@@ -13,7 +13,8 @@ from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.two_phase.messages import TRAIN_SOFT, SoftUpdate, read_soft_update
-from florets.strategies.two_phase.moment_descent import DescentState, MomentDescent, num_anchors
+from florets.strategies.two_phase.moment_algebra import num_anchors
+from florets.strategies.two_phase.moment_descent import DescentState, MomentDescent
 from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
 from florets.task.training.settings import Training
 from florets.task.wire import kinds

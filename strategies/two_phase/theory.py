@@ -8,7 +8,7 @@ from scipy.spatial.distance import pdist
 
 from florets.strategies.base.theory import FAILS, NOT_KNOWN, OF_LINEAR, Case, Row, row
 from florets.strategies.core import IntArray
-from florets.strategies.two_phase.moment_descent import num_anchors
+from florets.strategies.two_phase.moment_algebra import num_anchors
 
 
 def chi_squared(sizes: IntArray) -> float:

@@ -1,0 +1,299 @@
+"""Evidence of a search for groups: scores, p-values and what they mean, in words."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from florets.strategies.base.report import ADVICE, EVIDENCE, Detail
+from florets.strategies.core import IntArray
+from florets.strategies.core.folds import Groups
+from florets.strategies.core.subgroups import Node
+
+Differs = Literal["nothing", "levels", "coefficients", "both"]
+_DIFFERS = 0.025
+"""Level at which clients are said to differ in levels, or in coefficients: 5 % for both tests together."""
+_DIFFERENCES: Mapping[str, str] = {
+    "levels": "levels alone",
+    "coefficients": "coefficients",
+    "both": "levels and coefficients",
+}
+STABLE = 0.1
+"""ARI between the groups of two halves of the folds below which groups are not sharp.
+
+Planted groups of 12 and 30 clients that were found with less agreed with the truth to an ARI of 0.54 in the mean, all
+others to 0.96.
+"""
+MOST_SHOWN = 100
+"""Clients whose similarities are kept for the picture; of more, so many evenly from all groups."""
+_MOST_SIZES = 12
+_MOST_NAMES = 5
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a round's discovery found.
+
+    Attributes
+    ----------
+    verdict
+        "open" until enough clients have taken part, or the model has learned what they share; "too_few": groups of
+        such sizes as the best ones are not found at the level, however far apart.
+    k
+        Groups found; the number of clients where every client differs.
+    sizes
+        Clients of each group.
+    given
+        K was given, and not found.
+    p_value
+        None where nothing was tested.
+    candidates, scores
+        Cross-validated cosine of each number of groups.
+    clients, groups, similarity
+        Some clients, sorted by group, the group of each, and the cosines of their mean rows.
+    seen, needed
+        Clients whose rows there are, and how many it takes to decide; 0 while the model still learns what all share.
+    small
+        Clients with too few samples for folds, placed afterwards.
+    best, p_far_apart
+        Of "too_few": the number of groups with the best score, and up to which value such groups have a p value,
+        however far apart.
+    sharp
+        Groups are sharp; False: clients differ by degrees, see `core.subgroups.Spread`, or two halves of the folds
+        give other groups.
+    tree
+        Of groups within groups: ``p_value``, ``height`` and ``parts`` of a node, ``p_value`` and ``clients`` of a
+        leaf, and its ``model`` where leaves have models; None where groups are on one level.
+    leaves
+        Leaves of the tree, where each has a model; 0: each of the k groups has one.
+    near_duplicates
+        Clients with near-duplicates among their records.
+    error
+        Estimated fraction of the clients that noise brought into a wrong group, given that there are k; None: not
+        estimated.
+    epsilon
+        What the search spent of `privacy.epsilon`, taken by itself; None: nothing.
+    stability
+        ARI between the k groups found by half of each client's folds and those found by the other half; None: there
+        are no groups. It falls short of what all records find.
+    p_levels, p_coefficients
+        Of linear models' estimates: that clients differ in their levels (biases), given common coefficients, and in
+        their coefficients, whatever their levels. None: not tested.
+    """
+
+    verdict: Literal["groups", "none", "all_differ", "too_few", "open"]
+    k: int = 1
+    sizes: tuple[int, ...] = ()
+    given: bool = False
+    p_value: float | None = None
+    candidates: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+    clients: tuple[str, ...] = ()
+    groups: tuple[int, ...] = ()
+    similarity: tuple[tuple[float, ...], ...] = ()
+    seen: int = 0
+    needed: int = 0
+    small: int = 0
+    best: int = 0
+    p_far_apart: float = 0.0
+    sharp: bool = True
+    tree: dict[str, Any] | None = None
+    leaves: int = 0
+    near_duplicates: int = 0
+    error: float | None = None
+    epsilon: float | None = None
+    stability: float | None = None
+    p_levels: float | None = None
+    p_coefficients: float | None = None
+
+    @classmethod
+    def of(cls, groups: Groups, keys: Sequence[str], given: bool, level: float = 0.005) -> "Evidence":
+        """Return the evidence of a discovery among the clients `keys`, in the order of its rows.
+
+        Groups may be there although none were found, where even such that are far apart could not have been at the
+        `level` of the test.
+        """
+        untested = math.isnan(groups.p_value)
+        blind = groups.verdict == "none" and groups.p_far_apart > level
+        verdict = "too_few" if not given and (untested or blind) else groups.verdict
+        shown = np.arange(len(keys)) if groups.sample is None else groups.sample
+        order = np.argsort(groups.labels[shown], kind="stable")
+        if len(order) > MOST_SHOWN:
+            order = order[np.linspace(0, len(order) - 1, MOST_SHOWN).round().astype(np.int64)]
+        return cls(
+            verdict=verdict,
+            k=groups.k,
+            sizes=tuple(sorted(np.bincount(groups.labels).tolist(), reverse=True)),
+            given=given,
+            p_value=None if untested else round(groups.p_value, 6),
+            candidates=tuple(groups.candidates.tolist()),
+            scores=tuple(np.round(groups.scores, 6).tolist()),
+            clients=tuple(keys[row] for row in shown[order]),
+            groups=tuple(groups.labels[shown[order]].tolist()),
+            similarity=tuple(map(tuple, np.round(groups.similarity[np.ix_(order, order)], 3).tolist())),
+            seen=len(keys),
+            needed=len(keys),
+            best=groups.best if verdict == "too_few" else 0,
+            p_far_apart=round(groups.p_far_apart, 6) if verdict == "too_few" else 0.0,
+            stability=None if groups.stability is None else round(groups.stability, 3),
+        )
+
+    @property
+    def differs(self) -> Differs | None:
+        """In what clients of a linear model differ, be it by groups or each by itself; None where it is not known."""
+        if self.p_levels is None or self.p_coefficients is None:
+            return None
+        levels, coefficients = self.p_levels <= _DIFFERS, self.p_coefficients <= _DIFFERS
+        if levels:
+            return "both" if coefficients else "levels"
+        return "coefficients" if coefficients else "nothing"
+
+    def details(self) -> dict[str, Detail]:
+        """Return it as plain values for the round's line, with its texts."""
+        found: dict[str, Detail] = {
+            EVIDENCE: {**asdict(self), "differs": self.differs, "text": self.text, "advice": self.advice}
+        }
+        return {**found, ADVICE: self.advice} if self.advice else found
+
+    @property
+    def text(self) -> str:
+        """The finding in one sentence."""
+        if self.verdict == "open" and self.needed == 0:
+            return "the search for groups waits until the model has learned what all clients share"
+        if self.verdict == "open":
+            return f"the search for groups waits until {self.needed} clients have taken part ({self.seen} so far)"
+        if self.verdict == "too_few":
+            why = (
+                f" (p cannot fall below {self.p_far_apart:.2g} however far apart; {self._figures()})"
+                if self.best
+                else ""
+            )
+            return f"groups cannot be tested for: too few records or clients{why}; one model for all"
+        if self.verdict == "none" and self.given:
+            return "one group of all clients, as k says; one model for all"
+        if self.verdict == "none" and self.differs in ("levels", "coefficients", "both"):
+            return f"no groups ({self._figures()}); one model for all; {self._difference}"
+        if self.verdict == "none":
+            return f"no groups: the clients cannot be told apart ({self._figures()}); one model for all"
+        difference = f"; {self._difference}" if self._difference else ""
+        if self.verdict == "all_differ":
+            return (
+                f"every client differs: groups of clients explain less than the {self.seen} clients alone "
+                f"({self._figures()}); one model for all{difference}"
+            )
+        sizes = [str(size) for size in self.sizes[:_MOST_SIZES]]
+        more = f" and {len(self.sizes) - _MOST_SIZES} smaller groups" if len(self.sizes) > _MOST_SIZES else ""
+        blurred = "" if self.sharp else "clients differ, no sharp groups: "
+        found = f"{blurred}{self.k} groups of {', '.join(sizes)}{more} clients"
+        if self.given:
+            found += ", as k says"
+        after = f"; {_clients(self.small)} with too few samples placed afterwards" if self.small else ""
+        nested = f"; groups within groups: {shown_tree(self.tree)}" if self.tree else ""
+        nested += f", with a model for each of the {self.leaves} innermost" if self.leaves else ""
+        return f"{found} ({self._figures()}){nested}{after}{difference}"
+
+    @property
+    def _difference(self) -> str:
+        """In what clients differ, in words; empty where that is not known, or they do not."""
+        if (words := _DIFFERENCES.get(self.differs or "nothing")) is None:
+            return ""
+        figures = f"levels: p = {self.p_levels:.2g}; coefficients: p = {self.p_coefficients:.2g}"
+        return f"clients differ in {words} ({figures})"
+
+    @property
+    def advice(self) -> str:
+        """What the user should be warned of; empty where there is nothing."""
+        said = [self._advice]
+        if self.near_duplicates:
+            said.append(
+                f"records of {_clients(self.near_duplicates)} are near-duplicates of each other, as those of one "
+                "subject or device are: they were kept in one fold. Name the subjects' column (task.table.group), or "
+                "leave copies out, so that test sets keep them together as well"
+            )
+        return ". ".join(one[:1].upper() + one[1:] if place else one for place, one in enumerate(filter(None, said)))
+
+    @property
+    def _advice(self) -> str:
+        if self.epsilon is not None and self.verdict == "none" and not self.given:
+            return (
+                "noise hides small differences and groups of few clients, so that there may be groups: more clients, "
+                "privacy.grouping or privacy.epsilon show more; or give k="
+            )
+        if self.differs == "levels" and not self.given:
+            return (
+                "the clients differ by the level of the target and not by what the inputs say of it. Compare with "
+                "personal=intercept, which gives each client a level of its own"
+            )
+        if not self.sharp:
+            return (
+                "the clients differ by degrees: some members of a group are nearer to the next group than others, "
+                "and another number of groups may do as well. Compare with strategy=fedavg, and with methods that "
+                "give each client a model of its own (docs/algorithms/personal.md)"
+            )
+        if self.verdict == "all_differ":
+            return (
+                "every client differs from every other and groups do not help: one model for all is trained. Compare "
+                "with strategy=local and with methods that give each client a model of its own "
+                "(docs/algorithms/personal.md)"
+            )
+        if self.verdict == "too_few":
+            scores = dict(zip(self.candidates, self.scores, strict=True))
+            likely = f"k={self.best} fits best (score {scores[self.best]:.2f}); " if self.best in scores else ""
+            return f"too few records or clients to tell groups from chance: {likely}give k=, or more records"
+        return ""
+
+    def _figures(self) -> str:
+        """Return p value and scores: at the number found, its neighbours and the best."""
+        words = [] if self.p_value is None else [f"p = {self.p_value:.2g}"]
+        if self.epsilon is not None:
+            words.append(f"epsilon {self.epsilon:.3g} was spent on this")
+        if self.error is not None:
+            words.append(f"about {self.error:.0%} of the clients may be in a wrong group")
+        if self.scores:
+            scores = dict(zip(self.candidates, self.scores, strict=True))
+            best = max(scores, key=lambda k: scores[k])
+            found = {"groups": self.k, "too_few": self.best}.get(self.verdict, best)
+            shown = [found if found in scores else best]
+            shown += [k for k in (shown[0] - 1, shown[0] + 1, best) if k in scores]
+            first, *others = dict.fromkeys(shown)
+            words.append(
+                ", ".join([f"score {scores[first]:.2f} at K = {first}", *(f"{scores[k]:.2f} at {k}" for k in others)])
+            )
+        if self.stability is not None:
+            words.append(f"ARI {self.stability:.2f} between the groups of two halves of the folds")
+        return "; ".join(words)
+
+
+def shown_tree(node: Any) -> str:
+    """Return a tree of `Evidence` in words, ``(5 + 5) + 10``: sums are groups of one level."""
+    if "clients" in node:
+        return str(len(node["clients"]))
+    parts = [shown_tree(part) for part in node["parts"]]
+    return " + ".join(
+        f"({text})" if "parts" in part else text for part, text in zip(node["parts"], parts, strict=True)
+    )
+
+
+def plain(node: Node, keys: Sequence[str], models: IntArray | None = None) -> dict[str, Any]:
+    """Return a tree of rows as `Evidence` has it; `models` (M,) are the rows' where leaves have models."""
+    p_value = {"p_value": None if math.isnan(node.p_value) else round(node.p_value, 6)}
+    if not node.parts:
+        model = {} if models is None else {"model": int(models[node.members[0]])}
+        return {**p_value, **model, "clients": [keys[row] for row in node.members]}
+    parts = [plain(part, keys, models) for part in node.parts]
+    return {**p_value, "height": round(node.height, 4), "parts": parts}
+
+
+def no_group_fits(keys: Sequence[str]) -> str:
+    """Return what is to be said of clients that no group fits."""
+    more = f" and {len(keys) - _MOST_NAMES} more" if len(keys) > _MOST_NAMES else ""
+    return (
+        f"no group fits client {', '.join(keys[:_MOST_NAMES])}{more}: left out of the training; look at its data, "
+        "or train a model there alone (strategy=local)"
+    )
+
+
+def _clients(count: int) -> str:
+    return f"{count} client{'' if count == 1 else 's'}"

@@ -1,0 +1,159 @@
+"""Plan of the folds on which clients train for a search for groups: how many, how large, and for how many steps."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from florets.task.training.settings import Training
+from florets.task.wire.folds import LEARNING_RATE
+
+NOISED_FOLDS, NOISED_STEPS = 2, 4
+NOISED_SIZE, NOISED_WIDTH, OWN_NOISE_WIDTH = 30, 16, 8
+"""Samples of a fold; entries of a row for noised sums, and of one to each entry of which a client adds noise."""
+FEW_CLIENTS = 6
+"""Up to so many clients, eight folds: with four the permutation test has too few arrangements."""
+EIGHT_FOLDS = 40
+"""Samples of a client that eight folds take."""
+ARRANGEMENTS = 600
+"""Least number of arrangements of one client against the others, where few clients with fewer samples are tested.
+Three times what a p value of 0.5 % takes, so that chance does not decide. Each fold multiplies them by the
+number of clients."""
+LEAST_OF_TESTED = 16
+"""Samples of a client that takes part in such a test: it has five to seven folds."""
+THREE_FOLDS = 40
+"""Samples below which three folds are better than four."""
+ENOUGH = 48
+"""Samples of a client from which on discovery works well: four folds of 12."""
+LEAST = 24
+"""Samples below which a client does not decide how large all folds are, as long as half of the others have more."""
+LEAST_SIZE = 8
+"""Samples of a fold below which a client has no folds where others have more: it is placed afterwards."""
+NEAR_MEDIAN = 0.75
+"""Share of the median client's samples from which on a client has folds of the largest size."""
+SMALLER = (1 / 2, 1 / 4)
+"""Of the largest size, the least ones of the two further classes of sizes in which clients are tested."""
+MOST = 400
+"""Samples that are used: four folds of 100. Larger ones say little more, and cost as much more."""
+MOST_FINE = 148
+"""The same for a regression's trained model, whose few small steps say little more than one does.
+
+With fewer of them on more samples a row costs the same and has less noise.
+"""
+LEAST_STEPS, ENOUGH_STEPS, MOST_STEPS = 2, 4, 10
+"""On folds; more than enough where samples are few."""
+STEPS_OF_EIGHT, PASSES_OF_EIGHT = 4, 384
+FINE_RATE = 0.001
+"""Learning rate on the folds at a regression's model which has been trained.
+
+Groups may then be nearer to it than steps of 0.02, and such steps would pass them by.
+"""
+LEAST_PASSES = 180
+"""Of a sample through the model and back, on all folds: few samples must be seen more often."""
+OF_LOCAL = 2.0
+"""Passes on the folds for each one of a local training: in steps on whole folds, all folds side by side, two take
+about the time of one in batches."""
+MOST_PASSES_FINE = 300
+
+
+@dataclass(frozen=True)
+class FoldPlan:
+    """What every client trains for discovery: the same steps for all, and the same number of samples for most.
+
+    Attributes
+    ----------
+    folds
+        Disjoint parts of a client's data.
+    size
+        Samples of each. A client with too few samples for that has smaller ones, see `size_of`.
+    steps, rate
+        Of Adam on each, every one on the whole fold.
+    smaller
+        Sizes of further classes of clients, the larger first.
+    """
+
+    folds: int
+    size: int
+    steps: int
+    rate: float = LEARNING_RATE
+    smaller: tuple[int, ...] = ()
+
+    @property
+    def samples(self) -> int:
+        """Samples that a client needs for it; one with more draws so many."""
+        return self.folds * self.size
+
+    def size_of(self, count: int) -> int:
+        """Return the samples of each fold of a client with so many samples; 0: it has no folds.
+
+        Smaller folds than the others' make noisier rows, which still say more of the groups, above all of one whose
+        clients all have few samples, than placing these clients afterwards. The test leaves those out whose size is
+        that of no class.
+        """
+        most = count // self.folds
+        size = next((size for size in (self.size, *self.smaller) if size <= most), most)
+        return size if size in (self.size, *self.smaller) or size >= LEAST_SIZE else 0
+
+    def class_of(self, size: int) -> int:
+        """Return the class of folds of a size, 0 for the largest; -1: of none."""
+        sizes = (self.size, *self.smaller)
+        return sizes.index(size) if size in sizes else -1
+
+    @classmethod
+    def of(
+        cls, counts: Sequence[int], fine: bool = False, tests: bool = False, training: Training | None = None
+    ) -> "FoldPlan":
+        """Return the plan for clients with so many samples, at least one client; `fine` for a model that was trained.
+
+        `tests`: whether there are groups is to be found. Few clients with few samples then have as many folds as the
+        test takes; where K is given larger folds are better. `training` is the local one, which says what folds may
+        cost; None: an epoch.
+
+        The test for groups is exact only among folds of one size. The largest size is that of the smallest client
+        near the median, as many as it can fill; where few clients have enough samples, that of three of four of those
+        that have a few. Clients with fewer come in up to two further classes, each as large as its smallest
+        client can fill.
+        """
+        rate = FINE_RATE if fine else LEARNING_RATE
+        counts = sorted(counts)
+        enough = [count for count in counts if count >= ENOUGH]
+        fair = [count for count in counts if count >= LEAST]
+        if 2 * len(enough) >= len(counts):
+            near = 0.0 if len(counts) <= FEW_CLIENTS else NEAR_MEDIAN * min(counts[len(counts) // 2], MOST)
+            smallest = next(count for count in enough if count >= near)
+        elif 2 * len(fair) >= len(counts):
+            smallest = fair[len(fair) // 4]
+        else:
+            smallest = counts[len(counts) // 4]
+        tested = _tested(counts) if tests and smallest < EIGHT_FOLDS else []
+        if len(tested) > 2:
+            smallest = tested[0]
+        local = OF_LOCAL * (smallest if training is None else training.num_passes(smallest))
+        if len(counts) <= FEW_CLIENTS and smallest >= EIGHT_FOLDS:
+            samples = min(smallest, MOST)
+            steps = min(max(round(max(PASSES_OF_EIGHT, local) / samples), LEAST_STEPS), STEPS_OF_EIGHT)
+            return cls(8, samples // 8, steps, rate)
+        # Of one sample no fold is left over: whoever has no more is placed afterwards.
+        samples = max(2, min(smallest, MOST_FINE if fine else MOST))
+        folds = min(3 if samples < THREE_FOLDS else 4, samples)
+        if len(tested) > 2:
+            folds = 1 + math.ceil(math.log(ARRANGEMENTS) / math.log(len(tested)))
+        passes = min(max(LEAST_PASSES, min(local, ENOUGH_STEPS * samples)), MOST_PASSES_FINE if fine else math.inf)
+        steps = min(max(round(passes / samples), LEAST_STEPS), MOST_STEPS)
+        size = samples // folds
+        return cls(folds, size, steps, rate, _smaller([count // folds for count in counts], size) if tests else ())
+
+
+def _smaller(most: Sequence[int], size: int) -> tuple[int, ...]:
+    """Return the sizes of further classes, of clients whose folds hold so many samples at most, in rising order."""
+    sizes = [size]
+    for share in SMALLER:
+        of_class = [each for each in most if max(LEAST_SIZE, share * size) <= each < sizes[-1]]
+        sizes += of_class[:1]
+    return tuple(sizes[1:])
+
+
+def _tested(counts: Sequence[int]) -> list[int]:
+    """Return the sorted counts of few clients, without those that have less than half of what the median one has."""
+    if len(counts) > FEW_CLIENTS:
+        return []
+    return [count for count in counts if count >= max(LEAST_OF_TESTED, counts[len(counts) // 2] / 2)]
