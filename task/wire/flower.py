@@ -1,4 +1,4 @@
-"""What Flower has no public name for: the only module that touches its private parts, each with the reason.
+"""Flower's parts that its public interface does not have, in one place."""
 
 `tests/test_flower_parts.py` compares each with the installed Flower; docs/extending.md says how to take the next.
 """
