@@ -1,4 +1,4 @@
-"""Flower's parts that its public interface does not have, in one place."""
+"""Flower's private parts, each with the reason; the only module that touches them.
 
 `tests/test_flower_parts.py` compares each with the installed Flower; docs/extending.md says how to take the next.
 """
