@@ -1,7 +1,6 @@
 """`florets.advise` and its result: whether clients should be grouped, and what they should use."""
 
 import json
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from florets.reports import pages
 from florets.studies.advise.methods import Question
 from florets.studies.advise.study import answer
 from florets.task.device import one_thread_within
-from florets.task.imported import import_from
 
 
 class Advice(pages.Paged):
@@ -59,6 +57,12 @@ class Advice(pages.Paged):
 def advise(clients: Any = None, /, **keys: Any) -> Advice:
     """Say whether clients should be grouped and which method they should use, by comparing methods on their data.
 
+    Groups are searched for; then FedAvg (plain, with an intercept or coefficients per client), Local-only and a model
+    per group are compared with a constant prediction. Linear models of tables are fitted by Newton's steps with
+    several ridges (``train.ridge``); others are tried with three learning rates, with fine-tuning and CLoVE in
+    addition, and trained until they no longer improve on validation records. Keys are those of an experiment, without
+    a strategy and k; what is given of them is kept.
+
     Parameters
     ----------
     clients : Federation, data, or str, optional
@@ -76,15 +80,20 @@ def advise(clients: Any = None, /, **keys: Any) -> Advice:
     ------
     ConfigError
         With every problem of the clients' data and the keys, before anything is run.
+
+    Notes
+    -----
+    ::
+
+        florets advise                                           the quickstart's clients
+        florets advise data_dir=DIR target=COLUMN                a folder or a table for each site, in process
+        florets advise engine=flwr ...                           on Flower's simulation
+        flwr run . <connection> --stream --run-config "advise=true overrides='target=COLUMN ...'"    on real nodes
+
+    Results: <results_dir>/<experiment>/advise/<other keys>/seed-<seed>/: advice.html to read, advice.json, the runs.
+    Exit code 1: no method is better than a constant answer.
     """
     experiment, keys, _ = clients_of(clients, keys)
-    return advise_overrides(overrides_of(experiment, keys))
-
-
-def advise_overrides(overrides: Sequence[str]) -> Advice:
-    """Answer for the experiment that `key=value` texts describe."""
-    caller = Path.cwd()
-    import_from(caller)
-    question = Question.of(overrides)
+    question = Question.of(overrides_of(experiment, keys))
     with engine.same_data():
-        return Advice(answer(question, engine.run_in, caller)[1])
+        return Advice(answer(question, engine.run_in, Path.cwd())[1])

@@ -1,6 +1,5 @@
 """`florets.check`: problems of clients' data, before anything is trained."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,13 @@ from florets.conf.saved import absolute
 from florets.server_app.data_agreement import is_own
 from florets.studies.check_data import Check
 from florets.studies.check_data import check as check_data
-from florets.task.imported import import_from
 
 
 def check(clients: Any = None, /, **keys: Any) -> Check:
-    """Look at clients' data before anything is trained: what they have in common, and what is odd.
+    """Examine clients' data before anything is trained: what they have in common, and what is odd.
+
+    A folder (or a table) for each site in ``data_dir``, or the data of one site before it joins; one line for each
+    finding, with its remedy.
 
     Parameters
     ----------
@@ -35,15 +36,19 @@ def check(clients: Any = None, /, **keys: Any) -> Check:
     ------
     ConfigError
         If the keys are wrong, or the data have no form that could be read.
+
+    Notes
+    -----
+    ::
+
+        florets check data_dir=sites target=disease
+        florets check data_dir=pupils.csv target=math owner=school
+
+    Page: <results_dir>/check/<name of data_dir>/check.html, with check.json and description.json. Exit code 1: a
+    site could not take part.
     """
     experiment, keys, _ = clients_of(clients, keys, fewest=1)
-    return check_overrides(overrides_of(experiment, keys))
-
-
-def check_overrides(overrides: Sequence[str]) -> Check:
-    """Check the data that `key=value` texts name."""
-    caller = Path.cwd()
-    import_from(caller)
+    overrides, caller = overrides_of(experiment, keys), Path.cwd()
     if not any(text.startswith("experiment=") for text in overrides):
         overrides = [f"experiment={OWN_DATA}", *overrides]
     config = compose(overrides)

@@ -23,12 +23,11 @@ from florets.reports.summary import last_evidence, read_lines
 from florets.strategies.registry import find_strategy
 from florets.studies import one_run
 from florets.task.device import one_thread_within
-from florets.task.imported import import_from
 
 if TYPE_CHECKING:
     from florets.reports.figures import Picture
 
-_DECIDED = ("strategy", "stop_at_groups", "stop_at_ari", "patience", "personal")
+_DECIDED = ("strategy", "stop_at_groups", "patience", "personal")
 _ROUNDS = 45
 """Rounds at most: a regression's groups are looked for once its model has learned what all clients share."""
 _MOST_NAMED = 12
@@ -176,14 +175,16 @@ class Groups:
 def discover(clients: Any = None, /, **keys: Any) -> Groups:
     """Look for groups among clients, and stop training as soon as that is decided.
 
+    Do these clients form groups, how many, and which? Keys are those of an experiment, without a strategy; ``k=3``
+    asks for three groups in place of testing how many there are.
+
     Parameters
     ----------
     clients : Federation, data, or str, optional
         A `Federation` or what it takes, such as a list of ``(x, y)``, one for each client; or the name of a preset,
         by default the quickstart.
     **keys
-        The keys of the command; the arguments of a `Federation` may stand among them. ``k=3`` asks for three groups
-        in place of testing how many there are.
+        The keys of the command; the arguments of a `Federation` may stand among them.
 
     Returns
     -------
@@ -194,16 +195,19 @@ def discover(clients: Any = None, /, **keys: Any) -> Groups:
     ------
     ConfigError
         With every problem of the clients' data and the keys, before anything is run.
+
+    Notes
+    -----
+    ::
+
+        florets discover                                         the quickstart's clients
+        florets discover data_dir=DIR                            a folder (data.npz, ...) or a table for each client
+        florets discover data_dir=pupils.csv target=math owner=school
+
+    Results: <results_dir>/<experiment>/discover/<other keys>/seed-<seed>/, a run's folder: clients.csv has groups.
     """
     experiment, keys, federation = clients_of(clients, keys)
-    found = discover_overrides(overrides_of(experiment, keys))
-    return found if federation is None else Groups(found.run.folder, federation.names)
-
-
-def discover_overrides(overrides: Sequence[str]) -> Groups:
-    """Look for groups in the experiment that `key=value` texts describe."""
-    caller = Path.cwd()
-    import_from(caller)
+    overrides, caller = overrides_of(experiment, keys), Path.cwd()
     problems: list[str] = []
     given = read_overrides(overrides, problems)
     problems += [
@@ -237,7 +241,7 @@ def discover_overrides(overrides: Sequence[str]) -> Groups:
         engine.run_in(config, folder)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("start it again") from None
-    return Groups(folder)
+    return Groups(folder, None if federation is None else federation.names)
 
 
 def _folder(config: Config, overrides: Sequence[str]) -> Path:

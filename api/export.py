@@ -5,8 +5,7 @@ import platform
 import re
 import shlex
 import shutil
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as installed
 from itertools import count
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from florets.conf.extras import require, version
+from florets.conf.extras import version
 from florets.conf.problems import ConfigError
 from florets.conf.typed import show
 from florets.reports.clients import ClientRow, read_clients
@@ -30,26 +29,13 @@ from florets.server_app.run_models import Arrays, RunModels, load_run
 from florets.strategies.layers.noise import LEDGER, read_budget
 from florets.strategies.registry import find_strategy
 from florets.task.data.tables.declaration import MISSING
-from florets.task.data.tables.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-_OPSET = 20
-"""Version of ONNX's operators: all that the built-in models need, read by runtimes since 2023."""
-_SCORES = {
-    "classification": ("accuracy", "balanced_accuracy", "macro_f1", "auc"),
-    "regression": ("rmse", "mae", "r2", "loss"),
-    "reconstruction": ("loss",),
-}
-_PERCENT = ("accuracy", "balanced_accuracy", "macro_f1")
-_NAMES = {"auc": "AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R2", "macro_f1": "macro F1"}
-_MOST_ROWS = 100
 _MOST_CATEGORIES = 12
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
-
-Cells = Sequence[object]
 
 
 @dataclass(frozen=True)
@@ -124,8 +110,8 @@ def _shares(row: ClientRow, models: int, names: Mapping[str, str]) -> dict[str, 
     return {f"model_{row.found_cluster}": 1.0} if row.found_cluster in range(models) else {}
 
 
-def model_card(folder: Path, found: Exported, license: str, onnx: bool) -> str:
-    """Return the model card, in the form that Hugging Face reads; `license` may be empty."""
+def model_card(folder: Path, found: Exported) -> str:
+    """Return the model card, in the form that Hugging Face reads."""
     run = found.run
     config, prepared = run.config, run.preprocessing
     used = [name for shares in found.sites.values() for name in shares]
@@ -156,16 +142,11 @@ def model_card(folder: Path, found: Exported, license: str, onnx: bool) -> str:
         protections=protections(folder, read_lines(folder), summary.left_out),
         spent=read_budget(folder / LEDGER) if config.privacy.has_noise else None,
         label=find_strategy(config.strategy.name).label,
-        license=license,
-        onnx=onnx,
-        front_matter=_front_matter(found, license),
+        front_matter=_front_matter(found),
         is_own=is_own(config),
         is_mixed=_is_mixed(found),
         is_local=len(set(used)) == len(used),
         is_images=_is_images(found),
-        groups=_groups(found),
-        sites=_sites(found),
-        columns=_columns(prepared) if prepared else "",
         scale=run.scale,
         unit=prepared.units.get(prepared.target, "") if prepared else "",
         options=f" with {options}" if options else "",
@@ -184,10 +165,10 @@ def model_card(folder: Path, found: Exported, license: str, onnx: bool) -> str:
     )
 
 
-def _front_matter(found: Exported, license: str) -> str:
+def _front_matter(found: Exported) -> str:
     kind = "tabular" if found.run.preprocessing is not None else "image" if _is_images(found) else ""
     tags = ["federated-learning", "clustered-federated-learning", "florets", found.run.config.strategy.name]
-    values: dict[str, Any] = {"license": license or "unknown", "library_name": "pytorch", "tags": tags}
+    values: dict[str, Any] = {"license": "unknown", "library_name": "pytorch", "tags": tags}
     if kind and found.task != "reconstruction" and (kind, found.task) != ("image", "regression"):
         values["pipeline_tag"] = f"{kind}-{found.task}"
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
@@ -202,92 +183,12 @@ def _is_mixed(found: Exported) -> bool:
     return any(len(shares) > 1 for shares in found.sites.values())
 
 
-def _groups(found: Exported) -> str:
-    rows: list[Cells] = []
-    # A mixture's figures, and those of a site's own model, are not those of a group's.
-    scores = [] if _is_mixed(found) or found.run.own else _scores(found)
-    count = len(found.run.models)
-    for name in (f"model_{k}" for k in range(min(count, _MOST_ROWS))):
-        members = [
-            row
-            for row in found.rows
-            if name in found.sites.get(row.client, {})
-            # A site with its own model belongs to a group, too.
-            or (row.client in found.run.own and name == f"model_{row.found_cluster}")
-        ]
-        sites = ", ".join(_plain(row.client) for row in members[:_MOST_CATEGORIES])
-        others = f" and {len(members) - _MOST_CATEGORIES} more" if len(members) > _MOST_CATEGORIES else ""
-        means = [_mean(row.score("test", score) for row in members) for score in scores]
-        samples = sum(row.num_examples for row in members)
-        cells = [_figure(score, value) for score, value in zip(scores, means, strict=True)]
-        rows.append((f"`{name}`", f"{sites}{others}" or "none", samples, *cells))
-    head = ("model", "sites", "training samples", *(f"mean {_title(score)}" for score in scores))
-    more = f"\n\n{count - _MOST_ROWS} more models are in `export.json`." if count > _MOST_ROWS else ""
-    note = "\n\nFigures are unweighted means over a model's sites, each on its own test records." if scores else ""
-    return _table(head, rows) + more + note
-
-
-def _sites(found: Exported) -> str:
-    scores, rows = _scores(found), []
-    for row in found.rows[:_MOST_ROWS]:
-        shares = found.sites.get(row.client, {})
-        models = ", ".join(
-            f"`{name}`" if share == 1 else f"`{name}` {100 * share:.0f} %" for name, share in shares.items()
-        )
-        cells = [_figure(score, row.score("test", score)) for score in scores]
-        tests = row.score("test", "examples")
-        rows.append((_plain(row.client), models or "none", row.num_examples, "" if tests is None else tests, *cells))
-    head = ("site", "model", "training samples", "test samples", *map(_title, scores))
-    more = len(found.rows) - _MOST_ROWS
-    return _table(head, rows) + (f"\n\n{more} more sites are in `export.json`." if more > 0 else "")
-
-
-def _scores(found: Exported) -> list[str]:
-    """Return the scores of which some site has a figure."""
-    return [name for name in _SCORES[found.task] if any(row.score("test", name) is not None for row in found.rows)]
-
-
-def _columns(prepared: Preprocessing) -> str:
-    rows: list[Cells] = [
-        (_plain(one.name), "number", _plain(prepared.units.get(one.name, "")), "mean") for one in prepared.numeric
-    ]
-    for words in prepared.categorical:
-        shown = ", ".join(map(_plain, words.categories[:_MOST_CATEGORIES]))
-        more = (
-            f" and {len(words.categories) - _MOST_CATEGORIES} more"
-            if len(words.categories) > _MOST_CATEGORIES
-            else ""
-        )
-        rows.append((_plain(words.name), f"one of {shown}{more}", "", _plain(words.mode)))
-    return _table(("column", "kind", "unit", "a missing value counts as"), rows)
-
-
-def _table(head: Cells, rows: Iterable[Cells]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
-
-
 def _plain(text: str) -> str:
     """Return a text as Markdown shows it letter by letter: names come from the sites."""
     return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
 
 
-def _title(score: str) -> str:
-    return _NAMES.get(score, score.replace("_", " "))
-
-
-def _mean(known: Iterable[float | None]) -> float | None:
-    values = [value for value in known if value is not None]
-    return sum(values) / len(values) if values else None
-
-
-def _figure(score: str, value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{100 * value:.1f} %" if score in _PERCENT else f"{value:.4g}"
-
-
-def export(run: str | Path, to: str | Path, *, onnx: bool = False, license: str = "", trust: bool = False) -> Path:
+def export(run: str | Path, to: str | Path, *, trust: bool = False) -> Path:
     """Write a finished run's models into a new folder from which they can be used without Florets.
 
     Per model there is a `torch.export` program with a dynamic batch dimension (``.pt2``) and a state dict
@@ -300,10 +201,6 @@ def export(run: str | Path, to: str | Path, *, onnx: bool = False, license: str 
         The run's folder.
     to : str or Path
         The new folder; it may exist if it is empty.
-    onnx : bool
-        Whether each model is also written as ONNX, with the extra ``onnx``.
-    license : str
-        Identifier of the licence for the model card, as Hugging Face has them (``apache-2.0``); "" names none.
     trust : bool
         Whether code that the run names by an import path may be imported and called.
 
@@ -318,20 +215,16 @@ def export(run: str | Path, to: str | Path, *, onnx: bool = False, license: str 
         If the folder is no finished run's, `to` is not empty, or a model cannot be exported.
     """
     folder, target = Path(run).expanduser().absolute(), Path(to).expanduser().absolute()
-    if onnx:
-        require("onnx", "onnx=true")
-    if license != license.strip() or not license.isprintable():
-        raise ConfigError(f"license={license!r}: must be an identifier such as apache-2.0, or cc-by-4.0.")
     refuse_taken(target)
     found = read_exported(folder, trust)
     with whole_folder(target) as aside:
-        _write_models(aside, found, onnx)
+        _write_models(aside, found)
         _write_predict(aside, found)
-        (aside / "README.md").write_text(model_card(folder, found, license, onnx), encoding="utf-8")
+        (aside / "README.md").write_text(model_card(folder, found), encoding="utf-8")
     return target
 
 
-def _write_models(folder: Path, found: Exported, onnx: bool) -> None:
+def _write_models(folder: Path, found: Exported) -> None:
     """Write every model; they are traced once, and share the program."""
     import torch
 
@@ -352,8 +245,6 @@ def _write_models(folder: Path, found: Exported, onnx: bool) -> None:
         torch.export.save(program, folder / f"{name}.pt2")
         with (folder / f"{name}.safetensors").open("xb") as file:
             write_arrays(file, state, {"format": "pt"})
-        if onnx:
-            _write_onnx(folder / f"{name}.onnx", program)
 
 
 def _traced(module: "Module", example: "Tensor") -> Any:
@@ -365,21 +256,8 @@ def _traced(module: "Module", example: "Tensor") -> Any:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(
             f"the model {type(module).__name__} cannot be traced by torch.export ({reason}): its forward must "
-            "not branch on values or on the batch's size. `florets assign save=<file>` writes the state alone."
+            "not branch on values or on the batch's size. The run's models.safetensors has the states."
         ) from error
-
-
-def _write_onnx(path: Path, program: Any) -> None:
-    import torch
-
-    with warnings.catch_warnings():
-        # Its own calls of what torch has deprecated.
-        warnings.simplefilter("ignore")
-        found = torch.onnx.export(
-            program, input_names=["x"], output_names=["outputs"], opset_version=_OPSET, verbose=False
-        )
-        assert found is not None
-        found.save(str(path), external_data=False)
 
 
 def _write_predict(folder: Path, found: Exported) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from florets.api import Typed
 from florets.api.client_data import (
     FORMS,
     Arrays,
@@ -38,7 +39,7 @@ from florets.conf.schema import Config
 from florets.strategies.core.accountant import usual_delta
 from florets.task.data.tables.agreement import natural_order
 from florets.task.data.tables.names import class_name
-from florets.task.settings import TaskConfig, of_values
+from florets.task.settings import of_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,28 +135,6 @@ class Federation:
         is_declared = self._targets.regression or (self.is_table and self._targets.classes)
         self._regression = self._targets.regression if is_declared else regression
         self._codes = _codes(self._tables)
-
-    @classmethod
-    def like(cls, clients: Any, task: TaskConfig, **keys: Any) -> "Federation":
-        """Return clients whose targets mean what those of an earlier run's task mean; `keys` are those of the class.
-
-        Raises
-        ------
-        ConfigError
-            As the class raises it, or if targets are not of the run's kind.
-        """
-        regression = of_values(task.loss)
-        if task.table.target:
-            return cls(clients, **{"target": task.table.target, "regression": regression, **keys})
-        classes = task.data_options.get("classes")
-        found = cls(clients, classes=classes, regression=regression, **keys)
-        if not regression and not classes and not found.is_table:
-            kinds = {name: part.y.dtype.kind for name, own in found._clients.items() for part in _arrays(own)}
-            if wrong := [name for name, kind in kinds.items() if kind not in "iu"]:
-                raise ConfigError(f"client {wrong[0]}: its targets are not integers, but those of the run are.")
-            # Some of the run's labels may occur nowhere here.
-            found._targets = Targets()
-        return found
 
     def __len__(self) -> int:
         return len(self.names)
@@ -374,6 +353,8 @@ def clients_of(
     `first` is a preset's name, with `several` also several, or clients' data, which may be among the keys as well.
     There must be `fewest` clients unless `min_clients` is given.
     """
+    if isinstance(first, Typed):
+        return first, {}, None
     experiment = first
     if isinstance(first, list | tuple) and first and all(isinstance(one, str) for one in first):
         if not several:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from florets.api import Typed
 from florets.conf.consent import IMPORTING, TRACKER
 from florets.conf.overrides import quote
 from florets.conf.problems import ConfigError
@@ -22,7 +23,7 @@ _MOST_VALUES = 1000
 _SHORT = {name: f"task.{name}" for name in ("data", "partition", "model", "loss")}
 
 
-def overrides_of(experiment: str | None, keys: Mapping[str, Any]) -> list[str]:
+def overrides_of(experiment: str | Typed | None, keys: Mapping[str, Any]) -> list[str]:
     """Return the texts that say on the command line what the keyword arguments say.
 
     A group is a mapping, ``train={"learning_rate": 0.1}``, or a dotted key; a strategy with settings is
@@ -30,6 +31,8 @@ def overrides_of(experiment: str | None, keys: Mapping[str, Any]) -> list[str]:
     for ``task.model`` and so on; their values, the measure and the strategy may be classes and functions. Modules of
     the caller's that were edited since they were imported are imported anew when they are next used.
     """
+    if isinstance(experiment, Typed):
+        return list(experiment)
     if experiment is not None and "experiment" in keys:
         raise ConfigError(f"experiment={keys['experiment']}: is also given as {experiment!r}; keep one.")
     _use_edits()
@@ -42,6 +45,8 @@ def choices_of(experiment: str | Iterable[str] | None, keys: Mapping[str, Any]) 
 
     One value that is a list is a list in a list: ``task={"head_layers": [["fc"]]}``.
     """
+    if isinstance(experiment, Typed):
+        return overrides_of(experiment, {})
     _use_edits()
     given: dict[str, Any] = dict(keys) if experiment is None else {"experiment": experiment, **keys}
     return _noted(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from florets.api.client_data import WrongData, arrays, inputs_of, inputs_of_torch, is_frame, is_torch_data, of_torch
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_NAMED = 5
-FORM_KEYS = ("classes", "image_size", "grayscale", "depth")
-"""Keys of the commands that say how archives and images are read."""
+_FORM = ("classes", "image_size", "grayscale")
+"""Options by which the run's own data were read, and new ones are."""
 MOST_CLASSES = 50
 """Classes up to which the probability of each has a column."""
 
@@ -47,36 +46,30 @@ def is_mixture(run: RunModels) -> bool:
     return run.config.strategy.settings.mixes and len(run.models) > 1
 
 
-def refuse_one_model(run: RunModels, key: str) -> None:
-    """Refuse a key that asks for a client's one model where it has a mixture."""
-    if is_mixture(run):
-        raise ConfigError(
-            f"{key}: a client of this run predicts with a mixture of all {len(run.models)} models, and no single "
-            "one is its own; `florets assign` tells the shares, and models.safetensors has the models."
-        )
-
-
-def chosen_model(run: RunModels, folder: Path, given: Mapping[str, str]) -> tuple[Arrays, str]:
-    """Return the model that the keys ``model`` or ``client`` ask for, and what it is called."""
-    if given.get("client") in run.own and "model" not in given:
-        return run.own[given["client"]], f"client {given['client']}'s own model"
-    index = _chosen_index(run, folder, given)
+def chosen_model(run: RunModels, folder: Path, model: int | None, client: str | None) -> tuple[Arrays, str]:
+    """Return the model that is asked for by its number or by a client, and what it is called."""
+    if client is not None and client in run.own and model is None:
+        return run.own[client], f"client {client}'s own model"
+    index = _chosen_index(run, folder, model, client)
     return run.models[index], f"model {index}"
 
 
-def _chosen_index(run: RunModels, folder: Path, given: Mapping[str, str]) -> int:
+def _chosen_index(run: RunModels, folder: Path, model: int | None, client: str | None) -> int:
     count = len(run.models)
-    if ("model" in given) == ("client" in given):
-        if count == 1 and "model" not in given:
-            return 0
+    if model is None and client is None and count == 1:
+        return 0
+    if model is not None and client is None:
+        if model not in range(count):
+            raise ConfigError(f"model={model}: must be an integer from 0 to {count - 1}.")
+        return model
+    if model is not None or client is None:
         raise ConfigError("predict: give either model=<number>, which `florets assign` prints, or client=<key>.")
-    if "model" in given:
-        text = given["model"]
-        if not text.isdecimal() or int(text) >= count:
-            raise ConfigError(f"model={text}: must be an integer from 0 to {count - 1}.")
-        return int(text)
-    refuse_one_model(run, f"client={given['client']}")
-    return _model_of(folder, given["client"], count)
+    if is_mixture(run):
+        raise ConfigError(
+            f"client={client}: a client of this run predicts with a mixture of all {count} models, and no single "
+            "one is its own; `florets assign` tells the shares, and models.safetensors has the models."
+        )
+    return _model_of(folder, client, count)
 
 
 def _found_model(folder: Path, client: str) -> int | None:
@@ -165,16 +158,11 @@ class NewData:
     notes: Sequence[str] = ()
 
 
-def read_data(run: RunModels, folder: Path, given: Mapping[str, str], labelled: bool) -> NewData:
-    """Read the data that a command names."""
-    path = Path(given["data"]).expanduser().absolute()
+def read_data(run: RunModels, folder: Path, path: Path, client: str | None, labelled: bool) -> NewData:
+    """Read a file, or a folder of images; of a table `client` is whose records they are, if they are one's."""
     if path.is_file() and is_table(path):
-        if wrong := [key for key in FORM_KEYS if key in given]:
-            raise ConfigError(
-                f"{wrong[0]}={given[wrong[0]]}: the run's preprocessing.json says that of tables; leave it out."
-            )
-        return read_table(run, folder, path, given.get("client"), labelled)
-    form = _form(run, given)
+        return read_table(run, folder, path, client, labelled)
+    form = _form(run)
     if labelled:
         found = read_labelled(path, form)
         _check_labels(run, form, path, found.y)
@@ -214,7 +202,7 @@ def read_table(run: RunModels, folder: Path, path: Path, site: str | None, label
 
 def read_arrays(run: RunModels, x: NDArray[Any], y: NDArray[Any] | None) -> NewData:
     """Take inputs (n, ...) in memory, images with the channels first, and their targets (n,), as from an archive."""
-    form = _form(run, {})
+    form = _form(run)
     here = Path("x")
     found = None if y is None else targets(here, y, form.classes, form.regression)
     inputs = samples(here, x, np.zeros(len(x), dtype=np.int64) if found is None else found).x
@@ -231,20 +219,12 @@ def _check_labels(run: RunModels, form: Form, path: Path, y: TargetArray) -> Non
         raise ValueError(f"{path}: the label of sample {row} is none of the run's {run.task.num_outputs} classes.")
 
 
-def _form(run: RunModels, given: Mapping[str, str]) -> Form:
-    """Return how data are to be read: as the run's nodes read theirs, but for what is given by hand."""
+def _form(run: RunModels) -> Form:
+    """Return how data are to be read: as the run's nodes read theirs."""
     task = run.config.task
     options: dict[str, Any] = {"regression": of_values(task.loss)}
     if task.data == "own":
-        options.update({key: value for key, value in task.data_options.items() if key in FORM_KEYS})
-    for key in FORM_KEYS:
-        if key in given:
-            try:
-                # Names are texts, whatever they look like.
-                value = yaml.load(given[key], yaml.BaseLoader if key == "classes" else yaml.SafeLoader)
-            except yaml.YAMLError:
-                raise ConfigError(f"{key}={given[key]}: cannot be read; a list is [<first>,<second>].") from None
-            options[key] = value
+        options.update({key: value for key, value in task.data_options.items() if key in _FORM})
     # Names that look like numbers are names.
     options = {
         key: [str(item) for item in value] if isinstance(value, list) else value for key, value in options.items()
@@ -502,12 +482,10 @@ def predict_new(
     folder: Path, run: RunModels, x: Any, client: str | int | None = None, model: int | None = None
 ) -> Predictions:
     """Return predictions for new inputs; `florets.api.run.Run.predict` explains the parameters."""
-    given = {} if model is None else {"model": str(model)}
-    if client is not None:
-        given["client"] = _key(folder, client)
-    state, whose = chosen_model(run, folder, given)
+    key = None if client is None else _key(folder, client)
+    state, whose = chosen_model(run, folder, model, key)
     with _in_own_words():
-        found = predict_data(run, state, whose, _read(folder, run, x, None, given.get("client"), labelled=False))
+        found = predict_data(run, state, whose, _read(folder, run, x, None, key, labelled=False))
     return replace(found, originals=original_labels(Path(run.config.data_dir)))
 
 
@@ -526,7 +504,7 @@ def assign_new(folder: Path, run: RunModels, x: Any, y: Any = None, client: str 
 def _read(folder: Path, run: RunModels, x: Any, y: Any, client: str | None, labelled: bool) -> NewData:
     if isinstance(x, str | Path):
         _refuse_targets(y)
-        return read_data(run, folder, {"data": str(x), **({} if client is None else {"client": client})}, labelled)
+        return read_data(run, folder, Path(x).expanduser().absolute(), client, labelled)
     if is_frame(x):
         _refuse_targets(y)
         with tempfile.TemporaryDirectory() as place:

@@ -13,7 +13,7 @@ from florets.engines import engine
 from florets.papers.command import finished_table, run_item
 from florets.papers.measures import MEASURES, read_measure
 from florets.papers.request import read_request
-from florets.papers.table import Table, result_table, state_words
+from florets.papers.table import result_table, state_words
 from florets.reports.tables import ResultTable
 from florets.task.imported import import_from
 
@@ -66,97 +66,65 @@ class Reproduction:
                 lines.append(line)
         return pd.DataFrame(lines, columns=["row", "column", "seed", "state", "note", *plain])
 
-    def table(
-        self,
-        measure: str | None = None,
-        rows: str | Sequence[str] | None = None,
-        columns: str | Sequence[str] | None = None,
-        *,
-        turned: bool = False,
-    ) -> ResultTable:
+    def table(self, measure: str | None = None, *, turned: bool = False) -> ResultTable:
         """Return the means ± sample standard deviations of a measure, the best method of each row of data in bold.
 
         Parameters
         ----------
         measure : str, optional
             One of `measures`, or another that docs/reproduce.md lists; by default the item's first.
-        rows, columns : str or sequence of str, optional
-            Names of the item's rows and columns; by default all.
         turned : bool
             Whether methods stand in rows and data in columns.
 
         Raises
         ------
         ConfigError
-            If there is no such measure, row or column.
+            If there is no such measure.
         """
-        found = self._chosen(measure, rows, columns)
-        matrix = found.matrix(measure or self.measures[0])
-        table = result_table(found, matrix)
-        note = f"{matrix.label}. {state_words(found)}."
+        matrix = self._table.matrix(self._known(measure))
+        table = result_table(self._table, matrix)
+        note = f"{matrix.label}. {state_words(self._table)}."
         table = ResultTable(table.corner, table.rows, table.columns, table.cells, note)
         return table.turned if turned else table
 
-    def latex(self, measure: str | None = None, *, caption: str = "", label: str = "", **choices: Any) -> str:
+    def latex(self, measure: str | None = None, *, turned: bool = False, caption: str = "", label: str = "") -> str:
         """Return `table` as LaTeX for the package ``booktabs``, the best in bold and names escaped.
 
         Parameters
         ----------
         caption, label : str, optional
             LaTeX of a ``table`` around it; without either the result is the ``tabular`` alone.
-        **choices
-            The other parameters of `table`.
         """
-        return self.table(measure, **choices).latex(caption, label)
+        return self.table(measure, turned=turned).latex(caption, label)
 
-    def plot(
-        self,
-        measure: str | None = None,
-        rows: str | Sequence[str] | None = None,
-        columns: str | Sequence[str] | None = None,
-    ) -> Picture:
+    def plot(self, measure: str | None = None) -> Picture:
         """Return a figure of the means over the rows, a line for each column; the parameters are those of `table`.
 
         Raises
         ------
         ConfigError
-            If there is no such measure, row or column, or no cell is finished.
+            If there is no such measure, or no cell is finished.
         """
         # matplotlib takes a second
         from florets.papers.plot import rows_figure
 
-        figure = rows_figure(self._chosen(measure, rows, columns), [measure or self.measures[0]])
+        figure = rows_figure(self._table, [self._known(measure)])
         if figure is None:
             raise ConfigError(f"{self._table.item.name}: nothing to draw: no run of it is finished.")
         return figure
 
-    def _chosen(
-        self, measure: str | None, rows: str | Sequence[str] | None, columns: str | Sequence[str] | None
-    ) -> Table:
-        item = self._table.item
-        names = {"rows": [row.name for row in item.rows], "columns": [column.name for column in item.columns]}
-        chosen = {
-            kind: [given] if isinstance(given, str) else list(given)
-            for kind, given in (("rows", rows), ("columns", columns))
-            if given
-        }
-        problems = [
-            f"{kind}={name}: {item.name} has no such {kind[:-1]}. It has: {', '.join(names[kind])}."
-            for kind, wanted in chosen.items()
-            for name in wanted
-            if name not in names[kind]
-        ]
+    def _known(self, measure: str | None) -> str:
+        """Return the measure that is asked for, by default the item's first."""
+        if measure is None:
+            return self.measures[0]
+        columns = [column.name for column in self._table.item.columns]
         try:
-            other = None if measure is None else read_measure(measure)[1]
+            other = read_measure(measure)[1]
         except ValueError as error:
-            problems.append(f"measure={error}")
-        else:
-            if other not in (None, *names["columns"]):
-                listed = ", ".join(names["columns"])
-                problems.append(f"measure={measure}: there is no column {other}. There are: {listed}.")
-        if problems:
-            raise ConfigError(problems)
-        return self._table.narrowed(chosen)
+            raise ConfigError(f"measure={error}") from None
+        if other not in (None, *columns):
+            raise ConfigError(f"measure={measure}: there is no column {other}. There are: {', '.join(columns)}.")
+        return measure
 
     def __repr__(self) -> str:
         return f"<florets.Reproduction {self._table.item.name}: {state_words(self._table)}>"

@@ -126,11 +126,11 @@ class Run:
 
         return whole_modules(self._models.task, self._models.models)
 
-    def export(self, to: str | Path, *, onnx: bool = False, license: str = "") -> Path:
+    def export(self, to: str | Path) -> Path:
         """Write the models into a new folder for use without Florets; see `florets.export`."""
         from florets.api.export import export
 
-        return export(self.folder, to, onnx=onnx, license=license, trust=self._trust)
+        return export(self.folder, to, trust=self._trust)
 
     def predict(self, x: Any, *, client: str | int | None = None, model: int | None = None) -> "Predictions":
         """Return a model's predictions for new inputs, each from its own sample alone.

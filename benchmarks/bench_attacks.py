@@ -7,11 +7,6 @@ machines or one after the other, and a table of all that was written::
         --workers 16 --part 1/4 --csv part1.csv strategy.period=2
     python -m benchmarks.bench_attacks --summary part1.csv part2.csv
 
-    python -m benchmarks.bench_attacks --cost 1000 160000
-
-is the CPU time of a round's average with each rule, quarantine included, in that of the plain one: medians of rounds
-that take turns, for clients and parameters, in one group and in four.
-
 Each run is a line of the CSV as soon as it ends, and runs that the CSV has are not run again. A federation is a name
 of `FEDERATIONS` (`mnist_skew` takes `data_dir` too) or a preset; it and a rule may bring keys with them
 (``rotation+num_clients=40``, ``clip+hostile=0.3``). `hostile` is else the largest fraction in any group, at least the
@@ -32,29 +27,22 @@ from itertools import groupby, product
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, pstdev
-from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from benchmarks.measuring import Heard, ListeningGrid, ended, last_of_each, module_of
 from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.server_app.build import build_task
-from florets.strategies.base.models import ModelAveraging, Models, Updates
-from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray
 from florets.strategies.core.metrics import adjusted_rand_index
-from florets.strategies.core.robust import RobustName, RobustRule
-from florets.strategies.layers.quarantine import Hostile
 from florets.task.client_data import ClientData
 from florets.task.task import Task
 from florets.task.wire import Layout, bank, kinds
-from florets.task.wire.records import array_record
-from florets.task.wire.replies import Update
 
 FEDERATIONS = {
     "rotation": ("experiment=quickstart", "num_rounds=8"),
@@ -349,35 +337,6 @@ def _cell(rows: Sequence[Row]) -> str:
     return shown + backdoor * (ATTACKS[rows[0].attack].data is half_triggered)
 
 
-def cost(clients: int, parameters: int, repeats: int = 5) -> Iterator[str]:
-    """Yield the lines of a table of what each rule costs, and of that the judging of updates."""
-    rng, rows = np.random.default_rng(0), max(parameters // 400, 1)
-    start = array_record({"a": Array(rng.normal(size=(rows, 400)).astype(np.float32))})
-    layout = Layout.of(start)
-    models = Models(bank.pack(np.repeat(layout.flatten(start)[np.newaxis], 4, axis=0), layout))
-    theta = start["a"].numpy()
-    yield "| groups | rule | all | of it quarantine |\n|---|---|---|---|"
-    for groups in (1, 4):
-        updates = []
-        for client in range(clients):
-            change = 0.02 + 0.05 * rng.standard_normal(theta.shape, np.float32)
-            values = layout.checked({"a": Array((theta + change).astype(np.float32))})
-            updates.append((str(client), Update(client % groups, values, int(rng.integers(20, 200)), 0.0)))
-        found: dict[str, list[tuple[float, float]]] = {}
-        for name in ("none", *get_args(RobustName)) * repeats:
-            rule = None if name == "none" else RobustRule(name)
-            averaging, strategy = ModelAveraging(robust=rule), SimpleNamespace(state=State(), assignment={})
-            r: Any = SimpleNamespace(averaging=averaging, models=models, server_round=1, strategy=strategy)
-            begin = time.process_time()
-            trusted = Updates(updates) if rule is None else Hostile(rule, moves=False).counted(Updates(updates), r)
-            judged = time.process_time()
-            averaging.next_bank(models, trusted, trusted.models, trusted.examples)
-            found.setdefault(name, []).append((time.process_time() - begin, judged - begin))
-        for name, seconds in found.items():
-            ratios = np.array(seconds) / np.array(found["none"])[:, :1]
-            yield f"| {groups} | {name} | {' | '.join(f'{ratio:.2f}' for ratio in np.median(ratios, axis=0))} |"
-
-
 def _quiet_and_single() -> None:
     torch.set_num_threads(1)
     logging.getLogger("florets").setLevel(logging.CRITICAL)
@@ -397,11 +356,7 @@ def main() -> None:
     parser.add_argument("--csv", default="", help="file that rows are added to")
     parser.add_argument("--summary", nargs="+", default=[], help="files to show, in place of runs")
     parser.add_argument("overrides", nargs="*", help="further keys, of all runs")
-    parser.add_argument("--cost", nargs=2, type=int, metavar=("CLIENTS", "PARAMETERS"), help="what rules cost")
     given = parser.parse_args()
-    if given.cost:
-        print("\n".join(cost(*given.cost)))
-        return
     if given.summary:
         print("\n".join(summary(read_rows(given.summary))))
         return

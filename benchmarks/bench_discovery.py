@@ -1,7 +1,7 @@
-"""Discovery on digits: right numbers of groups, false groups, and other rules on the same rows.
+"""Discovery on digits: right numbers of groups, and false groups.
 
 Run: ``python -m benchmarks.bench_discovery`` for a look, ``python -m benchmarks.bench_discovery groups --seeds 40
---first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled or structure; ``rules``, or
+--first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled or structure; or
 ``private`` for differential privacy. ``--steps 16 --upload signs`` and the like change the recipe. CPU seconds on one
 thread.
 """
@@ -9,104 +9,20 @@ thread.
 import argparse
 import math
 import time
-import warnings
 from collections import Counter
 
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans
 
 from benchmarks import discovery_federations
 from florets.strategies.core.accountant import level_of
-from florets.strategies.core.choose_k import choose_k
-from florets.strategies.core.cluster import canonical, cut, ward_tree, within_sums
+from florets.strategies.core.cluster import canonical
 from florets.strategies.core.folds import Groups, centred_rows, discover
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.core.noised_groups import PARTS, Release, differ, noised_groups
-from florets.strategies.core.placement import unit_mean
 from florets.strategies.core.subgroups import Node, spread, tree_of
 from florets.strategies.shared.fold_round import NOISED_WIDTH, OWN_NOISE_WIDTH
-
-
-def silhouette(rows: np.ndarray, k_max: int, rng: np.random.Generator) -> int:
-    """Best mean silhouette of Ward's clusters (Rousseeuw 1987)."""
-    return choose_k(rows, min(k_max, len(rows) - 1), rng)
-
-
-def gap(rows: np.ndarray, k_max: int, rng: np.random.Generator, references: int = 20) -> int:
-    """Gap statistic, references uniform in the box of the principal components (Tibshirani, Walther, Hastie 2001)."""
-    centred = rows - rows.mean(axis=0)
-    _, _, axes = np.linalg.svd(centred, full_matrices=False)
-    turned = centred @ axes.T
-    low, high = turned.min(axis=0), turned.max(axis=0)
-
-    def logs(points: np.ndarray) -> np.ndarray:
-        return np.log(np.maximum(within_sums(ward_tree(points))[: k_max + 1], 1e-12))
-
-    drawn = np.stack([logs(rng.uniform(low, high, size=turned.shape)) for _ in range(references)])
-    values = drawn.mean(axis=0) - logs(turned)
-    margin = drawn.std(axis=0) * np.sqrt(1 + 1 / references)
-    for k in range(1, k_max):
-        if values[k - 1] >= values[k] - margin[k]:
-            return k
-    return k_max
-
-
-def prediction_strength(rows: np.ndarray, k_max: int, rng: np.random.Generator, splits: int = 10) -> int:
-    """Largest number whose clusters of one half of the clients the other half predicts, bound 0.8 (2005)."""
-    strength = np.ones((k_max, splits))
-    for split in range(splits):
-        order = rng.permutation(len(rows))
-        test, train = rows[order[: len(rows) // 2]], rows[order[len(rows) // 2 :]]
-        trees = ward_tree(test), ward_tree(train)
-        for k in range(2, k_max + 1):
-            if k > min(len(test), len(train)):
-                strength[k - 1, split] = 0.0
-                continue
-            own, theirs = (canonical(cut(tree, k)) for tree in trees)
-            centres = np.stack([train[theirs == group].mean(axis=0) for group in range(k)])
-            predicted = cdist(test, centres).argmin(axis=1)
-            together = predicted[:, None] == predicted
-            shares = []
-            for group in range(k):
-                members = np.flatnonzero(own == group)
-                if len(members) > 1:
-                    inside = together[np.ix_(members, members)].sum() - len(members)
-                    shares.append(inside / (len(members) * (len(members) - 1)))
-            strength[k - 1, split] = min(shares, default=0.0)
-    mean = strength.mean(axis=1) + strength.std(axis=1) / np.sqrt(splits)
-    return 1 + int(np.flatnonzero(mean >= 0.8).max())
-
-
-def gabriel(rows: np.ndarray, k_max: int, rng: np.random.Generator, row_folds: int = 5, column_folds: int = 2) -> int:
-    """Gabriel cross-validation of k-means: clients and columns held out at once (Fu, Perry 2020)."""
-    error = np.zeros(k_max)
-    groups_of_rows = np.array_split(rng.permutation(len(rows)), row_folds)
-    groups_of_columns = np.array_split(rng.permutation(rows.shape[1]), column_folds)
-    for held_rows in groups_of_rows:
-        train = np.setdiff1d(np.arange(len(rows)), held_rows)
-        for held in groups_of_columns:
-            seen = np.setdiff1d(np.arange(rows.shape[1]), held)
-            for k in range(1, k_max + 1):
-                if k > len(train):
-                    error[k - 1] = np.inf
-                    continue
-                model = KMeans(k, n_init=5, random_state=int(rng.integers(2**31 - 1))).fit(rows[np.ix_(train, held)])
-                # The clusters' centres in the columns that stayed classify the held-out clients.
-                centres = np.stack([rows[np.ix_(train[model.labels_ == g], seen)].mean(axis=0) for g in range(k)])
-                label = cdist(rows[np.ix_(held_rows, seen)], centres).argmin(axis=1)
-                error[k - 1] += ((rows[np.ix_(held_rows, held)] - model.cluster_centers_[label]) ** 2).sum()
-    return 1 + int(error.argmin())
-
-
-RULES = {
-    "silhouette": silhouette,
-    "gap": gap,
-    "prediction strength": prediction_strength,
-    "Gabriel CV": gabriel,
-}
 
 
 def rows_of(
@@ -176,32 +92,6 @@ def cells(
             f"{(time.process_time() - begin) / seeds:.2f} s",
             flush=True,
         )
-
-
-def rules(recipe: discovery_federations.Recipe, first: int, seeds: int, only: str) -> None:
-    warnings.filterwarnings("ignore")  # k-means warns where it finds fewer clusters than asked for
-    print(f"rules on equal rows, {recipe}, seeds {first} to {first + seeds - 1}: fraction with the right number")
-    names = (
-        "8 clients x 60", "20 clients x 60", "60 clients x 30", "4 rotations, 5 each", "4 rotations, 15 each x 30",
-        "3 label shifts, 7, 7, 6", "8 rotations and mirrors, 3 each", "4 concepts, 5 each", "10, 4, 4, 2", "58 + 2",
-        "4 rotations, alpha 3", "3 + 2",
-    )  # fmt: skip
-    everything = {name: cell for table in discovery_federations.TABLES.values() for name, cell in table.items()}
-    print(f"{'':34}" + "".join(f"{rule:>21}" for rule in ["discovery", *RULES]))
-    for name in names:
-        if only and only not in name:
-            continue
-        right = np.zeros(1 + len(RULES))
-        for seed in range(first, first + seeds):
-            rows, truth, classes = rows_of(everything[name], recipe, seed)
-            rng = np.random.default_rng([seed, 4])
-            found = discover(rows, None, rng=rng, tested=classes == 0, classes=classes)
-            right[0] += is_right(found, truth)
-            means, number = unit_mean(rows), len(set(truth.tolist()))
-            for column, rule in enumerate(RULES.values(), start=1):
-                k_max = max(2, min(10, len(rows) // 2))
-                right[column] += rule(means, k_max, np.random.default_rng([seed, 5])) == number
-        print(f"{name:34}" + "".join(f"{share:21.2f}" for share in right / seeds), flush=True)
 
 
 EPSILONS = (1.0, 2.0, 4.0, 8.0, np.inf)
@@ -278,7 +168,7 @@ def misplaced(truth: np.ndarray, labels: np.ndarray) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", nargs="?", choices=[*discovery_federations.TABLES, "rules", "private"])
+    parser.add_argument("table", nargs="?", choices=[*discovery_federations.TABLES, "private"])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
@@ -298,8 +188,6 @@ def main() -> None:
         cells("groups", recipe, given.first, 5, "rotations, 10", 199)
     elif given.table == "private":
         private(given.first, given.seeds, given.kind, given.grouping, given.only)
-    elif given.table == "rules":
-        rules(recipe, given.first, given.seeds, given.only)
     else:
         cells(given.table, recipe, given.first, given.seeds, given.only, given.permutations)
 

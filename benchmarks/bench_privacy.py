@@ -1,12 +1,9 @@
 """Attacks on privacy, run against ourselves: membership and group inference on final models, inversion of updates.
 
-Run: ``python -m benchmarks.bench_privacy`` for a look. What docs/privacy.md has; a table; its picture; what noise
-costs, as tables in Markdown::
+Run: ``python -m benchmarks.bench_privacy`` for a look. All cases, and a table of them::
 
     python -m benchmarks.bench_privacy --all --seeds 5 --workers 4 --csv attacks.csv
     python -m benchmarks.bench_privacy --summary attacks.csv
-    python -m benchmarks.bench_privacy --picture docs/privacy_inversion.png
-    python -m benchmarks.bench_privacy --costs --seeds 5 --workers 16 --data-dir DIR --csv costs.csv
 
 A case is ``federation|strategy|privacy``; a strategy may bring keys (``fedavg+averaging=gradients``), and privacy is
 none, secure, or a kind and epsilon (``central:8``). Models of one seed are attacked with those of the other seeds as
@@ -22,7 +19,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -59,17 +55,6 @@ ALL = (
     *(f"{PAIRS}|{name}|none" for name in ("clove", "ifca")),
     *(f"{LARGE}|oracle+{LINEAR}|{noise}" for noise in NOISE),
 )
-METHODS, EPSILONS = ("fedavg", "ifca", "clove", "oracle", "discovery"), ("none", 8, 4, 2, 1)
-_DIGITS = "train.local_epochs=5 train.batch_size=10 num_clients=100 samples=40"
-_MNIST = "task=mnist task.partition=rotation task.num_clusters=4 train.local_epochs=2 train.batch_size=20 "
-COST_OF = {"100 of digits": _DIGITS, "1,000 of MNIST": f"{_MNIST} num_clients=1000 samples=60"}
-"""Federations of four turns whose loss by noise is measured, with a linear model in ten rounds."""
-COSTS = tuple(
-    f"{federation}|{name}|{'none' if epsilon == 'none' else f'central:{epsilon}'}"
-    for federation in COST_OF
-    for name in METHODS
-    for epsilon in EPSILONS
-)
 COLUMNS = ["case", "seed", "measure", "value"]
 
 
@@ -77,14 +62,10 @@ def keys_of(case: str) -> list[str]:
     """Return the overrides of a case."""
     federation, strategy, privacy = case.split("|")
     (name, *others), (kind, _, epsilon) = strategy.split("+"), privacy.partition(":")
-    sizes = [int(size) for size in re.findall(r"\d+", federation) if federation not in COST_OF]
+    sizes = [int(size) for size in re.findall(r"\d+", federation)]
     keys = [f"experiment={'compare/digits_label_skew' if federation == PAIRS else 'quickstart'}", f"strategy={name}"]
     if federation.startswith("clients"):
         keys += ["num_clients=8", "num_rounds=1", "train.local_epochs=1"]
-    elif federation in COST_OF:
-        *own, samples = COST_OF[federation].split()
-        keys += [*own, LINEAR, "num_rounds=10"] + ["k=auto"] * (name == "discovery")
-        sizes = [int(samples.partition("=")[2])]
     elif sizes:
         # Few clients train longer.
         epochs, rounds = (10, 20) if sizes[0] < 10 else (5, 10)
@@ -302,20 +283,14 @@ def inversion(run: Played) -> Iterator[tuple[str, float]]:
     yield "others", fmean(others)
 
 
-def found_groups(run: Played) -> Iterator[tuple[str, float]]:
-    """Yield how well groups were found, and how many."""
-    yield from (("ARI", run.ari), ("K", float(run.k)))
-
-
-def attacked(case: str, seeds: Sequence[int], data_dir: str = "data") -> pd.DataFrame:
+def attacked(case: str, seeds: Sequence[int]) -> pd.DataFrame:
     """Run all seeds of a case, attack what is left, and return the figures, a row each."""
     begin = time.process_time()
     # Processes that work side by side have a core each.
     torch.set_num_threads(1)
     logging.getLogger("florets").setLevel(logging.CRITICAL)
-    runs = [play(case, seed, data_dir) for seed in seeds]
-    is_cost = case.partition("|")[0] in COST_OF
-    shows = inversion if case.startswith("clients") else found_groups if is_cost else groups_shown
+    runs = [play(case, seed) for seed in seeds]
+    shows = inversion if case.startswith("clients") else groups_shown
     found = [(n, *shown) for n, run in enumerate(runs) for shown in (("accuracy", run.accuracy), *shows(run))]
     if case.startswith("groups"):
         found += [(n, "ARI", run.ari) for n, run in enumerate(runs)] + list(membership(runs))
@@ -324,57 +299,9 @@ def attacked(case: str, seeds: Sequence[int], data_dir: str = "data") -> pd.Data
 
 
 def summary(rows: pd.DataFrame) -> str:
-    """Return each figure's mean and spread over the seeds; of what noise costs, tables in Markdown."""
-    is_cost = rows["case"].str.partition("|")[0].isin(COST_OF)
-    if is_cost.any():
-        others = [summary(rows[~is_cost])] if not is_cost.all() else []
-        return "\n\n".join([*others, *map(partial(cost_table, rows), COST_OF)])
+    """Return each figure's mean and spread over the seeds."""
     found = rows.groupby(COLUMNS[::2], sort=False)["value"].agg(["mean", lambda values: values.std(ddof=0)])
     return str(found.round(3).to_string(header=["mean", "spread"]))
-
-
-def cost_table(rows: pd.DataFrame, federation: str) -> str:
-    """Return accuracy in % / ARI by method and noise, and how many groups were found where that was asked."""
-    figures = rows.groupby(["case", "measure"])["value"].agg(["mean", lambda values: values.std(ddof=0)])
-    lines = [f"| {federation} | no noise | 8 | 4 | 2 | 1 |", "|" + "---|" * (len(EPSILONS) + 1)]
-    for name in METHODS:
-        cells = []
-        for case in COSTS:
-            if not case.startswith(f"{federation}|{name}|") or (case, "accuracy") not in figures.index:
-                continue
-            (accuracy, spread), (ari, _), (k, _) = (figures.loc[case, one] for one in ("accuracy", "ARI", "K"))
-            groups = {"fedavg": "", "oracle": ""}.get(name, f" / {ari:.2f}") + f" ({k:.1f})" * (name == "discovery")
-            cells.append(f"{100 * accuracy:.0f} ± {100 * spread:.0f}{groups}")
-        lines.append(" | ".join([f"| `{name}`", *cells]) + " |")
-    return "\n".join(lines)
-
-
-PICTURED = {
-    "gradient of 1 record": f"clients of 1|{PROBE}|none",
-    "10 epochs of SGD on 1": f"clients of 1|{SGD}|none",
-    "10 epochs of Adam on 1": f"clients of 1|{ADAM}|none",
-    "gradient of 8 records": f"clients of 8|{PROBE}|none",
-    "local noise, epsilon 8": f"clients of 1|{GRADIENTS}|local:8",
-}
-
-
-def draw(file: str) -> None:
-    """Draw inputs of the eight clients, the first of each, and what the server reads."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(len(PICTURED), figsize=(5.2, 1.55 * len(PICTURED)))
-    for axis, (title, case) in zip(axes, PICTURED.items(), strict=True):
-        run, tiles = play(case, 0), list[FloatArray]()
-        for client, changes in run.grid.changes.items():
-            x = run.task.client(client).x_train.flatten(1).double().numpy()
-            read = likeness(inverted(np.concatenate(changes), 64, len(x) == 1), x[0])[2]
-            both = [np.pad((one / np.abs(one).max()).reshape(8, 8), 1, constant_values=0.3) for one in (x[0], read)]
-            tiles.append(np.vstack(both))
-        axis.imshow(np.hstack(tiles), cmap="gray_r", vmin=0, vmax=1)
-        axis.set_title(title, loc="left", fontsize=9)
-        axis.axis("off")
-    figure.tight_layout(pad=0.3)
-    figure.savefig(file, dpi=90)
 
 
 def main() -> None:
@@ -382,29 +309,19 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=LOOK)
     parser.add_argument("--all", dest="cases", action="store_const", const=ALL, help="all cases of the page")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--costs", dest="cases", action="store_const", const=COSTS, help="what noise costs")
-    parser.add_argument("--data-dir", default="data", help="torchvision data folder with MNIST, for --costs")
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--csv", default="", help="file that rows are added to; cases that it has are not run again")
     parser.add_argument("--summary", nargs="+", default=[], help="files to show, in place of runs")
-    parser.add_argument("--picture", default="", help="file to draw, in place of runs")
     given = parser.parse_args()
-    if given.picture:
-        return draw(given.picture)
     if given.summary:
         return print(summary(pd.concat(map(pd.read_csv, given.summary))))
     file, every = Path(given.csv or os.devnull), range(given.seeds)
     known = dict(list(pd.read_csv(file).groupby("case"))) if file.is_file() else {}
     # Seeds that are attacked with each other's models run in one process.
-    jobs = [
-        (case, seeds)
-        for case in sorted(given.cases, key=lambda case: "MNIST" not in case)
-        for seeds in ([[seed] for seed in every] if case.partition("|")[0] in COST_OF else [every])
-        if case not in known
-    ]
+    jobs = [(case, every) for case in given.cases if case not in known]
     everything = [*known.values()]
     with ProcessPoolExecutor(given.workers) as pool:
-        for rows in pool.map(partial(attacked, data_dir=given.data_dir), *zip(*jobs, strict=True)):
+        for rows in pool.map(attacked, *zip(*jobs, strict=True)):
             everything.append(rows)
             rows.to_csv(file, mode="a", header=not file.is_file(), index=False)
     print(summary(pd.concat(everything)))

@@ -16,7 +16,6 @@ from florets.client_app.client import Client as Received
 from florets.client_app.client import Config
 from florets.client_app.training import (
     Number,
-    augmentation,
     local_gradient,
     model_losses,
     packed,
@@ -27,7 +26,6 @@ from florets.client_app.training import (
 )
 from florets.task.client_data import ClientData
 from florets.task.randomness import Purpose
-from florets.task.training.augmentation import Augmentation
 from florets.task.training.loop import gradient, steps_of, training_batches
 from florets.task.training.losses import Evaluated, Objective
 from florets.task.training.modules import load
@@ -182,8 +180,7 @@ class Client:
                 self._received.loss,
                 None,
                 self._draws,
-                self.training,
-                Objective(weights=weights, augment=self._augmentation),
+                Objective(weights=weights),
             )
         return _tensors(arrays), loss
 
@@ -239,10 +236,6 @@ class Client:
                     raise ValueError(f"{name}: a reply holds numbers and arrays, not a {type(value).__name__}")
                 metrics[name] = int(number) if isinstance(number, bool) else number
         return reply(None if arrays is None else packed(arrays), metrics, **others)
-
-    @cached_property
-    def _augmentation(self) -> Augmentation | None:
-        return augmentation(self._received)
 
     @cached_property
     def _draws(self) -> np.random.Generator:

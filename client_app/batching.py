@@ -145,11 +145,10 @@ def _trains_plainly(client: Client) -> bool:
     """Say whether local training is steps on the plain loss, of which nobody asks more than the model."""
     if trains_by_newton(client):
         return False
-    training, asks_more = client.training, (kinds.STEP_LOSSES, kinds.EXACT_PROXIMAL)
+    asks_more = (kinds.STEP_LOSSES, kinds.EXACT_PROXIMAL)
     if any(map(client.config.get, asks_more)):
         return False
-    plain_loss = client.objective.is_plain and training.class_weights == "none" and training.augment is None
-    return plain_loss and training.is_plain
+    return client.objective.is_plain and client.training.class_weights == "none"
 
 
 def _prepared(block: Sequence[_Asked]) -> list[Prepared]:

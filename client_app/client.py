@@ -22,7 +22,6 @@ from florets.client_app.caps import Limits
 from florets.task.client_data import ClientData, Part, draw_samples, hold_out
 from florets.task.consent import EVERYTHING, Consent, Refused
 from florets.task.data.files import links_inside
-from florets.task.data.hugging_face import HUGGING_FACE
 from florets.task.data.tables.declaration import site_file
 from florets.task.device import find_device
 from florets.task.layers import at_home_hash
@@ -50,7 +49,6 @@ from florets.task.training.settings import KEYS, Training
 from florets.task.training.unsaved import Unsaved, keeps_something
 from florets.task.training.vectorised import Trained
 from florets.task.wire import bank, kinds
-from florets.task.wire.flower import entries
 from florets.task.wire.leaving import LABELS
 from florets.task.wire.narrow import whole
 from florets.task.wire.records import view_array
@@ -321,11 +319,6 @@ def _check_for_owner(spec: TaskSpec, context: Context) -> None:
         return
     if spec.drift:
         raise ValueError("task.drift is for simulations: real nodes bring their own data; leave it out")
-    if spec.data == HUGGING_FACE:
-        raise ValueError(
-            "task.data=hf:... names a folder or a data set on the network, for simulations: the owner of a real "
-            "node decides which data it has; use task.data=own"
-        )
     if reads_files(spec.data) is False:
         raise ValueError(
             f"task.data={spec.data} is synthetic, for simulations: a real node's data are the files in its "
@@ -546,7 +539,7 @@ class Client:
 
     def arrays(self, record: str = kinds.ARRAYS) -> ArrayRecord:
         """Return one of the message's array records; raise ValueError where it has none of this name."""
-        arrays = entries(self.content).get(record)
+        arrays = self.content.get(record)
         if not isinstance(arrays, ArrayRecord):
             raise ValueError(f"the message has no {record!r}")
         return session.whole(arrays) if kinds.WIRE in self.config else arrays
@@ -602,10 +595,11 @@ class Client:
 
 def config_of(content: RecordDict) -> Config:
     """Return a message's settings; raise ValueError where it has none."""
-    config = entries(content).get(kinds.CONFIG)
+    config = content.get(kinds.CONFIG)
     if not isinstance(config, ConfigRecord):
         raise ValueError(f"the message has no {kinds.CONFIG!r}")
-    return entries(config)
+    # A plain dictionary, which is read in a tenth of the time.
+    return dict(config.items())
 
 
 _at_hand: dict[int, Client] = {}

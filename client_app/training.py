@@ -6,17 +6,16 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar, get_args
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
-from florets.client_app.client import Client, State, consent_of, session
+from florets.client_app.client import Client, State, session
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
 from florets.task.settings import SQUARED
 from florets.task.training import dp_sgd, loop
-from florets.task.training.augmentation import KEY, Augmentation
 from florets.task.training.linear import (
     LinearModels,
     exact_proximal,
@@ -42,8 +41,8 @@ from florets.task.training.newton import MOST_PARAMETERS, newton_update
 from florets.task.training.settings import Quantise, Training
 from florets.task.wire import kinds, noise
 from florets.task.wire.codec import pack
-from florets.task.wire.flower import Record
-from florets.task.wire.records import array_record, metric_record, record_dict, write_array
+from florets.task.wire.flower import filled
+from florets.task.wire.records import Record, write_array
 from florets.task.wire.replies import Losses, SelectedUpdate, TracedUpdate, Update
 from florets.task.wire.sampled_noise import Declared, multiplier
 
@@ -148,11 +147,11 @@ def local_gradient(client: Client, state: State) -> tuple[Arrays, float]:
 
     Of the entries that no gradient moves the values after the pass are returned, where the message names them.
     """
-    return gradient_of(client, state, as_asked(client, client.objective), client.training)
+    return gradient_of(client, state, as_asked(client, client.objective))
 
 
-def gradient_of(client: Client, state: State, objective: Objective, training: Training) -> tuple[Arrays, float]:
-    """Return a model's gradient, as `local_gradient` does, of another objective or with another training."""
+def gradient_of(client: Client, state: State, objective: Objective) -> tuple[Arrays, float]:
+    """Return a model's gradient, as `local_gradient` does, of another objective."""
     load(client.module, state)
     return loop.gradient(
         client.module,
@@ -161,7 +160,6 @@ def gradient_of(client: Client, state: State, objective: Objective, training: Tr
         client.loss,
         int(client.number(kinds.GRADIENT_BATCH, 0)) or None,
         client.random(Purpose.GRADIENT_BATCH),
-        training,
         objective,
         client.names(kinds.UNTRAINED),
     )
@@ -176,22 +174,9 @@ def sample_weights(client: Client, y: Tensor | None = None) -> Tensor | None:
     return None if how == "none" else class_weights(client.data.y_train if y is None else y, how)
 
 
-def augmentation(client: Client) -> Augmentation | None:
-    """Return what the server asks to change training batches by, with its draws; None where it asks for nothing."""
-    name = client.training.augment
-    if name is None:
-        return None
-    consent_of(client.context).require(KEY, name)
-    return Augmentation(name, client.random(Purpose.AUGMENTATION))
-
-
 def as_asked(client: Client, objective: Objective) -> Objective:
-    """Return an objective with the augmentation and, where it has none, the weights that the server asks for."""
-    weights = sample_weights(client) if objective.weights is None else objective.weights
-    augment = augmentation(client)
-    if weights is objective.weights and augment is None:
-        return objective
-    return replace(objective, weights=weights, augment=augment)
+    """Return an objective with the weights of samples that the server asks for, where it has none."""
+    return objective if objective.weights is not None else replace(objective, weights=sample_weights(client))
 
 
 @dataclass(frozen=True)
@@ -211,8 +196,8 @@ class _Problem:
         """
         if self.fraction == 1.0:
             return self
-        # Weights and changes of samples stay what they are.
-        mu = replace(self.objective, weights=None, augment=None).proximal_mu
+        # Weights of samples stay what they are.
+        mu = replace(self.objective, weights=None).proximal_mu
         if mu is None:
             raise ValueError("a part of the loss can only be combined with a proximal term")
         objective = replace(self.objective, terms=(Proximal(mu / self.fraction),) if mu else ())
@@ -318,7 +303,7 @@ def _exactly(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
 
 def trains_by_newton(client: Client) -> bool:
     """Return whether local training is Newton's steps: as the server asks, on a linear model of flat inputs."""
-    if client.training.solver != "newton" or client.linear is None or client.training.augment is not None:
+    if client.training.solver != "newton" or client.linear is None:
         return False
     x = client.data.x_train
     return x.dim() == 2 and (x.shape[1] + 1) * client.task.num_outputs <= MOST_PARAMETERS
@@ -370,16 +355,17 @@ def _by_full_steps(client: Client, problem: _Problem) -> tuple[Arrays, float] | 
 
 def reply(arrays: ArrayRecord | None, metrics: Mapping[str, Number], **others: ArrayRecord) -> RecordDict:
     """Return a reply of arrays, numbers and further array records by name."""
-    records: dict[str, Record] = {kinds.METRICS: metric_record(metrics), **others}
+    records: dict[str, Record] = {kinds.METRICS: filled(MetricRecord(), metrics), **others}
     if arrays is not None:
         records[kinds.ARRAYS] = arrays
-    return record_dict(records)
+    return filled(RecordDict(), records)
 
 
 def packed(arrays: Mapping[str, NDArray[Any] | Array]) -> ArrayRecord:
     """Return arrays as they are sent; their values are copied."""
-    return array_record(
-        {name: values if isinstance(values, Array) else write_array(values) for name, values in arrays.items()}
+    return filled(
+        ArrayRecord(),
+        {name: values if isinstance(values, Array) else write_array(values) for name, values in arrays.items()},
     )
 
 

@@ -1,11 +1,12 @@
 """Text of `florets --help`, written from the schema and the presets."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field
 from itertools import takewhile
 from textwrap import wrap
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from florets.commands.verbs import VERBS, verb
 from florets.conf.presets import choices, text_of
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, walk
@@ -25,33 +26,8 @@ Usage
   florets -m 'seed=range(0,10)' hydra/launcher=joblib hydra.launcher.n_jobs=4
                                                 in 4 processes (extra "sweep")
   florets engine=flwr                           on Flower's own simulation
-  florets tune train.learning_rate=0.01,0.1     the best of several settings, by
-                                                validation data (extra "tune")
-  florets discover <keys>                       do these clients form groups?
-  florets advise <keys>                         should these clients be grouped,
-                                                and which method fits
-  florets reproduce <item>                      a table of many runs;
-                                                --list names all
-  florets leaderboard data_dir=<folder>         every method on 16 federations
   florets resume=<folder>                       continue an interrupted run
-  florets plan experiment=<preset>              what a run will send, the memory
-                                                that it needs; with --partition
-                                                who holds which samples
-  florets theory experiment=<preset>            what theorems require of it
-  florets new strategy|data|project <name>      a working skeleton, with a
-                                                test
-  florets app <folder>                          an app for `flwr run`, whose
-                                                code is this package
-  florets status <folder>                       how far it is, and who is late
-  florets stop <folder>                         end it after its present round
-  florets assign run=<folder> data=<file>       which model fits these data
-  florets predict run=<folder> data=<file> ...  that model's predictions
-  florets export run=<folder> to=<folder>       models for use without Florets
-  florets extend run=<folder> data_dir=<new>    continue a run with new data
-  florets provision <federation.yaml>           start-up kits for the server
-                                                and the nodes of a federation
-  florets node start|approve|log                on a node: start it, approve an
-                                                app's version, see what left
+  florets <command> --help                      one of the commands below
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas
@@ -87,7 +63,19 @@ class Row(NamedTuple):
 
 def help_text(width: int = 110) -> str:
     """Return the whole text, wrapped to `width` columns."""
-    return "\n\n".join([_USAGE, *(_section(title, rows, width) for title, rows in reference())])
+    sections = [("Commands", list(commands())), *reference()]
+    return "\n\n".join([_USAGE, *(_section(title, rows, width) for title, rows in sections)])
+
+
+def commands() -> Iterator[Row]:
+    """Yield the commands, each with the first sentence of its help."""
+    others = {
+        "node": "Start a node, approve an app's version, show what left: florets node start | approve | log.",
+        "plan": "Estimate what a run sends and what memory it needs; with --partition show who holds which samples.",
+        "reproduce": "Run a table or figure of many runs; --list names all.",
+    }
+    for word in sorted((*VERBS, *others)):
+        yield Row(word, others.get(word) or verb(word).doc.partition("\n\n")[0])
 
 
 def reference() -> list[tuple[str, list[Row]]]:

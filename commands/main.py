@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import yaml
 
-from florets.conf.consent import IMPORTING, TRUST, require_trust
+from florets.commands import verbs
+from florets.commands.verbs import VERBS
 from florets.conf.extras import version
 from florets.conf.presets import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
@@ -44,27 +46,9 @@ _FLAGS = {
 
 _MOST_NAMED = 20
 
-WORDS = (
-    "advise",
-    "app",
-    "assign",
-    "check",
-    "discover",
-    "export",
-    "extend",
-    "leaderboard",
-    "new",
-    "node",
-    "plan",
-    "predict",
-    "provision",
-    "reproduce",
-    "status",
-    "stop",
-    "theory",
-    "tune",
-)
+_MODULES = ("node", "plan", "reproduce")
 """First words with a module here: `HELP`, and `main` of the words after it."""
+WORDS = tuple(sorted((*VERBS, *_MODULES)))
 
 
 @dataclass(frozen=True)
@@ -138,7 +122,7 @@ def _exit_code_of(given: Sequence[str]) -> int:
         logging.getLogger("florets").setLevel(logging.DEBUG)
     try:
         with own_presets(given, Path.cwd()) as rest:
-            return _dispatch(_with_files(rest))
+            return _dispatch(rest)
     except ConfigError as error:
         _complain(str(error), "--debug" in given)
         return 2
@@ -156,37 +140,16 @@ def _exit_code_of(given: Sequence[str]) -> int:
         return 1
 
 
-def _with_files(given: Sequence[str]) -> list[str]:
-    """Return the arguments with the overrides of each `@<file>` in its place; a key that is given as well wins."""
-    keys = {text.partition("=")[0] for text in given}
-    found: list[str] = []
-    for text in given:
-        if not text.startswith("@"):
-            found.append(text)
-            continue
-        try:
-            overrides = yaml.safe_load(Path(text[1:]).expanduser().read_text(encoding="utf-8"))["overrides"]
-            values = {key: value for key, _, value in (one.partition("=") for one in overrides) if key not in keys}
-        except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it has no list of overrides"
-            raise ConfigError(f"{text}: cannot be used ({reason}); name the best.yaml of a sweep.") from None
-        # A file does not vouch for itself.
-        values.pop(TRUST, None)
-        if f"{TRUST}=true" not in given:
-            require_trust(text, {key: values[key] for key in IMPORTING if ":" in values.get(key, "")})
-        found += [f"{key}={value}" for key, value in values.items()]
-    return found
-
-
 def _dispatch(given: Sequence[str]) -> int:
     """Do what the first word says; without one, run what the keys describe."""
     word, rest = (given[0], [text for text in given[1:] if text != "--debug"]) if given else ("", [])
+    if word in WORDS and {"-h", "--help"} & set(rest):
+        print(help_on(word, _width()))
+        return 0
+    if word in VERBS:
+        return verbs.run(word, rest)
     if word in WORDS:
-        command = import_module(f"florets.commands.{word}")
-        if {"-h", "--help"} & set(rest):
-            print(command.HELP)
-            return 0
-        code: int = command.main(rest)
+        code: int = _module(word).main(rest)
         return code
     if word and not set(word) & set("-=") and (hint := did_you_mean(word, WORDS)):
         raise ConfigError(f"{word}: there is no such command.{hint}")
@@ -194,6 +157,22 @@ def _dispatch(given: Sequence[str]) -> int:
         others = shlex.join(text for text in given if text != late)
         raise ConfigError(f"{late}: a command's name comes first: florets {late} {others}")
     return _act(read_arguments(given))
+
+
+def help_on(word: str, width: int = 110) -> str:
+    """Return the help on a command, wrapped to `width` columns where it is written from a docstring."""
+    if word in VERBS:
+        return verbs.help_of(word, width)
+    text: str = _module(word).HELP
+    return text
+
+
+def _module(word: str) -> ModuleType:
+    return import_module(f"florets.commands.{word}")
+
+
+def _width() -> int:
+    return min(max(shutil.get_terminal_size().columns, 80), 120)
 
 
 def _act(arguments: Arguments) -> int:
@@ -206,9 +185,8 @@ def _act(arguments: Arguments) -> int:
     if arguments.help:
         from florets.commands.help import help_text, strategy_help
 
-        width = min(max(shutil.get_terminal_size().columns, 80), 120)
         named = [text.removeprefix("strategy=") for text in arguments.overrides if text.startswith("strategy=")]
-        print(strategy_help(named[-1], width) if named else help_text(width))
+        print(strategy_help(named[-1], _width()) if named else help_text(_width()))
         return 0
     if arguments.keep and not arguments.sweep:
         raise ConfigError("--continue: goes on with a sweep and needs -m; a single run goes on with resume=<folder>.")

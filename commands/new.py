@@ -1,24 +1,15 @@
-"""`florets new`: a skeleton of a strategy, a data set or a project, with a test and a README."""
+"""`florets new` and `florets app`: skeletons of a strategy, a data set, a project or an app, each with a README."""
 
 import keyword
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 from florets.conf.extras import version
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.console import say
-
-HELP = """florets new: a skeleton that runs as it is.
-
-Usage
-  florets new strategy <name>   one file: settings, state and plan
-  florets new data <name>       one file: a data set, its partition, a model
-  florets new project <name>    a package of both, with a preset, that can be
-                                installed and is a Flower app as well
-
-Each comes with a test and a README, in a new folder <name>."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _KINDS = ("strategy", "data", "project")
@@ -29,22 +20,40 @@ _BORROWED = {
 """Files of a skeleton that are those of another."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Write a skeleton into a new folder in the working folder."""
-    if not arguments:
-        print(HELP)
-        return 0
-    if len(arguments) != 2:
-        raise ConfigError(f"florets new {' '.join(arguments)}: give a kind ({', '.join(_KINDS)}) and a name.")
-    kind, name = arguments
+def new(kind: str, name: str, /) -> None:
+    """Write a skeleton that runs as it is into a new folder <name>, with a test and a README.
+
+    Parameters
+    ----------
+    kind : {"strategy", "data", "project"}
+        strategy: one file with settings, state and plan; data: one file with a data set, its partition and a model;
+        project: a package of both, with a preset, that can be installed and is a Flower app as well.
+    name : str
+        Of the module, such as my_method.
+    """
     if kind not in _KINDS:
         raise ConfigError(f"florets new {kind}: the kinds are {', '.join(_KINDS)}.{did_you_mean(kind, _KINDS)}")
-    folder = write(f"florets new {kind}", kind, name, Path.cwd() / name)
+    folder = _write(f"florets new {kind}", kind, name, Path.cwd() / name)
     say(f"{folder}: a {'data set' if kind == 'data' else kind} that runs as it is; its README.md says how.")
-    return 0
 
 
-def write(command: str, kind: str, name: str, folder: Path) -> Path:
+def app(folder: str, /) -> None:
+    """Write a Flower app whose code is the installed package into a new folder.
+
+    It is for `flwr run`: on Flower's simulation, and on a federation that is already running, whose server and nodes
+    have florets installed. Data functions and strategies of your own go into it and are sent along.
+
+    Parameters
+    ----------
+    folder : str
+        The new folder.
+    """
+    path = Path(os.path.abspath(folder))  # not resolved: a link is no new folder
+    _write("florets app", "app", path.name.replace("-", "_"), path)
+    say(f"{path}: an app for `flwr run`; its README.md says how.")
+
+
+def _write(command: str, kind: str, name: str, folder: Path) -> Path:
     """Write a skeleton with a module of this name into a new folder, and return it; ConfigError names the command."""
     _check(command, name)
     if folder.exists() or folder.is_symlink():

@@ -18,7 +18,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from florets.commands.given_keys import keys_and_paths
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.engines.flower_processes import past_proxies
 from florets.reports.console import counted, say, size
@@ -273,7 +272,17 @@ def _left(lines: Iterable[Logged]) -> str:
 
 
 def _read(command: str, arguments: Sequence[str], known: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    keys, paths, problems = keys_and_paths(f"node {command}", arguments, known)
+    """Return the values by key, and the other arguments, which are paths."""
+    given, paths, problems = dict[str, str](), list[str](), list[str]()
+    for text in arguments:
+        key, equals, value = text.partition("=")
+        if equals and key in known:
+            given[key] = value
+        elif text.startswith("-") or (equals and key.isidentifier() and not Path(text).exists()):
+            names = ", ".join(known)
+            problems.append(f"{text}: florets node {command} has no such key ({names}).{did_you_mean(key, known)}")
+        else:
+            paths.append(text)
     if problems:
         raise ConfigError(problems)
-    return keys, paths
+    return given, paths

@@ -36,7 +36,7 @@ florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...] [swe
   seeds=5          the first 5 seeds alone; the screen shows these, the files all of them
   stored=DIR       cells that are stored in a page's folder, such as papers/clove, count as finished
 
-Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv, table.tex, and its plots, if any;
+Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv, and its plots, if any;
 the runs are in <results_dir>/reproduce/runs/."""
 
 _OPTIONS = ("--list", "--table", "--time", "--results-page", "-h", "--help", "--debug")

@@ -1,6 +1,6 @@
 """The command `florets status`: how far a run is and which clients are late, in a few lines."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
@@ -16,19 +16,21 @@ _MOST_RUNS = 20
 _MOST_CLIENTS = 30
 """With more clients than this only those that are late are listed."""
 
-HELP = """florets status [<folder>]
-  How far a run is: round and phase, remaining time, last test, groups, and each client's last reply. Of a folder of
-  results (by default results) with several runs, a line for each. Runs that have not begun, and nodes that are
-  offline, are Flower's to list: flwr ls, flwr supernode list."""
 
+def status(folder: str = Config.results_dir, /) -> None:
+    """Print how far a run is: round and phase, remaining time, last test, groups, and each client's last reply.
 
-def main(arguments: Sequence[str]) -> int:
-    """Print the state, and return the exit code."""
-    if len(arguments) > 1:
-        raise ConfigError(f"florets status: takes one folder, and was given {', '.join(arguments)}.")
-    for line in _folder(absolute(arguments[0] if arguments else Config.results_dir, Path.cwd())):
+    Parameters
+    ----------
+    folder : str, optional
+        The run's folder, or one of results with several runs, of which each gets a line; by default results.
+
+    Notes
+    -----
+    Runs that have not begun, and nodes: ``flwr ls <connection>`` and ``flwr supernode list <connection>``.
+    """
+    for line in _folder(absolute(folder, Path.cwd())):
         say(line)
-    return 0
 
 
 def _folder(folder: Path) -> Iterator[str]:

@@ -27,7 +27,7 @@ from florets.conf.overrides import (
 )
 from florets.conf.presets import GROUPS, choices, preset_values, read_file
 from florets.conf.problems import ConfigError, did_you_mean, plain
-from florets.conf.schema import FLOWER, HUGGING_FACE, OPTION_KEYS, OWN, Config, known_keys
+from florets.conf.schema import OPTION_KEYS, OWN, Config, known_keys
 from florets.conf.typed import read_strategy, show, words_of
 from florets.conf.validate import checked_config
 from florets.strategies import STRATEGIES
@@ -51,8 +51,6 @@ NODES_OWN = (
     f"Use experiment={OWN_DATA} in its place."
 )
 _AGREED = (("data_options", "classes"), ("partition_options", "input_shape"))
-_SHORT_NAMES = {"data": ("hf:", HUGGING_FACE, "source"), "partition": ("flwr:", FLOWER, "partitioner")}
-"""By part of the task: how a short name begins, the registered name, and the option that the rest of it is."""
 
 
 def compose(overrides: Sequence[str]) -> Config:
@@ -116,7 +114,7 @@ def compose(overrides: Sequence[str]) -> Config:
         how = "give k an integer, or set those keys"
         raise ConfigError([*problems, f"k=auto: {preset} makes {', '.join(names)} from k; {how}."])
     resolved = _resolve(values)
-    _spell_out(resolved["task"], typed)
+    _listed(resolved["task"])
     resolved["task"]["table"] = _with_preprocessing(resolved["task"].get("table", {}), problems)
     if not trust:
         # What stands in ${...} has its value only now; a file that was chosen with task= or train= counts as well.
@@ -132,11 +130,7 @@ def compose(overrides: Sequence[str]) -> Config:
         problems += _idle_folder(config, explicit)
     if config is None or problems:
         raise ConfigError(problems)
-    if config.train.schedule != "cosine" or config.train.schedule_rounds is not None:
-        return config
-    # A run that is extended must not change its schedule.
-    rounds = config.strategy.settings.first_rounds + config.num_rounds
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, schedule_rounds=rounds))
+    return config
 
 
 def _groups(given: Sequence[Given], problems: list[str]) -> dict[str, str]:
@@ -309,7 +303,6 @@ def _solver(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:
     """Let typed keys of gradient steps win over a preset's Newton steps; refuse what the solver never reads."""
     train, solver = values.get("train", {}), explicit.get("train.solver")
     ridge = explicit.get("train.ridge")
-    # Also single options: train.optimizer_options.nesterov.
     own = [entry for key, entry in explicit.items() if key.startswith("train.") and key.split(".")[1] in OF_STEPS]
     if train.get("solver") == "newton" and own:
         if solver is not None:
@@ -336,24 +329,12 @@ def _no_such_key(key: str, strategy: str) -> str:
     return f"there is no such key.{hint or ' florets --help lists them.'}"
 
 
-def _spell_out(task: dict[str, Any], given: Collection[str]) -> None:
-    """Replace short names of other libraries' data sets and partitioners by what they stand for, in place.
-
-    The groups of such a partitioner's clients are not known where nobody says. Of options that agree on nodes' own
-    data one value is a list of one; the others are made so for the function that takes them.
-    """
+def _listed(task: dict[str, Any]) -> None:
+    """Make a list of one of a value of the options that nodes agree on, in place."""
     for group, option in _AGREED:
         options = task.get(group)
         if isinstance(options, Mapping) and not isinstance(options.get(option, []), list | tuple | None):
             task[group] = {**options, option: [options[option]]}
-    for part, (prefix, name, option) in _SHORT_NAMES.items():
-        short = task.get(part)
-        if not isinstance(short, str) or not short.startswith(prefix):
-            continue
-        options = {option: short.removeprefix(prefix), **(task.get(f"{part}_options") or {})}
-        task |= {part: name, f"{part}_options": options}
-        if name == FLOWER and "task.num_clusters" not in given and "clusters" not in options:
-            task["num_clusters"] = 0
 
 
 def _with_preprocessing(table: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:

@@ -13,12 +13,10 @@ TRUST = "trust"
 _TASK_PARTS = ("data", "partition", "model", "loss")
 _MEASURE = "measure"
 
-_AUGMENT = "train.augment"
-
 TRACKER = "tracker"
 """The one key of them whose code runs on the server alone, and has no part in what a run computes."""
 
-IMPORTING = ("strategy", *(f"task.{part}" for part in _TASK_PARTS), _AUGMENT, _MEASURE, TRACKER)
+IMPORTING = ("strategy", *(f"task.{part}" for part in _TASK_PARTS), _MEASURE, TRACKER)
 """Keys that take an import path."""
 
 
@@ -32,9 +30,6 @@ def import_paths(values: Mapping[str, Any]) -> dict[str, str]:
     found = {f"task.{part}": str(parts[part]) for part in _TASK_PARTS if ":" in str(parts.get(part, ""))}
     if ":" in (measure := str(values.get(_MEASURE, ""))):
         found[_MEASURE] = measure
-    train = values.get("train")
-    if isinstance(train, Mapping) and ":" in (augment := str(train.get("augment", ""))):
-        found[_AUGMENT] = augment
     trackers = values.get(TRACKER)
     if own := [str(one) for one in (trackers if isinstance(trackers, list) else [trackers]) if ":" in str(one)]:
         found[TRACKER] = ",".join(own)

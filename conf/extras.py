@@ -21,12 +21,8 @@ _BRINGS = {
         "cloudpickle": "cloudpickle",
     },
     "sim": {"ray": "ray", "psutil": "psutil"},
-    "hf": {"flwr-datasets": "flwr_datasets", "datasets": "datasets"},
     "tensorboard": {"tensorboard": "tensorboard"},
     "mlflow": {"mlflow-skinny": "mlflow", "sqlalchemy": "sqlalchemy", "alembic": "alembic"},
-    "wandb": {"wandb": "wandb"},
-    "metrics": {"prometheus-client": "prometheus_client"},
-    "onnx": {"onnx": "onnx", "onnxscript": "onnxscript"},
     "sweep": {"hydra-joblib-launcher": "hydra_plugins.hydra_joblib_launcher"},
     "tune": {"hydra-optuna-sweeper": "hydra_plugins.hydra_optuna_sweeper"},
 }

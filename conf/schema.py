@@ -18,8 +18,6 @@ AUTO = "auto"
 """Of `task.model`: chosen once the nodes have described their data."""
 OWN, NATURAL = "own", "natural"
 """Partitions: data of each node's own, and the one built-in partition that need not know the clusters."""
-HUGGING_FACE, FLOWER = "hugging_face", "flower_partitioner"
-"""Data set and partition of other libraries, for short ``hf:<name>`` and ``flwr:<class>``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +63,7 @@ class Config(Experiment):
         "",
         "engine=flwr: a connection of Flower's configuration, to a federation that runs already, with nodes that are "
         "simulated or real and a results folder that this machine sees; empty: a SuperLink for this run alone",
+        needs="engine=flwr",
     )
     batch_clients: int | Literal["off", "auto"] = setting(
         "auto",
@@ -88,6 +87,7 @@ class Config(Experiment):
     cluster_test: bool = setting(
         False,
         "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",
+        needs="task.num_clusters",
     )
     measure: str = setting(
         "auto",
@@ -100,31 +100,19 @@ class Config(Experiment):
         "end the run once `measure` over all validation records has not improved for so many evaluations, and take "
         "the models of the best one; null: after num_rounds, with the last ones",
         least=1,
+        needs="task.validation_fraction",
     )
-    stop_at_ari: float | None = setting(None, "end the run once the ARI is at least this", above=0, most=1)
     stop_at_groups: bool = setting(
         False, "end the run with the round that decides whether there are groups (strategy=discovery)"
     )
     loss_matrix: bool = setting(
         True, "at the end ask every client for the loss of every final model (loss_matrix.csv and its picture)"
     )
-    loss_matrix_timeout: float = setting(
-        60.0,
-        "seconds that the loss matrix may take; in process it is omitted if it would take longer",
-        above=0,
-    )
     pictures: bool = setting(True, "draw the curves and the loss matrix; false: only the tables and the report")
     tracker: str | list[str] = setting(
         [],
-        "where else the run is logged: tensorboard, mlflow, wandb (extras of the same names), a class as "
+        "where else the run is logged: tensorboard, mlflow (extras of the same names), a class as "
         "package.module:Class, or a list of them; stores lie in results_dir, see docs/trackers.md",
-    )
-    prometheus: int | str | None = setting(
-        None,
-        "serve the run's figures for Prometheus on this port of this machine, or on <host>:<port>; null: nowhere "
-        "(extra metrics)",
-        least=1,
-        most=65535,
     )
     quiet: bool = setting(
         False, "one plain line per round instead of a progress bar; notes, warnings and the result stay"
@@ -135,7 +123,6 @@ class Config(Experiment):
         "Those of cfl_gp are large (they hold the profile): write fewer with large models",
         least=0,
     )
-    checkpoint_keep: int = setting(2, "newest checkpoints that are kept", least=1)
     strategy: Chosen = dataclasses.field(default_factory=lambda: Chosen(DEFAULT, settings_type(DEFAULT)()))
 
 
@@ -146,15 +133,13 @@ OPTION_KEYS = (
     "task.table.units",
     "task.table.preprocessing",
     "task.table.classes",
-    "train.optimizer_options",
 )
 """Keys whose value is a free mapping: the function that takes the options checks them."""
 
 
 WITHOUT_EFFECT = (
-    *("results_dir", "quiet", "start_timeout", "checkpoint_every", "checkpoint_keep", "loss_matrix"),
-    *("loss_matrix_timeout", "pictures", "tracker", "prometheus", "workers", "superlink"),
-    "clients_per_node",
+    *("results_dir", "quiet", "start_timeout", "checkpoint_every", "loss_matrix"),
+    *("pictures", "tracker", "workers", "superlink", "clients_per_node"),
 )
 """Keys that change no figure of a run: its folder is not named by them, and they may change when it is resumed."""
 

@@ -7,38 +7,36 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.schema import AUTO, FLOWER, HUGGING_FACE, NATURAL, OWN, Config
+from florets.conf.schema import AUTO, NATURAL, OWN, Config
 from florets.conf.typed import read_config, show
 from florets.strategies.coverage import protection_problems, releases_of, too_few
 from florets.strategies.registry import usable_settings
 from florets.strategies.settings import Settings
-from florets.task.keys import range_problems
+from florets.task.keys import range_problems, type_hints
 from florets.task.settings import (
     COX,
     LOSSES,
     PLAIN_LOSSES,
     SQUARED,
-    Adapter,
-    Drift,
     TaskConfig,
     is_loss,
     of_values,
     quantile_of,
 )
-from florets.task.training.settings import Training
 
 MOST_COMPARED = 20_000
 """Clients whose pairs the server compares: one number for each pair is 3.2 GB."""
-BUILT_IN_TRACKERS = ("tensorboard", "mlflow", "wandb")
+BUILT_IN_TRACKERS = ("tensorboard", "mlflow")
 """Each is also the name of the extra that installs it."""
 
 _PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?", re.ASCII)
 """Devices that a run or a node may name."""
-_REGRESSIONS = ("linear", "lines", "parkinsons", "schools")
+_REGRESSIONS = ("linear", "lines", "schools")
 _OF_CLASSES = ("accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss")
 _OF_VALUES = ("r2", "mae", "rmse")
 _OF_SUMS = ("balanced_accuracy", "auc", "macro_f1", "r2", "mae", "rmse")
@@ -65,6 +63,7 @@ def find_problems(config: Config) -> list[str]:
     return [
         *range_problems(config),
         *range_problems(own, "strategy."),
+        *_idle(config),
         *_run(config),
         *_engine(config),
         *_loss(config),
@@ -73,16 +72,43 @@ def find_problems(config: Config) -> list[str]:
         *_models(config),
         *_own(own, "conflicts"),
         *_own(own, "problems", config),
-        *_train(config),
         *_task(config.task),
-        *_adapter(config.task),
         *_drift(config),
         *_personal(config),
         *_privacy(config),
         *too_few(own, config, None if config.task.partition == OWN else config.num_clients),
         *_trackers(tracker_names(config.tracker)),
-        *_prometheus(config.prometheus),
     ]
+
+
+def _idle(config: Config) -> Iterator[str]:
+    """Check the keys that another one turns on, as they are declared (`florets.task.keys.setting`)."""
+    own = config.strategy.settings
+
+    def value_of(key: str) -> Any:
+        rest = key.removeprefix("strategy.")
+        return attrgetter(rest)(config if rest == key else own)
+
+    for key, field, needs in (*_needing(Config), *_needing(type(own), "strategy.")):
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        needed, _, values = needs.partition("=")
+        given, value = value_of(needed), value_of(key)
+        is_on = str(given) in values.split("|") if values else given not in (None, "none", "", 0, [])
+        if value != default and not is_on:
+            wanted = needs.replace("|", " or ")
+            yield f"{key}={show(value)}: has an effect only with {wanted}; add that, or leave it out."
+
+
+def _needing(kind: type, prefix: str = "", of_group: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], str]]:
+    """Yield the dotted name and the field of each key that needs another one, and what it needs."""
+    hints = type_hints(kind)
+    for field in dataclasses.fields(kind):
+        needs = field.metadata.get("needs", of_group)
+        inner = hints[field.name]
+        if isinstance(inner, type) and dataclasses.is_dataclass(inner) and field.metadata:
+            yield from _needing(inner, f"{prefix}{field.name}.", needs)
+        elif needs:
+            yield f"{prefix}{field.name}", field, needs
 
 
 def _own(settings: Settings, method: str, *given: Config) -> list[str]:
@@ -111,18 +137,6 @@ def _run(config: Config) -> Iterator[str]:
     for name, folder in (("data_dir", config.data_dir), ("results_dir", config.results_dir)):
         if not folder.strip():
             yield f"{name}: must name a folder; leave the key out for the default."
-    clusters = config.task.num_clusters
-    if config.cluster_test and clusters == 0:
-        yield (
-            "cluster_test=true: tests on each true cluster, and this task has none (task.num_clusters=0); leave "
-            "cluster_test out, or give the true number as task.num_clusters."
-        )
-    if config.stop_at_ari is not None and clusters < 2 and config.task.partition != OWN:
-        yield (
-            f"stop_at_ari={show(config.stop_at_ari)}: the ARI compares with several true clusters, and this task has "
-            f"{clusters or 'none'} (task.num_clusters={clusters}); leave stop_at_ari out, or give the true number as "
-            "task.num_clusters."
-        )
 
 
 def _engine(config: Config) -> Iterator[str]:
@@ -147,8 +161,6 @@ def _engine(config: Config) -> Iterator[str]:
             f"(clients_per_node={config.clients_per_node}); leave it out, and give each client a folder or table on "
             "a node with clients-in-folders=true."
         )
-    if config.superlink and engine != "flwr":
-        yield f"superlink={config.superlink}: has no effect with engine={engine}; add engine=flwr."
     if not DEVICE.fullmatch(config.device):
         yield f"device={config.device}: must be cpu, cuda, cuda:<number>, mps or auto."
 
@@ -199,11 +211,6 @@ def _measure(config: Config) -> Iterator[str]:
     if config.measure not in able and ":" not in config.measure:
         yield f"measure={config.measure}: task.loss={loss} has no such figure; use {', '.join(able)}."
     if config.patience is not None:
-        if config.task.validation_fraction == 0:
-            yield (
-                f"patience={config.patience}: watches a figure on validation data, and there are none; add "
-                "task.validation_fraction=0.2, or leave patience out."
-            )
         yield from lacks_sums(config)
 
 
@@ -299,53 +306,6 @@ def check_own_clients(config: Config, folders: int | None = None) -> None:
         raise ConfigError(_too_many_models("k", config.k, known, counted))
 
 
-def _train(config: Config) -> Iterator[str]:
-    train = config.train
-    yield from _schedule(train)
-    if train.class_weights != "none" and config.task.loss != "cross_entropy":
-        yield (
-            f"train.class_weights={train.class_weights}: weighs classes, and task.loss={config.task.loss} has none; "
-            "use train.class_weights=none."
-        )
-    if train.momentum > 0 and train.optimizer not in ("sgd", "rmsprop"):
-        yield (
-            f"train.momentum={show(train.momentum)}: {train.optimizer} takes no momentum; add train.optimizer=sgd, "
-            "or leave it out."
-        )
-    if train.optimizer_options and config.averaging == "gradients" and config.fine_tune_epochs == 0:
-        yield (
-            f"train.optimizer_options={show(train.optimizer_options)}: with averaging=gradients clients send "
-            "gradients and take no steps; leave it out, or use averaging=models."
-        )
-    if train.weight_decay > 0 and train.optimizer == "rprop":
-        yield (
-            f"train.weight_decay={show(train.weight_decay)}: rprop has none; leave it out, or add another "
-            "train.optimizer."
-        )
-
-
-_SCHEDULE_NEEDS = {
-    "constant": ((), ()),
-    "step": (("schedule_rounds", "schedule_factor"), ()),
-    "exponential": (("schedule_factor",), ()),
-    "cosine": ((), ("schedule_rounds", "schedule_factor")),
-    "cosine_restarts": (("schedule_rounds",), ("schedule_factor",)),
-    "inverse": ((), ("schedule_rounds",)),
-    "inverse_sqrt": ((), ("schedule_rounds",)),
-}
-"""By schedule: the keys that it needs, and further keys that it takes."""
-
-
-def _schedule(train: Training) -> Iterator[str]:
-    needs, takes = _SCHEDULE_NEEDS[train.schedule]
-    for name in ("schedule_rounds", "schedule_factor"):
-        value = getattr(train, name)
-        if value is None and name in needs:
-            yield f"train.schedule={train.schedule}: needs train.{name}; add it."
-        elif value is not None and name not in (*needs, *takes):
-            yield f"train.{name}={show(value)}: has no effect with train.schedule={train.schedule}; leave it out."
-
-
 def _task(task: TaskConfig) -> Iterator[str]:
     """Check what is known of the tasks' own names; names as such are resolved where tasks are built."""
     if task.data == OWN:
@@ -357,7 +317,7 @@ def _task(task: TaskConfig) -> Iterator[str]:
                 f"task.num_clusters=0. Nodes may state theirs as true-cluster in their node config."
             )
     elif task.num_clusters < 0 or (
-        task.num_clusters == 0 and ":" not in task.partition and task.partition not in (NATURAL, FLOWER)
+        task.num_clusters == 0 and ":" not in task.partition and task.partition != NATURAL
     ):
         yield (
             f"task.num_clusters={task.num_clusters}: partition {task.partition} makes known clusters, at least 1 of "
@@ -377,7 +337,7 @@ def _task(task: TaskConfig) -> Iterator[str]:
             f"task.loss={task.loss}: must be one of {', '.join(LOSSES)}, or package.module:function."
             f"{did_you_mean(task.loss, LOSSES)}"
         )
-    elif ":" not in task.data + task.loss and task.data != HUGGING_FACE and task.loss != "reconstruction":
+    elif ":" not in task.data + task.loss and task.loss != "reconstruction":
         regression = of_values(task.loss)
         is_said = task.table.regression is True or task.loss not in SQUARED
         of_own = task.data_options.get("regression") is True or (regression and is_said)
@@ -400,22 +360,9 @@ def _class_names(names: Any) -> Iterator[str]:
             return
 
 
-def _without_effect(settings: Drift | Adapter, key: str, needed: str) -> Iterator[str]:
-    """Yield the settings that are not as by default, of a part of the task that nothing turns on."""
-    for field in dataclasses.fields(settings):
-        if (value := getattr(settings, field.name)) != getattr(type(settings)(), field.name):
-            yield f"{key}.{field.name}={show(value)}: has an effect only with {needed}; add that, or leave it out."
-
-
-def _adapter(task: TaskConfig) -> Iterator[str]:
-    if task.adapter == "none":
-        yield from _without_effect(task.adapter_options, "task.adapter_options", "task.adapter=lora")
-
-
 def _drift(config: Config) -> Iterator[str]:
     drift, task = config.task.drift, config.task
     if not drift.rounds:
-        yield from _without_effect(drift, "task.drift", "task.drift.rounds, such as [15]")
         return
     given = f"task.drift.rounds={show(drift.rounds)}"
     total = config.strategy.settings.first_rounds + config.num_rounds
@@ -466,15 +413,16 @@ def _privacy(config: Config) -> Iterator[str]:
         return
     releases = releases_of(config.strategy.settings, config.privacy.kind)
     by_noise = ("stop_at_groups",) if releases is not None and releases.finds_k else ()
-    for key in {"patience", "stop_at_ari", "stop_at_groups"}.difference(by_noise):
+    for key in {"patience", "stop_at_groups"}.difference(by_noise):
         if (value := getattr(config, key)) not in (None, False):
             rule = "scores without noise would end the run; leave it out"
             yield f"{key}={show(value)}: not covered by {kind}: {rule}."
     if config.privacy.hides_records:
-        names = ("augment", "class_weights", "precision", "clip_norm")
-        changed = {f"train.{name}": getattr(config.train, name) for name in names}
-        for key, value in {**changed, "task.drift.rounds": config.task.drift.rounds}.items():
-            if value not in (None, "none", "float32", []):
+        for key, value in (
+            ("train.class_weights", config.train.class_weights),
+            ("task.drift.rounds", config.task.drift.rounds),
+        ):
+            if value not in ("none", []):
                 yield f"{key}={show(value)}: not covered by {kind}, which trains record by record; leave it out."
     if config.task.data != OWN:
         return
@@ -517,20 +465,3 @@ def _trackers(names: Sequence[str]) -> Iterator[str]:
             )
         if names.count(name) > 1:
             yield f"tracker={name}: is named twice; keep one."
-
-
-def figures_address(value: int | str) -> tuple[str, int]:
-    """Return host and port of the key `prometheus`; ValueError where it has none."""
-    host, _, port = str(value).rpartition(":")
-    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 2**16):
-        raise ValueError(f"{value} has no port")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def _prometheus(value: int | str | None) -> Iterator[str]:
-    # The range of a port alone is the key's own.
-    try:
-        if isinstance(value, str):
-            figures_address(value)
-    except ValueError:
-        yield f"prometheus={value}: must be a port from 1 to 65535, or <host>:<port>."

@@ -54,7 +54,7 @@ grpc="${no_grpc_proxy:-$lower}"
 [ "$upper" = "*" ] || upper="${upper:+$upper,}$itself"
 export no_proxy="$lower" NO_PROXY="$upper" no_grpc_proxy="${grpc:+$grpc,}$itself"
 """
-_SERVER_KEYS: Mapping[str, Any] = {"addresses": list[str], "port": int, "bind": str, "prometheus": int}
+_SERVER_KEYS: Mapping[str, Any] = {"addresses": list[str], "port": int, "bind": str}
 _NODE_KEYS: Mapping[str, Any] = {
     **{"name": str, "port": int, DATA_DIR: str, ALLOW: str, kinds.DEVICE: str, kinds.CLUSTER: int},
     **{kinds.SHARE_STATISTICS: bool, kinds.SHARE_CONFUSION: bool, kinds.CLIENTS_IN_FOLDERS: bool},
@@ -94,17 +94,14 @@ class Plan:
     addresses
         Names and addresses of the server; nodes use the first.
     port
-        Of the SuperLink. The next one is its health check's, on loopback; the same holds for each node's port.
+        Of the SuperLink.
     bind
         Address that the SuperLink listens on.
-    prometheus
-        Port on which runs serve their figures, which a container then publishes; 0: none.
     """
 
     addresses: Sequence[str]
     port: int = 8000
     bind: str = "0.0.0.0"
-    prometheus: int = 0
     sites: Sequence[Site] = field(default_factory=tuple)
 
     @property
@@ -115,7 +112,7 @@ class Plan:
 
     def to_yaml(self) -> bytes:
         """Return the text of a file that `read_plan` reads as this plan."""
-        server = {key: getattr(self, key) for key in _SERVER_KEYS if key != "prometheus" or self.prometheus}
+        server = {key: getattr(self, key) for key in _SERVER_KEYS}
         server["addresses"] = list(self.addresses)
         nodes = [{"name": site.name, "port": site.port, **site.config} for site in self.sites]
         return yaml.safe_dump({"server": server, "nodes": nodes}, sort_keys=False, allow_unicode=True).encode()
@@ -191,8 +188,6 @@ def _server_problems(server: Mapping[str, Any]) -> list[str]:
     ]
     if not _is_address(bind := server.get("bind", "0.0.0.0")):
         problems.append(f"server.bind={bind}: must be an IP address to listen on; 0.0.0.0 is all of the machine's.")
-    if not 0 < (port := server.get("prometheus", 1)) < 2**16:
-        problems.append(f"server.prometheus={port}: must be a port from 1 to 65535.")
     return problems + _port_problems(server, "server.")
 
 
@@ -212,8 +207,7 @@ def _plain(host: str) -> str:
 
 def _port_problems(values: Mapping[str, Any], place: str) -> list[str]:
     port = values.get("port", 1)
-    rule = "must be from 1 to 65534; the next one is for the health check"
-    return [] if 1 <= port < 2**16 - 1 else [f"{place}port={port}: {rule}."]
+    return [] if 1 <= port < 2**16 else [f"{place}port={port}: must be from 1 to 65535."]
 
 
 def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -308,7 +302,7 @@ def _replace_plan(file: Path, plan: Plan, known: Collection[str]) -> None:
 
 def _changes(before: Plan, plan: Plan, known: Collection[str]) -> Iterator[str]:
     """Yield the values that kits hold already and the plan has otherwise."""
-    for key in ("port", "bind", "prometheus"):
+    for key in ("port", "bind"):
         if (old := getattr(before, key)) != (new := getattr(plan, key)):
             yield (
                 f"server.{key}={new}: the kits that exist were made with {old}; restore it, or name a new folder "
@@ -395,11 +389,10 @@ class _Kits:
             "name": SERVER,
             "title": f"server of the federation at {self._values['address']}",
             "port": self._plan.port,
-            "prometheus": self._plan.prometheus,
             "node": {},
         }
         scripts = ("start.sh", "health.sh", "flwr.sh", "register.sh", "revoke.sh")
-        values["extra"] = "[server,metrics]" if self._plan.prometheus else "[server]"
+        values["extra"] = "[server]"
         self._write(folder, values, scripts, {"README.md": "server.README.md"})
         (folder / PUBLIC_KEYS).mkdir(mode=0o700)
         credentials.make_server_certificate(self._authority, folder, self._plan.hosts)

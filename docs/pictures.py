@@ -47,7 +47,7 @@ def _quickstart(strategy: str, folder: str) -> dict[str, Any]:
     if (run.folder / "embeddings.npz").exists():
         compared = run.embedding()
         found |= {"round": compared.round, "kind": compared.kind}
-        rows = compared.vectors if compared.kind in _MATRICES else compared.positions()
+        rows = compared.vectors if compared.kind in _MATRICES else compared.placed()[0]
         found["rows"] = [[_short(float(value)) for value in row] for row in rows]
     return found
 

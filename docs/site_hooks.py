@@ -21,7 +21,7 @@ from matplotlib.colors import ListedColormap, Normalize
 
 import florets
 from florets.commands.help import Row, keys_of_strategy, reference
-from florets.commands.main import WORDS
+from florets.commands.main import WORDS, help_on
 from florets.conf.presets import choices
 from florets.reports import figures
 from florets.strategies import STRATEGIES, TITLES
@@ -233,8 +233,7 @@ def _configuration() -> str:
 
 
 def _commands() -> str:
-    texts = {word: importlib.import_module(f"florets.commands.{word.replace('-', '_')}").HELP for word in WORDS}
-    return "\n\n".join(f"## florets {word}\n\n```text\n{text}\n```" for word, text in texts.items())
+    return "\n\n".join(f"## florets {word}\n\n```text\n{help_on(word)}\n```" for word in WORDS)
 
 
 def _caps() -> str:

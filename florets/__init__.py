@@ -3,7 +3,7 @@
 What `__all__` lists is the public interface; everything else is private. Each name is imported when it is first used.
 
 The package consists of the folders `api`, `commands`, `papers`, `studies`, `engines`, `reports`, `server_app`,
-`client_app`, `strategies`, `task`, `conf` and `deploy`. In an installed wheel they lie inside this one. In the
+`client_app`, `strategies`, `zoo`, `task`, `conf` and `deploy`. In an installed wheel they lie inside this one. In the
 repository, and in the app bundle that Flower ships, next to it.
 """
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from florets.api.check import check
     from florets.api.discover import Groups, discover
     from florets.api.export import export
-    from florets.api.extend import extend
     from florets.api.federation import Federation
     from florets.api.reproduce import reproduce
     from florets.api.run import Run, load, prepare, run
@@ -73,7 +72,6 @@ __all__ = [
     "dataset",
     "discover",
     "export",
-    "extend",
     "handler",
     "load",
     "model",
@@ -126,7 +124,6 @@ _HOMES = {
     "dataset": "task.declared",
     "discover": "api.discover",
     "export": "api.export",
-    "extend": "api.extend",
     "handler": "task.declared",
     "load": "api.run",
     "model": "task.declared",

@@ -111,7 +111,7 @@ def values_of(
         # The rounds' parts are wall time, of which other processes take a part.
         "client_seconds": None if cpu is None or not wall else clients * min(1.0, cpu / wall),
         # A hash of the code that decides a run's results, so that a table can say where versions are mixed.
-        "code": fingerprint(tuple(_ROOT / name for name in ("client_app", "task", "strategies"))),
+        "code": fingerprint(tuple(_ROOT / name for name in ("client_app", "task", "strategies", "zoo"))),
         "warnings": summary.warnings,
         **({"records": skill} if skill else {}),
     }

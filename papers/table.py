@@ -19,7 +19,7 @@ from florets.reports import tables
 from florets.reports.console import counted
 from florets.reports.folder import write_whole
 from florets.reports.statistics import Spread, holm, p_text, paired, paired_p
-from florets.reports.tables import ResultTable, markdown_table, tabular, write_csv
+from florets.reports.tables import ResultTable, markdown_table, write_csv
 
 Found = MutableMapping[int, Progress]
 """Progress of one place's cells, by seed."""
@@ -309,14 +309,13 @@ _LEGEND = (
 
 
 def write_table(table: Table, folder: Path, command: str) -> str:
-    """Write ``table.md``, ``table.csv``, ``cells.csv`` and ``table.tex``; return the Markdown.
+    """Write ``table.md``, ``table.csv`` and ``cells.csv``; return the Markdown.
 
     `command`: what makes the table; it stands below the title.
     """
     folder.mkdir(parents=True, exist_ok=True)
     text = markdown(table, command)
     write_whole(folder / "table.md", text)
-    write_whole(folder / "table.tex", latex(table, command))
     entries = [
         {"measure": matrix.name, "row": row, "column": column, **entry.columns}
         for matrix in table.matrices()
@@ -478,17 +477,6 @@ def _rank(kind: str) -> int:
     """Return the place of a kind of verdict: what agrees comes first, what was not run last."""
     order = ("within the paper's spread", "within", "never", WIDE, OFF, "not finished", NOT_RUN)
     return next((place for place, begin in enumerate(order) if kind.startswith(begin)), len(order))
-
-
-def latex(table: Table, command: str) -> str:
-    """Return the table as LaTeX: one tabular for each measure, to be included in a page of one's own."""
-    lines = [f"% {table.item.title}", f"% {command}", f"% {state_words(table)}"]
-    for matrix in table.matrices():
-        if matrix.rows:
-            lines += ["", f"% {matrix.label}", result_table(table, matrix).latex().rstrip()]
-    if len(compared := compared_grid(table)) > 1:
-        lines += ["", f"% {verdict_words(table)}", *tabular(compared)]
-    return "\n".join(lines) + "\n"
 
 
 def code_words(table: Table) -> str:

@@ -67,7 +67,7 @@ def _columns(kind: type) -> tuple[str, ...]:
     return tuple(name for name, held in kinds.items() if kind in held)
 
 
-TEXTS, INTEGERS, NUMBERS = _columns(str), _columns(int), _columns(float)
+TEXTS, INTEGERS = _columns(str), _columns(int)
 """Columns by what they hold, without those of shares and tests."""
 
 

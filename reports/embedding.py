@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,22 +43,12 @@ class Embedding:
         """Return the arrays of the file by name: ``<round>/<field>``."""
         return {f"{self.round}/{name}": np.asarray(getattr(self, name)) for name in ("kind", *_FIELDS)}
 
-    def positions(self, method: Literal["pca", "tsne"] = "pca") -> npt.NDArray[np.float64]:
-        """Return where the clients lie in the plane (M, 2); equal at every call.
-
-        Raises
-        ------
-        ConfigError
-            If `method` is another one, or there are too few clients for it.
-        """
-        return self.placed(method)[0]
-
-    def plot(self, method: Literal["pca", "tsne"] = "pca") -> "Picture":
+    def plot(self) -> "Picture":
         """Draw the clients in the plane: colour and name of their group, and the true cluster as marker if known.
 
-        Method ``pca`` is the two directions in which the vectors differ most; ``tsne`` keeps neighbourhoods alone.
+        The axes are the two directions in which the vectors differ most.
         """
-        places, axis_labels = self.placed(method)
+        places, axis_labels = self.placed()
         from florets.reports.figures import QUIET, draw_points, name_marks, name_points, new_picture, styled, tidy
 
         has_truth = bool((self.true_labels >= 0).any())
@@ -79,21 +69,9 @@ class Embedding:
                 name_marks(picture, truth.tolist(), QUIET, title="true cluster", loc="outside right upper")
         return picture
 
-    def placed(self, method: str) -> tuple[npt.NDArray[np.float64], tuple[str, str]]:
-        """Return the `positions`, and the names of the axes."""
-        count, length = self.vectors.shape
-        vectors = self.vectors.astype(np.float64)
-        if method not in ("pca", "tsne"):
-            raise ConfigError([f"method={method!r}: must be pca or tsne."])
-        if method == "tsne" and count < 4:
-            raise ConfigError([f"method=tsne: needs 4 clients, and round {self.round} compared {count}; use pca."])
-        if method == "tsne":
-            from sklearn.manifold import TSNE
-
-            start = "pca" if length > 1 else "random"
-            made = TSNE(perplexity=min(30.0, (count - 1) / 3), init=start, random_state=0).fit_transform(vectors)
-            return np.asarray(made, dtype=np.float64), ("t-SNE, first axis", "t-SNE, second axis")
-        places, fractions = principal_components(vectors, 2)
+    def placed(self) -> tuple[npt.NDArray[np.float64], tuple[str, str]]:
+        """Return where the clients lie in the plane (M, 2), and the names of the axes."""
+        places, fractions = principal_components(self.vectors.astype(np.float64), 2)
         first, second = (f"{fraction:.0%} of variance" for fraction in fractions)
         return places, (f"first component ({first})", f"second component ({second})")
 

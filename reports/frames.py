@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 ROUNDS = "rounds.jsonl"
-PARQUET = "clients_over_rounds.parquet"
 
 _COSTS: Mapping[str, float] = {"seconds": 0.0, "bytes_down": 0, "bytes_up": 0}
 """Columns of what a client that was not asked costs: nothing."""

@@ -19,7 +19,6 @@ from florets.reports.clients import ClientRow
 from florets.reports.console import counted
 from florets.reports.embedding import embedding, principal_components
 from florets.reports.quantities import QUANTITIES, Quantity, known_quantities
-from florets.reports.statistics import Spread
 from florets.reports.summary import Curve, Curves, Figure, RoundLine, covers_all, read_lines
 from florets.strategies.base.report import FIRST_PHASE, SPECTRUM
 
@@ -165,60 +164,6 @@ def end_of_phase_1(line: RoundLine) -> str:
 
 
 # Means over the values of a key
-
-
-@figures.styled()
-def settings_figure(
-    lines: Mapping[str, Sequence[tuple[str, Spread]]],
-    title: str,
-    over: str,
-    bounds: tuple[float, float] | None,
-    joined: bool = True,
-) -> figures.Picture:
-    """Return a figure of means ± one standard deviation over the values of a key (`over`), a line for each name.
-
-    Values that are all numbers have their places on an axis, a logarithmic one where they span a factor of more than
-    20. Others stand side by side, and are not joined. `bounds` is the range of the quantity, if it has two ends.
-    """
-    values = list(dict.fromkeys(value for line in lines.values() for value, _ in line))
-    known = [number for value in values if (number := _number(value)) is not None]
-    is_number = len(known) == len(values)
-    at = dict(zip(values, known if is_number else map(float, range(len(values))), strict=True))
-    picture, (axes,) = figures.stacked(8.4, 3.9)
-    drawn, bars = list[figures.Line](), False
-    for number, (name, line) in enumerate(lines.items()):
-        places = sorted(((at[value], spread) for value, spread in line if spread.number), key=lambda one: one[0])
-        if not places:
-            continue
-        style = figures.line_style(number) | ({} if is_number and joined else {"linestyle": "none"})
-        x, mean = np.array([place for place, _ in places]), np.array([spread.mean for _, spread in places])
-        std = np.nan_to_num([spread.deviation for _, spread in places])
-        bars = bars or bool(std.any())
-        axes.errorbar(x, mean, yerr=std if std.any() else None, capsize=3, elinewidth=1, markersize=5.5, **style)
-        drawn.append(figures.Line(x, mean, label=name, style=style))
-    figures.tidy(axes)
-    axes.set_xlabel(f"{over} (bars: ± std over seeds)" if bars else over)
-    if is_number and min(known) > 0 and max(known) > 20 * min(known):
-        axes.set_xscale("log")
-    elif is_number and len(values) <= 12:
-        axes.set_xticks(known, values)
-    elif not is_number:
-        axes.set_xticks(range(len(values)), values)
-        axes.set_xlim(-0.4, len(values) - 0.6)
-    # Asked for, the limits are those of what was drawn, which the labels need.
-    low, high = axes.get_ylim()
-    if bounds is not None:
-        axes.set_ylim(max(low, bounds[0]), min(high, bounds[1] + 0.02 * (bounds[1] - bounds[0])))
-    axes.set_title(title)
-    figures.label_ends(axes, drawn)
-    return picture
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 # Losses of all models on all clients

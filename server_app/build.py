@@ -27,8 +27,6 @@ from florets.task.registry import OwnCodeFailed
 from florets.task.settings import COX
 from florets.task.task import Task, TaskSpec, initial_models
 from florets.task.training import dp_sgd
-from florets.task.training.augmentation import check_augmentation
-from florets.task.training.loop import check_optimizer
 from florets.task.training.scores import concordance_index, measure_function
 from florets.task.wire import Layout, bank, kinds
 
@@ -104,11 +102,7 @@ def build_checked(config: Config, task: Task) -> tuple[Strategy[Any, Any], Model
 
 
 def check_training(config: Config, task: Task) -> None:
-    """Try what local training takes from PyTorch or a function of the user's own, before clients are asked for it."""
-    if config.train.optimizer_options:
-        check_optimizer(config.train)
-    if config.train.augment is not None:
-        check_augmentation(config.train.augment, task.input_shape)
+    """Try what local training takes from Opacus, before clients are asked for it."""
     if config.privacy.hides_records:
         dp_sgd.check(task.build_model(), task.input_shape, task.two_examples[1], config.task.loss)
 

@@ -33,6 +33,8 @@ log = logging.getLogger("florets")
 
 FOLDER = "checkpoint"
 VERSION = 5
+KEPT = 2
+"""Newest checkpoints that stay."""
 _CLIENT = tuple(field.name for field in dataclasses.fields(Client))
 
 _NAME = re.compile(r"round-(\d{6,})\.safetensors")
@@ -83,11 +85,10 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of a run, in its `checkpoint/`; the `keep` newest stay."""
+    """The checkpoints of a run, in its `checkpoint/`; the `KEPT` newest stay."""
 
-    def __init__(self, run_folder: Path, keep: int = 2) -> None:
+    def __init__(self, run_folder: Path) -> None:
         self.folder = run_folder / FOLDER
-        self.keep = keep
         # The clients that were last written, and their text: of 100,000 it takes as long as a round of 1,000.
         self._clients: tuple[list[Client], str] = ([], "")
 
@@ -116,7 +117,7 @@ class Checkpoints:
         with whole_file(path, "wb") as file:
             write_arrays(file, *_pack(checkpoint, self._clients[1]))
         _sync_folder(self.folder)
-        for old in self.files()[self.keep :]:
+        for old in self.files()[KEPT:]:
             old.unlink()
         return path
 

@@ -4,17 +4,15 @@ import csv
 import io
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import numpy as np
 
-from florets.reports.clients import CLIENTS_OVER_ROUNDS, INTEGERS, NUMBERS, TEXTS, RoundRow
+from florets.reports.clients import CLIENTS_OVER_ROUNDS, RoundRow
 from florets.reports.embedding import EMBEDDINGS, UNKNOWN, Embedding, round_of
 from florets.reports.folder import append_lines, make_inside, whole_file
-from florets.reports.frames import PARQUET
 from florets.reports.scores import TEST_CELLS, test_cells
 from florets.strategies.base.report import Client, RoundReport
 
@@ -38,7 +36,6 @@ class ClientRows:
         self._path = folder / CLIENTS_OVER_ROUNDS
         self._tests = list(TEST_CELLS)
         self._places: dict[str, _Place] = {}
-        (folder / PARQUET).unlink(missing_ok=True)
         if done_rounds:
             self._take_back(done_rounds)
         else:
@@ -112,27 +109,6 @@ class ClientRows:
         with self._path.open(newline="", encoding="utf-8") as file:
             _, *rows = csv.reader(file)
         self._write([[*row, *[""] * len(names)] for row in rows])
-
-    def finish(self) -> None:
-        """Write the same rows as Parquet, where pyarrow is installed."""
-        if find_spec("pyarrow") is None:
-            return
-        # Loaded at the end alone: it takes part of a second.
-        from pyarrow import bool_, float64, int64, parquet, string
-        from pyarrow import csv as arrow_csv
-
-        types = dict.fromkeys(self._tests, float64())
-        types |= {name: int64() for name in types if name.endswith("_examples")}
-        types |= dict.fromkeys(INTEGERS, int64()) | dict.fromkeys(TEXTS, string()) | {"sampled": bool_()}
-        types |= dict.fromkeys(NUMBERS, float64())
-        table = arrow_csv.read_csv(
-            self._path,
-            arrow_csv.ReadOptions(use_threads=False),
-            convert_options=arrow_csv.ConvertOptions(column_types=types, null_values=[""]),
-        )
-        path = self._path.with_name(PARQUET)
-        with whole_file(path, "wb") as file:
-            parquet.write_table(table, file)
 
 
 def _number(text: str) -> int | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from florets.conf.problems import ConfigError
@@ -35,7 +35,6 @@ from florets.task.spec import DECLARED, PREPARED, TaskSpec
 from florets.task.task import Task
 from florets.task.wire import kinds
 from florets.task.wire.description import read_description
-from florets.task.wire.records import new_message, record_dict
 
 
 def describe_sites(
@@ -53,8 +52,8 @@ def describe_sites(
     requests = []
     for name, node in node_of.items():
         own = with_number(settings, node, names[node], getattr(infos.get(node), "public_key", b""))
-        content = record_dict({kinds.CONFIG: own})
-        requests.append(Request(name, new_message(content, node, kinds.DESCRIBE, start_timeout, "0")))
+        content = RecordDict({kinds.CONFIG: own})
+        requests.append(Request(name, Message(content, node, kinds.DESCRIBE, ttl=start_timeout, group_id="0")))
     replies = exchange(
         grid, requests, lambda _, content: read_description(content), Patience(start_timeout), warn=False
     )
@@ -173,7 +172,7 @@ def _described(
     sites = describe(spec)
     found = agreement(config, declared, sites)
     taking_part = [site for key, site in sites.items() if key not in found.left_out]
-    if not any(_has_other_records(site, found, declared) for site in taking_part):
+    if not any(_has_other_records(site, found) for site in taking_part):
         return sites, found
     again = describe(agreed_spec(config, sites, found))
     # A site that cannot take part has said why.
@@ -184,15 +183,13 @@ def _described(
     return sites, replace(agreement(config, declared, sites), target_why=found.target_why)
 
 
-def _has_other_records(site: Description, found: Agreed, declared: Declaration) -> bool:
+def _has_other_records(site: Description, found: Agreed) -> bool:
     """Return whether a site described other records than those that follow from the agreement."""
     if site.unseen:
         return True
     if site.form != "table" or found.preprocessing is None:
         return False
     names = {column.name for column in site.columns}
-    if declared.incomplete == "drop" and names != set(found.preprocessing.columns):
-        return True
     group = found.group if found.group in (site.group, *names) else ""
     return site.regression is not None and (site.group, site.regression) != (group, found.is_regression)
 
@@ -451,20 +448,17 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
 
 def _tails(prepared: Preprocessing, found: Agreed) -> Iterator[str]:
     """Yield what was done about heavy tails, in a line."""
-    ranked = [column.name for column in prepared.numeric if column.values]
     bounded = [column.name for column in prepared.numeric if column.low is not None]
     heavy = sorted(found.heavy, key=lambda name: -found.heavy[name])
     curved = f" (kurtosis up to {found.heavy[heavy[0]]:.0f}; a normal's is 3)" if heavy else ""
-    if ranked:
-        yield f"normal scores of their pooled ranks (task.table.numbers=ranks): {_first_of(ranked)}"
-    elif bounded:
+    if bounded:
         tails = f"heavy tails{curved}, " if heavy else ""
         yield (
             f"{tails}clipped at about their pooled 0.1 and 99.9 % quantiles: {_first_of(bounded)} "
             "(task.table.numbers=standard leaves them)"
         )
     elif heavy:
-        yield f"heavy tails{curved}: {_first_of(heavy)} (task.table.numbers=clipped or ranks tames them)"
+        yield f"heavy tails{curved}: {_first_of(heavy)} (task.table.numbers=clipped tames them)"
 
 
 def _first_of(texts: Sequence[str]) -> str:

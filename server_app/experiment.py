@@ -30,7 +30,7 @@ from florets.reports.diagnostics import (
     worse_than_constant,
 )
 from florets.reports.folder import STOP, FolderLock, WriteFailed, private, write_whole
-from florets.reports.summary import RoundLine, RunSummary, reaches
+from florets.reports.summary import RoundLine, RunSummary
 from florets.server_app.build import build_checked, build_task, refused
 from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpointing, Checkpoints
 from florets.server_app.data_agreement import agree_on_data, saved_data
@@ -39,16 +39,14 @@ from florets.server_app.own_code import record_code
 from florets.server_app.patience import Patience, validation_figure
 from florets.server_app.recorder import Recorder
 from florets.server_app.resume import (
-    Parent,
     find_checkpoint,
     finished_summary,
-    read_parent,
     refuse_interrupted,
     refuse_other_frozen,
 )
 from florets.server_app.run_models import save_clusters, save_own_models
 from florets.server_app.tracker import Tracker
-from florets.server_app.tracking import Tracking, make_trackers, serving
+from florets.server_app.tracking import Tracking, make_trackers
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models
@@ -96,8 +94,8 @@ def run_experiment(
         If a file cannot be written, as when the disk is full: what was written before stays, and the run can go on.
     """
     log.info("results folder: %s", folder)
-    with private(config.task.partition == OWN), serving(config.prometheus) as served:
-        return _run_or_resume(grid, config, folder, resume, by_flower, [*served, *trackers])
+    with private(config.task.partition == OWN):
+        return _run_or_resume(grid, config, folder, resume, by_flower, trackers)
 
 
 def _run_or_resume(
@@ -138,13 +136,12 @@ def _run(
             config = _prepared(grid, config, task)
         total = strategy.first_rounds + config.num_rounds
         if checkpoint is not None:
-            refuse_other_frozen(f"resume={folder}", checkpoint, task)
+            refuse_other_frozen(folder, checkpoint, task)
             _take_up(checkpoint, strategy, config, folder)
         # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
         strategy.federation.refresh(grid, settings)
         strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
         done_rounds = checkpoint.server_round if checkpoint is not None else 0
-        parent = read_parent(folder) if checkpoint is not None else None
         first_phase = _phase_1(strategy, models, config.num_rounds) if done_rounds < strategy.first_rounds else ""
         budget = _earlier_budget(config, folder, done_rounds) if lock is not None else None
         guard = strategy.protect(config.num_rounds, budget)
@@ -159,12 +156,12 @@ def _run(
         own.save(recorder.folder)
         if guard is not None:
             guard.save = lambda budget: write_whole(recorder.folder / LEDGER, json.dumps(asdict(budget)) + "\n")
-        run = _Run(config, task, strategy, recorder, tracking, checkpoint, parent, by_flower, total)
+        run = _Run(config, task, strategy, recorder, tracking, checkpoint, by_flower, total)
         changed = record_code(recorder.folder, config, checkpoint is not None)
         limited = _limited(strategy.federation.most_messages, total - done_rounds)
         for warning in filter(None, (changed, too_few_models(config), limited)):
             recorder.warn(warning)
-        for line in filter(None, (*own.lines, first_phase, _prolonged(config, checkpoint, parent))):
+        for line in filter(None, (*own.lines, first_phase, _prolonged(config, checkpoint))):
             recorder.note(line)
         tracking.start(config, total, done_rounds)
         with run.explained_failures():
@@ -192,10 +189,6 @@ def _earlier_budget(config: Config, folder: Path, done_rounds: int) -> Budget | 
     if done_rounds and not budget.spent:
         rule = "nobody has spent anything of privacy.epsilon, which the rounds that are done contradict"
         raise CheckpointError(f"{path}: {rule}; start the run anew")
-    if budget.extended_to:
-        raise ConfigError(
-            f"{folder}: what was left of privacy.epsilon went to {budget.extended_to}; resume that run."
-        )
     return budget
 
 
@@ -270,7 +263,6 @@ class _Run:
         recorder: Recorder,
         tracking: Tracking,
         checkpoint: Checkpoint | None,
-        parent: Parent | None,
         by_flower: bool,
         total: int,
     ) -> None:
@@ -278,14 +270,12 @@ class _Run:
         self._config, self._task, self._strategy = config, task, strategy
         self._recorder, self._tracking, self._checkpoint = recorder, tracking, checkpoint
         self._by_flower = by_flower
-        # Rounds on a parent's data end no run: neither their patience nor their ARI is the extended run's.
-        self._before = 0 if parent is None else parent.rounds
         self._truth = Truth(task, config.cluster_test)
-        checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
+        checkpoints = Checkpoints(recorder.folder)
         frozen = at_home_hash(task.module_to_load())
         self._checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower, frozen)
         best = None if checkpoint is None else checkpoint.best
-        self._patience = Patience(config, recorder.lines[self._before :], best)
+        self._patience = Patience(config, recorder.lines, best)
         self._note_clients()
         recorder.names = task.client_names
         self._last_clients: Mapping[str, ClientRound] = {}
@@ -295,7 +285,7 @@ class _Run:
         if self._checkpoint is None:
             return NOTHING
         lines = self._recorder.lines
-        stopped = len(lines) > self._before and _is_reached(self._config, lines[-1])
+        stopped = bool(lines) and _is_reached(self._config, lines[-1])
         return Earlier(self._checkpoint.server_round, self._patience.is_over or stopped)
 
     def on_round(self, report: RoundReport, arrays: ArrayRecord) -> bool:
@@ -349,7 +339,7 @@ class _Run:
             )
         elif config.loss_matrix:
             serial = config.engine == "local" and not self._by_flower
-            losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)
+            losses = loss_matrix(strategy, final, serial, recorder.note)
         if words := self._patience.words(len(recorder.lines)):
             recorder.note(words)
         if self._stopped:
@@ -461,10 +451,8 @@ def _phase_1(strategy: Strategy[Any, Any], models: Models, num_rounds: int) -> s
     )
 
 
-def _prolonged(config: Config, checkpoint: Checkpoint | None, parent: Parent | None) -> str:
+def _prolonged(config: Config, checkpoint: Checkpoint | None) -> str:
     """Return a line where a run goes on for another number of rounds than its folder's name may say."""
-    if parent is not None:
-        return f"extends the run in {parent.run} after its round {parent.rounds}, with the data in {config.data_dir}"
     began = _began(config, checkpoint)
     if began == config.num_rounds:
         return ""
@@ -502,6 +490,6 @@ def _never_decides(config: Config, line: RoundLine) -> bool:
 def _is_reached(config: Config, line: RoundLine) -> bool:
     """Say whether the run ends early, with the round of this line."""
     evidence = line["details"].get(EVIDENCE)
-    if config.stop_at_groups and evidence and (evidence["verdict"] != "open" or _never_decides(config, line)):
-        return True
-    return config.stop_at_ari is not None and reaches(line, config.stop_at_ari)
+    return bool(
+        config.stop_at_groups and evidence and (evidence["verdict"] != "open" or _never_decides(config, line))
+    )

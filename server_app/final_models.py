@@ -80,15 +80,18 @@ _MOST_BYTES = 4 * 2**30
 _TRUSTED = 0.1
 """Fraction of the time limit after which an estimate holds: the first clients asked also load their data."""
 
+TIMEOUT = 60.0
+"""Seconds that the loss matrix may take."""
+
 Rows = Sequence[tuple[str, Losses]]
 
 
 def loss_matrix(
-    strategy: Strategy[Any, Any], models: Models, timeout: float, serial: bool, note: Callable[[str], None]
+    strategy: Strategy[Any, Any], models: Models, serial: bool, note: Callable[[str], None]
 ) -> tuple[list[str], FloatArray] | None:
     """Ask every online client for its loss on every final model; return the clients that replied and (M, K) losses.
 
-    None where there are too many clients, it would take longer than `timeout` seconds, or nobody replied. `serial`
+    None where there are too many clients, it would take longer than `TIMEOUT`, or nobody replied. `serial`
     clients work one after the other in this process, where no deadline can interrupt them.
     """
     clients = strategy.federation.online()
@@ -98,13 +101,13 @@ def loss_matrix(
         note(f"no loss matrix: {extent}, are too many")
         return None
     note(f"loss matrix: {extent}")
-    context = replace(strategy.context, timeout=min(timeout, strategy.context.timeout), quorum=0.0, grace=None)
+    context = replace(strategy.context, timeout=min(TIMEOUT, strategy.context.timeout), quorum=0.0, grace=None)
     if serial:
-        rows, left = _one_by_one(context, clients, models, timeout)
+        rows, left = _one_by_one(context, clients, models)
         if left:
             note(
-                f"no loss matrix: it would take about {duration(left)}, longer than loss_matrix_timeout={timeout:g}; "
-                "raise that, or leave it out with loss_matrix=false"
+                f"no loss matrix: it would take about {duration(left)}, longer than {TIMEOUT:g} s; "
+                "loss_matrix=false leaves it out"
             )
             return None
     else:
@@ -113,17 +116,15 @@ def loss_matrix(
         if replies.missing:
             note(
                 f"the loss matrix lacks {len(replies.missing)} of {counted(len(clients), 'client')}, which did not "
-                f"answer within {context.timeout:g} s (loss_matrix_timeout)"
+                f"answer within {context.timeout:g} s"
             )
     if not rows:
         return None
     return [key for key, _ in rows], np.stack([reply.losses for _, reply in rows])
 
 
-def _one_by_one(
-    context: Round, clients: Sequence[Client], models: Models, timeout: float
-) -> tuple[Rows, float | None]:
-    """Return the replies, or how many seconds all of them would take where that is more than `timeout`."""
+def _one_by_one(context: Round, clients: Sequence[Client], models: Models) -> tuple[Rows, float | None]:
+    """Return the replies, or how many seconds all of them would take where that is more than `TIMEOUT`."""
     rows: list[tuple[str, Losses]] = []
     start, asked = time.monotonic(), 0
     while asked < len(clients):
@@ -133,6 +134,6 @@ def _one_by_one(
         asked += len(some)
         elapsed = time.monotonic() - start
         whole = elapsed / asked * len(clients)
-        if asked < len(clients) and whole > timeout and elapsed > _TRUSTED * timeout:
+        if asked < len(clients) and whole > TIMEOUT and elapsed > _TRUSTED * TIMEOUT:
             return [], whole
     return rows, None

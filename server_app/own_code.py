@@ -53,7 +53,7 @@ def look_for_given(folder: Path) -> None:
 def paths_of(config: Config) -> tuple[str, ...]:
     """Return the import paths that a configuration names, those of its strategy's client handlers among them."""
     task = config.task
-    named = (task.data, task.partition, task.model, task.loss, config.measure, config.train.augment or "")
+    named = (task.data, task.partition, task.model, task.loss, config.measure)
     paths = {name for name in named if ":" in name}
     strategy = find_strategy(config.strategy.name)
     if strategy.id not in STRATEGIES:

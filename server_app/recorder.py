@@ -236,7 +236,6 @@ class Recorder:
         # Also where it came too late for the run to end earlier.
         (self.folder / run_folder.STOP).unlink(missing_ok=True)
         run_folder.write_whole(self.folder / "summary.json", summary.to_json())
-        self._rows.finish()
         self._embeddings.finish()
 
         write_report(self.folder, self._task_title, pictures)

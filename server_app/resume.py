@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, resume_command, saved_config
 from florets.conf.schema import WITHOUT_EFFECT, Config, as_plain
 from florets.conf.typed import show
-from florets.reports.folder import FINISHED, FolderLock, write_whole
+from florets.reports.folder import FINISHED, FolderLock
 from florets.reports.summary import RunSummary
 from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.own_code import (
@@ -64,7 +63,11 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
         raise ConfigError(problems)
     text, consent = given.pop("resume").value, given.pop(TRUST, None)
     trust = consent is not None and read_trust(consent.value, consent.text, problems)
-    accepts = read_accept(given.pop("code_changed", None), problems)
+    accept = given.pop("code_changed", None)
+    if accept is not None and accept.value != "accept":
+        problems.append(
+            f"{accept.text}: must be accept, which continues with code that has changed since the run began."
+        )
     if text is None or str(text) == "":
         problems.append("resume= names no folder: give resume=<folder of an interrupted run>.")
     folder = absolute(str(text), caller)
@@ -80,30 +83,23 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
     if trust:
         look_for_given(folder)
     config = saved_config(folder, list(given.values()), trust)
-    if not accepts:
-        refuse_changed_code(f"resume={folder}", folder, config)
-    return config, folder
-
-
-def refuse_changed_code(key: str, folder: Path, config: Config) -> None:
-    """Raise ConfigError where code that the run in a folder imports has changed since it began; `key` names it."""
-    changed = changed_files(recorded_code(folder), code_on_disk(config))
-    if changed:
+    if accept is None and (changed := changed_files(recorded_code(folder), code_on_disk(config))):
         raise ConfigError(
-            f"{key}: the code that this run imports has changed since it began: {changed_words(changed)}. Its "
-            f"rounds so far come from the old code: restore it, run the experiment again, or add "
+            f"resume={folder}: the code that this run imports has changed since it began: {changed_words(changed)}. "
+            f"Its rounds so far come from the old code: restore it, run the experiment again, or add "
             f"code_changed=accept to continue with the code as it is now (in flwr run: "
             f"overrides='code_changed=accept')."
         )
+    return config, folder
 
 
-def refuse_other_frozen(key: str, checkpoint: Checkpoint, task: Task) -> None:
-    """Raise ConfigError where a task's model freezes other values than those of a run's rounds; `key` names it."""
+def refuse_other_frozen(folder: Path, checkpoint: Checkpoint, task: Task) -> None:
+    """Raise ConfigError where a task's model freezes other values than those of the rounds of the run in a folder."""
     if at_home_hash(task.module_to_load()) != checkpoint.frozen:
         raise ConfigError(
-            f"{key}: the parameters that task.model={task.spec.model} freezes (requires_grad=False) are not those "
-            "that this run's rounds were trained with: restore the file that the model function reads them from, and "
-            "the versions of its packages, or run the experiment again."
+            f"resume={folder}: the parameters that task.model={task.spec.model} freezes (requires_grad=False) are not"
+            " those that this run's rounds were trained with: restore the file that the model function reads them "
+            "from, and the versions of its packages, or run the experiment again."
         )
 
 
@@ -154,22 +150,13 @@ def _was_stopped(folder: Path) -> bool:
         return False
 
 
-def read_accept(given: Given | None, problems: list[str]) -> bool:
-    """Return whether `code_changed=accept` was given; any other value becomes a problem."""
-    if given is not None and given.value != "accept":
-        problems.append(
-            f"{given.text}: must be accept, which continues with code that has changed since the run began."
-        )
-    return given is not None
-
-
 def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:
     """Return the checkpoint that a run goes on from; None where it was interrupted before its first one.
 
     CheckpointError where checkpoints are damaged, of another configuration, or were never to be written.
     """
     # Its state is made of the strategy's own classes: they are built only if they are loaded.
-    checkpoint = Checkpoints(folder, config.checkpoint_keep).load(strategy_class(config.strategy.name))
+    checkpoint = Checkpoints(folder).load(strategy_class(config.strategy.name))
     if checkpoint is None:
         if saved_config(folder, trust=True).checkpoint_every == 0:
             raise CheckpointError(
@@ -209,34 +196,3 @@ def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = 
             yield from _differences(old, new, f"{key}.")
         else:
             yield f"{key} was {show(old)} and is {show(new)}"
-
-
-PARENT = "parent.json"
-
-
-@dataclass(frozen=True)
-class Parent:
-    """The earlier run of an extended one: its folder, and the data that its rounds were trained on."""
-
-    run: str
-    rounds: int
-    """The extended run's rounds are numbered from the next one on."""
-    data_dir: str
-
-    def save(self, folder: Path) -> None:
-        """Write the file into an extended run's folder."""
-        write_whole(folder / PARENT, json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
-
-
-def read_parent(folder: Path) -> Parent | None:
-    """Return the run that the one in a folder extends; None where it extends none, ConfigError for a damaged file."""
-    path = folder / PARENT
-    if not path.is_file():
-        return None
-    try:
-        parent = Parent(**json.loads(path.read_text(encoding="utf-8")))
-        if type(parent.rounds) is not int or parent.rounds < 1:
-            raise ValueError(f"rounds={parent.rounds!r} is no number of rounds")
-    except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"{path} cannot be read ({error}); extend the earlier run again.") from None
-    return parent

@@ -2,10 +2,8 @@
 
 import hashlib
 import json
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,8 +40,6 @@ class RunStart:
         Rounds that the run has in all.
     done_rounds
         Rounds that were run before: the next one is `done_rounds` + 1. 0 for a new run.
-    sweep
-        Folder of the sweep that the run is a job of.
     """
 
     folder: Path
@@ -53,7 +49,6 @@ class RunStart:
     params: Mapping[str, Any]
     num_rounds: int
     done_rounds: int = 0
-    sweep: Path | None = None
 
     def recall(self, tracker: str) -> str | None:
         """Return the id that a tracker left before the run was interrupted, None where there is none."""
@@ -108,29 +103,6 @@ def read_ids(folder: Path) -> dict[str, str]:
 def write_id(folder: Path, tracker: str, run_id: str) -> None:
     """Keep the id of a tracker in a folder, in addition to those of others."""
     write_whole(folder / IDS, json.dumps({**read_ids(folder), tracker: run_id}, indent=1) + "\n")
-
-
-_VARIABLE = "FLORETS_SWEEP"
-"""Environment variable that names the sweep's folder to its jobs, which may run in processes of Flower's."""
-
-
-@contextmanager
-def part_of(sweep: Path) -> Iterator[None]:
-    """Let runs inside be logged as jobs of the sweep with this folder."""
-    before = os.environ.get(_VARIABLE)
-    os.environ[_VARIABLE] = str(sweep)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_VARIABLE]
-        else:
-            os.environ[_VARIABLE] = before
-
-
-def present_sweep() -> Path | None:
-    """Return the folder of the sweep that this process runs a job of."""
-    return Path(found) if (found := os.environ.get(_VARIABLE)) else None
 
 
 MOST_CLIENTS = 100

@@ -1,13 +1,12 @@
-"""The built-in trackers: TensorBoard, Weights & Biases and MLflow."""
+"""The built-in trackers: TensorBoard and MLflow."""
 
 import contextlib
 import logging
 import os
-import secrets
 import shutil
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from florets.reports.summary import RoundLine
 from florets.server_app import tracker
 
 if TYPE_CHECKING:
-    import wandb
     from mlflow.tracking import MlflowClient
     from torch.utils.tensorboard.writer import SummaryWriter
 
@@ -26,7 +24,7 @@ _FINAL = ("final/accuracy", "final/loss", "final/ari")
 
 
 class TensorBoardTracker:
-    """Write to ``<results_dir>/tensorboard/<name of the run>``; the runs of a sweep lie in one folder of it.
+    """Write to ``<results_dir>/tensorboard/<name of the run>``.
 
     TensorBoard reads the folder while the run goes on. The configuration is in its tab HParams, the pictures are in
     Images. It holds no other files: Text names the folder with the report.
@@ -43,7 +41,7 @@ class TensorBoardTracker:
         from torch.utils.tensorboard.writer import SummaryWriter
 
         place = run.recall(_TENSORBOARD) if run.done_rounds else None
-        folder = _folder(run) if place is None else Path(place)
+        folder = run.results_dir / _TENSORBOARD / run.name if place is None else Path(place)
         if not run.done_rounds:
             shutil.rmtree(folder, ignore_errors=True)
         # Events of rounds that the run goes through again are dropped by the reader.
@@ -99,73 +97,6 @@ class TensorBoardTracker:
         self._writer.flush()
 
 
-def _folder(run: tracker.RunStart) -> Path:
-    root = run.results_dir / _TENSORBOARD
-    return root / run.name if run.sweep is None else root / "sweeps" / run.sweep.name / run.name
-
-
-_WANDB = "wandb"
-
-
-class WandbTracker:
-    """A run of W&B for each run, in the project ``florets``; a sweep's runs are one group."""
-
-    def __init__(self) -> None:
-        self._run: wandb.Run | None = None
-
-    def on_start(self, run: tracker.RunStart) -> None:
-        """Begin a run, or go on under the id of the one that was interrupted."""
-        # Only what the user asks for is sent.
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        import wandb
-
-        run_id = (run.recall(_WANDB) if run.done_rounds else None) or secrets.token_hex(8)
-        # The user's own variables for these win; those that are not named here W&B reads itself.
-        own: dict[str, Any] = {
-            "mode": os.environ.get("WANDB_MODE", "offline"),
-            "project": os.environ.get("WANDB_PROJECT", "florets"),
-            "dir": os.environ.get("WANDB_DIR", str(run.results_dir)),
-        }
-        self._run = wandb.init(
-            **own,
-            id=run_id,
-            resume="allow",
-            reinit="create_new",
-            name=run.name,
-            group=None if run.sweep is None else run.sweep.name,
-            config={**tracker.params(run.params), "folder": str(run.folder)},
-            settings=wandb.Settings(silent=True, console="off", disable_git=True, save_code=False),
-        )
-        run.remember(_WANDB, run_id)
-        # A run that goes on goes through rounds again; W&B's own steps never fall.
-        self._run.define_metric("*", step_metric="round")
-
-    def on_round(self, line: RoundLine, clients: tracker.ClientFigures) -> None:
-        """Add a point to each curve."""
-        assert self._run is not None
-        self._run.log({**tracker.round_figures(line), **tracker.curves(clients)})
-
-    def on_end(self, end: tracker.RunEnd) -> None:
-        """Add the final figures, the pictures and the files, and end W&B's run."""
-        if self._run is None:
-            return
-        import wandb
-
-        try:
-            if end.summary is not None:
-                self._run.summary.update(tracker.final_figures(end.summary))
-            pictures = [path for path in end.files if path.suffix == ".png"]
-            if pictures:
-                self._run.log({f"pictures/{path.stem}": wandb.Image(str(path)) for path in pictures})
-            if end.files:
-                results = wandb.Artifact(f"results-{self._run.id}", type="results")
-                for path in end.files:
-                    results.add_file(str(path))
-                self._run.log_artifact(results)
-        finally:
-            self._run.finish(exit_code=0 if end.error is None else 1)
-
-
 _MLFLOW = "mlflow"
 _STORE = "MLFLOW_TRACKING_URI"
 # Most that one call takes.
@@ -183,14 +114,12 @@ class MlflowTracker:
 
     def on_start(self, run: tracker.RunStart) -> None:
         """Make the run in the store, or take up again the one that was interrupted."""
-        # Parallel jobs of a sweep would make the store's tables and their parent several times.
+        # Parallel jobs of a sweep would make the store's tables several times.
         with _held(run.results_dir), warnings.catch_warnings():
             # MLflow's own, of the libraries that it uses: the user can do nothing about them.
             warnings.simplefilter("ignore")
             self._client = _client(run.results_dir)
-            parent = None if run.sweep is None else _parent(self._client, run, run.sweep)
-            tags = {"mlflow.parentRunId": parent} if parent else {}
-            tags["florets.folder"] = str(run.folder)
+            tags = {"florets.folder": str(run.folder)}
             known = run.recall(_MLFLOW) if run.done_rounds else None
             if known is None or not self._take_up(known, tags, run.params):
                 experiment = _experiment(self._client, run)
@@ -287,26 +216,6 @@ def _experiment(client: "MlflowClient", run: tracker.RunStart) -> str:
     return str(client.create_experiment(name, artifact_location=place))
 
 
-def _parent(client: "MlflowClient", run: tracker.RunStart, sweep: Path) -> str:
-    """Return the id of the run that all jobs of a sweep belong to; the first of them makes it."""
-    if (known := tracker.read_ids(sweep).get(_MLFLOW)) is not None:
-        return known
-    tags = {"florets.folder": str(sweep)}
-    made = client.create_run(_experiment(client, run), tags=tags, run_name=f"sweep {sweep.name}")
-    tracker.write_id(sweep, _MLFLOW, made.info.run_id)
-    return str(made.info.run_id)
-
-
-def end_parent(sweep: Path, results_dir: Path, files: Sequence[Path], interrupted: bool = False) -> None:
-    """Add a sweep's summary and pictures to the parent of its runs, where there is one, and close it."""
-    if (parent := tracker.read_ids(sweep).get(_MLFLOW)) is None:
-        return
-    client = _client(results_dir)
-    for path in files:
-        client.log_artifact(parent, str(path))
-    client.set_terminated(parent, "KILLED" if interrupted else "FINISHED")
-
-
 @contextlib.contextmanager
 def _held(folder: Path) -> Iterator[None]:
     """Let one process at a time run the block; systems that cannot lock a folder do not wait."""
@@ -324,13 +233,3 @@ def _held(folder: Path) -> Iterator[None]:
     finally:
         if handle is not None:
             os.close(handle)
-
-
-def end_sweep(sweep: Path, interrupted: bool = False) -> None:
-    """End the trackers' common run of a sweep's jobs; a failure is logged and changes nothing else."""
-    files = [path for kind in ("*.csv", "*.md", "*.png", "best.yaml") for path in sorted(sweep.glob(kind))]
-    try:
-        # <results_dir>/sweeps/<time>
-        end_parent(sweep, sweep.parents[1], files, interrupted)
-    except Exception as error:  # a tracker may fail in any way, and no result depends on it
-        log.warning("tracker=mlflow failed at the end of the sweep: %s", error)

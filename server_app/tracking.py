@@ -1,7 +1,6 @@
 """All trackers of a run: made from their names and called in turn; their failures do not end the run."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,15 +13,14 @@ from florets.conf.validate import tracker_names
 from florets.reports.clients import CLIENTS_OVER_ROUNDS
 from florets.reports.summary import RoundLine, RunSummary
 from florets.server_app.recorder import Recorder
-from florets.server_app.tracker import MOST_CLIENTS, RunEnd, RunStart, Tracker, client_figures, present_sweep
-from florets.server_app.tracker_stores import MlflowTracker, TensorBoardTracker, WandbTracker
+from florets.server_app.tracker import MOST_CLIENTS, RunEnd, RunStart, Tracker, client_figures
+from florets.server_app.tracker_stores import MlflowTracker, TensorBoardTracker
 from florets.strategies.base.report import RoundReport
 from florets.task.imported import imported
 
 _BUILT_IN: Mapping[str, Callable[[], Tracker]] = {
     "tensorboard": TensorBoardTracker,
     "mlflow": MlflowTracker,
-    "wandb": WandbTracker,
 }
 _CALLS = ("on_start", "on_round", "on_end")
 _FILES = (
@@ -62,23 +60,6 @@ def _make(name: str) -> Tracker:
     return _checked(name, made)
 
 
-@contextmanager
-def serving(address: int | str | None) -> Iterator[list[Tracker]]:
-    """Serve figures for Prometheus within the block, where the key says at which address; yield the tracker for it.
-
-    ConfigError where the extra is not installed, or nothing can be served there.
-    """
-    if address is None:
-        yield []
-        return
-    require("metrics", f"prometheus={address}")
-    # An extra.
-    from florets.server_app.prometheus import PrometheusTracker
-
-    with closing(PrometheusTracker(address)) as tracker:
-        yield [tracker]
-
-
 def _checked(name: str, made: Tracker) -> Tracker:
     if missing := [call for call in _CALLS if not callable(getattr(made, call, None))]:
         raise ConfigError(f"tracker={name}: a tracker has {', '.join(_CALLS)}; it lacks {', '.join(missing)}.")
@@ -116,7 +97,6 @@ class Tracking:
             params=dict(dotted(as_plain(config))),
             num_rounds=num_rounds,
             done_rounds=done_rounds,
-            sweep=present_sweep(),
         )
         for name, tracker in self._trackers.items():
             self._started[name] = tracker
@@ -131,7 +111,7 @@ class Tracking:
         if len(clients) > MOST_CLIENTS and not self._too_many:
             self._too_many = True
             self._recorder.note(
-                f"more than {MOST_CLIENTS} clients: tensorboard, mlflow and wandb get quantiles over them, and no "
+                f"more than {MOST_CLIENTS} clients: tensorboard and mlflow get quantiles over them, and no "
                 "curves of single clients"
             )
         for name, tracker in going.items():

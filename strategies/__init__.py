@@ -1,6 +1,6 @@
-"""The strategies, one folder per algorithm, and their registry.
+"""The strategies, one folder per algorithm, and their registry; those they are compared with stand in `florets.zoo`.
 
-`strategy.py` of a folder holds an algorithm: its settings (keys, defaults, ranges, checks), its state, and `plan`.
+`strategy.py` of a folder holds an algorithm: its settings (keys, defaults, ranges, checks), its state, and `round`.
 Parts of several algorithms are in `shared/`, the machinery of a round in `base/`, array functions in `core/`.
 
 The classes are attributes of this package by their names, `florets.strategies.CLoVE`, imported when first used.
@@ -13,34 +13,34 @@ if TYPE_CHECKING:
     # Type checkers see here what `__getattr__` imports.
     from florets.strategies.centralised.strategy import Centralised as Centralised
     from florets.strategies.cfl_gp.strategy import CFLGP as CFLGP
-    from florets.strategies.cfl_s.strategy import CFLS as CFLS
     from florets.strategies.clove.strategy import CLoVE as CLoVE
     from florets.strategies.discovery.strategy import Discovery as Discovery
     from florets.strategies.ditto.strategy import Ditto as Ditto
-    from florets.strategies.fedala.strategy import FedALA as FedALA
     from florets.strategies.fedavg.strategy import FedAvg as FedAvg
-    from florets.strategies.fedclust.strategy import FedClust as FedClust
-    from florets.strategies.feddrift.strategy import FedDrift as FedDrift
-    from florets.strategies.fedem.strategy import FedEM as FedEM
-    from florets.strategies.fedgwc.strategy import FedGWC as FedGWC
-    from florets.strategies.fedpac.strategy import FedPAC as FedPAC
-    from florets.strategies.fedproto.strategy import FedProto as FedProto
     from florets.strategies.fedprox.strategy import FedProx as FedProx
-    from florets.strategies.fedrc.strategy import FedRC as FedRC
-    from florets.strategies.fedsoft.strategy import FedSoft as FedSoft
-    from florets.strategies.fesem.strategy import FeSEM as FeSEM
-    from florets.strategies.flexcfl.strategy import FlexCFL as FlexCFL
-    from florets.strategies.flux.strategy import FLUX as FLUX
     from florets.strategies.ifca.strategy import IFCA as IFCA
-    from florets.strategies.k_fed.strategy import KFED as KFED
     from florets.strategies.local.strategy import Local as Local
     from florets.strategies.one_shot.strategy import OneShot as OneShot
     from florets.strategies.oracle.strategy import Oracle as Oracle
-    from florets.strategies.pacfl.strategy import PACFL as PACFL
-    from florets.strategies.per_fedavg.strategy import PerFedAvg as PerFedAvg
-    from florets.strategies.sr_fca.strategy import SRFCA as SRFCA
-    from florets.strategies.stocfl.strategy import StoCFL as StoCFL
     from florets.strategies.two_phase.strategy import TwoPhase as TwoPhase
+    from florets.zoo.cfl_s.strategy import CFLS as CFLS
+    from florets.zoo.fedala.strategy import FedALA as FedALA
+    from florets.zoo.fedclust.strategy import FedClust as FedClust
+    from florets.zoo.feddrift.strategy import FedDrift as FedDrift
+    from florets.zoo.fedem.strategy import FedEM as FedEM
+    from florets.zoo.fedgwc.strategy import FedGWC as FedGWC
+    from florets.zoo.fedpac.strategy import FedPAC as FedPAC
+    from florets.zoo.fedproto.strategy import FedProto as FedProto
+    from florets.zoo.fedrc.strategy import FedRC as FedRC
+    from florets.zoo.fedsoft.strategy import FedSoft as FedSoft
+    from florets.zoo.fesem.strategy import FeSEM as FeSEM
+    from florets.zoo.flexcfl.strategy import FlexCFL as FlexCFL
+    from florets.zoo.flux.strategy import FLUX as FLUX
+    from florets.zoo.k_fed.strategy import KFED as KFED
+    from florets.zoo.pacfl.strategy import PACFL as PACFL
+    from florets.zoo.per_fedavg.strategy import PerFedAvg as PerFedAvg
+    from florets.zoo.sr_fca.strategy import SRFCA as SRFCA
+    from florets.zoo.stocfl.strategy import StoCFL as StoCFL
 
 STRATEGIES = {
     "clove": "CLoVE",
@@ -76,6 +76,12 @@ STRATEGIES = {
 }
 """The registry: a strategy's name, which is its folder's, and its class."""
 
+_IN_ZOO = frozenset(
+    {"per_fedavg", "fedala", "fedproto", "fedpac", "k_fed", "flexcfl", "cfl_s", "fesem", "pacfl", "stocfl"}
+    | {"fedclust", "sr_fca", "flux", "fedgwc", "fedem", "feddrift", "fedrc", "fedsoft"}
+)
+"""Those whose folder is in `florets.zoo`."""
+
 PERSONAL = {
     "intercept": "random_effects.strategy:InterceptClients",
     "slopes": "random_effects.strategy:SlopesClients",
@@ -95,13 +101,18 @@ TITLES = STRATEGIES | {
 """The names that papers give them, for tables and figures."""
 
 
+def package_of(name: str) -> str:
+    """Return the package of a strategy of the registry."""
+    return f"florets.{'zoo' if name in _IN_ZOO else 'strategies'}.{name}"
+
+
 def __getattr__(name: str) -> Any:
     folders = {cls: folder for folder, cls in STRATEGIES.items()}
     if name not in folders:
         raise AttributeError(
             f"module {__name__!r} has no attribute {name!r}; its strategies are {', '.join(folders)}"
         )
-    return getattr(import_module(f"{__name__}.{folders[name]}.strategy"), name)
+    return getattr(import_module(f"{package_of(folders[name])}.strategy"), name)
 
 
 def __dir__() -> list[str]:

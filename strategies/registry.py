@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from florets.strategies import PERSONAL, STRATEGIES
+from florets.strategies import PERSONAL, STRATEGIES, package_of
 from florets.strategies.settings import Settings
 
 DEFAULT = "clove"
@@ -21,6 +21,8 @@ GROUP = "florets.strategies"
 """Entry points under which other packages offer strategies."""
 
 _PACKAGE = "florets.strategies"
+_READ = ("florets.strategies.", "florets.zoo.")
+"""Packages of whose modules the settings are read from their source."""
 
 
 class UnknownStrategy(ValueError):
@@ -166,7 +168,8 @@ class _Source:
     """A module of which only those statements run that the settings need.
 
     `--help` lists the settings of all strategies, and a mistyped key ends a command, without the half second that
-    importing Flower takes. What a needed statement imports from outside of the strategies is imported.
+    importing Flower takes. What a needed statement imports from outside of the strategies is imported, of `florets`
+    the needed names alone.
     """
 
     # Importing all strategies takes more than ten times as long (1.9 against 0.13 CPU seconds). A module of settings
@@ -174,8 +177,8 @@ class _Source:
 
     def __init__(self, module: str) -> None:
         # `importlib.util.find_spec` would import the packages that the module is in, and NumPy with `core`.
-        *folders, _ = module.removeprefix(f"{_PACKAGE}.").split(".")
-        spec = PathFinder.find_spec(module, [str(Path(__file__).parent.joinpath(*folders))])
+        _, *folders, _ = module.split(".")
+        spec = PathFinder.find_spec(module, [str(Path(__file__).parents[1].joinpath(*folders))])
         assert spec is not None
         text: str = spec.loader.get_source(module)  # type: ignore[union-attr]  # the loader of a file has it
         self.values: dict[str, Any] = {"__name__": module}
@@ -201,8 +204,11 @@ class _Source:
     def value(self, name: str) -> Any:
         """Return a name's value, after those of all names that its statement mentions."""
         statement = self.statements.pop(name, "")
-        if statement.startswith(f"from {_PACKAGE}."):
-            module = statement.split()[1]
+        module = statement.split()[1] if statement.startswith("from ") else ""
+        if module == "florets":
+            # That name alone: another of the same statement may need Flower.
+            self.values[name] = getattr(importlib.import_module(module), name)
+        elif module.startswith(_READ):
             loaded = sys.modules.get(module)
             self.values[name] = getattr(loaded, name) if loaded else _Source.of(module).value(name)
         elif statement:
@@ -219,7 +225,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _class_path(name: str) -> str:
-    return f"{_PACKAGE}.{name}.strategy:{STRATEGIES[name]}"
+    return f"{package_of(name)}.strategy:{STRATEGIES[name]}"
 
 
 def _offered() -> dict[str, str]:

@@ -27,7 +27,6 @@ from florets.server_app.data_agreement import (
     lines,
 )
 from florets.server_app.data_findings import Finding, find, same_data
-from florets.studies.collinear import at_sites
 from florets.task.data.own import find_files, holds_data
 from florets.task.data.samples import read_arrays
 from florets.task.data.tables.agreement import Agreed
@@ -296,34 +295,6 @@ def _far_and_repeated(values: NDArray[np.float64]) -> list[float]:
     return []
 
 
-def _collinear(
-    declared: Declaration, nodes: Sequence[Mapping[str, Any]], sites: Mapping[str, Description], agreed: Agreed | None
-) -> list[Finding]:
-    """Return a finding for each number that follows from other columns, which only this machine looks for."""
-    prepared = None if agreed is None else agreed.preprocessing
-    if prepared is None or not prepared.numeric:
-        return []
-    frames = {
-        key: _frames(declared, node)
-        for node in nodes
-        if (key := str(node["client-id"])) in sites and agreed is not None and key not in agreed.left_out
-    }
-    findings = []
-    for one, keys in at_sites(prepared, frames).items():
-        what = f"{'' if one.is_exact else 'nearly '}a linear function of {listed(list(one.of))}"
-        if not keys:
-            text = f"{one.name!r} is {what}: no model can tell their effects apart"
-            remedy = f"Predictions do not suffer; for coefficients that mean something, task.table.drop=[{one.name}]."
-            findings.append(Finding("warning", "", text, remedy))
-        else:
-            text = (
-                f"{one.name!r} is {what} at {listed(sorted(keys))}: a model of this site alone cannot tell them apart"
-            )
-            remedy = "Models of several sites can; see whether the column is meant to follow there."
-            findings.append(Finding("note", "", text, remedy))
-    return findings
-
-
 def _as_in_the_run(
     config: Config, nodes: Sequence[Mapping[str, Any]], sites: Mapping[str, Description], agreed: Agreed
 ) -> tuple[dict[str, Description], dict[str, str]]:
@@ -366,7 +337,7 @@ def check(config: Config, data: Path, folder: Path) -> Check:
     findings = find(sites, agreed, failed)
     declared = declaration_of(config)
     equal = [one for one in same_data(_equal_data(declared, nodes, sites)) if one not in findings]
-    more = [*_codes(declared, nodes, sites), *_collinear(declared, nodes, sites, agreed)]
+    more = _codes(declared, nodes, sites)
     if not is_one and data.is_dir():
         more += [
             Finding("warning", "", f"{name} is not read", f"{remedy[:1].upper()}{remedy[1:]}.")

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from florets.conf.compose import compose
-from florets.conf.extras import require
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
-from florets.conf.schema import FLOWER, HUGGING_FACE, Config
+from florets.conf.schema import Config
 from florets.engines.worker_count import cores
 from florets.reports.console import counted
 from florets.reports.summary import RunSummary, ari_words, read_lines, round_seconds, stability_words, unplaced_words
@@ -20,7 +19,10 @@ from florets.task.raised_in import raised_in
 from florets.task.temporary import held_folder
 from florets.task.training.scores import name_of
 
-_OURS = ("florets.engines.", "florets.server_app.", "florets.reports.", "florets.strategies.", "florets.task.wire.")
+_OURS = (
+    *("florets.engines.", "florets.server_app.", "florets.reports."),
+    *("florets.strategies.", "florets.zoo.", "florets.task.wire."),
+)
 
 Runner = Callable[[Config, Sequence[str]], RunSummary]
 """Runs a checked experiment; the overrides name its results folder."""
@@ -33,13 +35,7 @@ def prepare(overrides: Sequence[str], caller: Path) -> Config:
     """
     config = compose(overrides)
     data_dir, results_dir = absolute(config.data_dir, caller), absolute(config.results_dir, caller)
-    task = config.task
-    if task.data == HUGGING_FACE or task.partition == FLOWER:
-        require("hf", "task.data=hf:..." if task.data == HUGGING_FACE else "task.partition=flwr:...")
-    if task.data == HUGGING_FACE and (source := absolute(str(task.data_options.get("source")), caller)).exists():
-        # Else it is in the data folder, or a name on the hub.
-        task = dataclasses.replace(task, data_options={**task.data_options, "source": str(source)})
-    return dataclasses.replace(config, task=task, data_dir=str(data_dir), results_dir=str(results_dir))
+    return dataclasses.replace(config, data_dir=str(data_dir), results_dir=str(results_dir))
 
 
 def measure_name(config: Config) -> str:

@@ -24,6 +24,7 @@ def setting(
     below: float | None = None,
     note: str = "",
     cap: str = "",
+    needs: str = "",
 ) -> T:
     """Declare a key with its default, its help text and its range.
 
@@ -40,8 +41,11 @@ def setting(
         What the error adds to the rule, e.g. "null leaves nobody out".
     cap
         Of a key that a node caps: the cap's key in the node config, see `florets.task.node_config`.
+    needs
+        Another key, in full, without which this one, or the keys of this group, have no effect: that key alone, where
+        any value turns it on, or with the values that do, ``train.schedule=exponential``.
     """
-    bounds = {"least": least, "above": above, "most": most, "below": below, "note": note, "cap": cap}
+    bounds = {"least": least, "above": above, "most": most, "below": below, "note": note, "cap": cap, "needs": needs}
     metadata = {"help": text, **{name: value for name, value in bounds.items() if value not in (None, "")}}
     if isinstance(default, list | dict):
         # The copy keeps two configurations from sharing one mutable default.

@@ -16,7 +16,6 @@ from florets.task.descriptors import describe, projection
 from florets.task.layers import at_home, make_whole, untrained_entries
 from florets.task.randomness import Purpose, generator
 from florets.task.task import Task
-from florets.task.training.augmentation import Augmentation
 from florets.task.training.features import features
 from florets.task.training.folds import disjoint_folds, rows_of_folds
 from florets.task.training.losses import evaluate, loss_vector, per_sample_losses, targets_of
@@ -114,8 +113,6 @@ def fold_rows(
         One row where there are fewer different samples than folds.
     """
     module, inputs, targets = loaded_module(task, model), torch.from_numpy(x), torch.from_numpy(y)
-    name = training.augment
-    augment = None if name is None else Augmentation(name, generator(seed, 0, Purpose.AUGMENTATION))
     rng = generator(seed, 0, Purpose.FOLDS)
     changes = rows_of_folds(
         module,
@@ -128,7 +125,6 @@ def fold_rows(
         training,
         rng,
         untrained_entries(module),
-        augment,
         estimates,
     )
     if changes.shape[1] != form.size:

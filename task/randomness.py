@@ -23,7 +23,6 @@ class Purpose(IntEnum):
     SUBSPACE_CLIENTS = 16
     SUBSPACE = 17
     ANCHOR_NOISE = 18
-    FEATURES = 20
     ESTIMATE = 23
     LOCAL_KMEANS = 24
     HELD_OUT = 30
@@ -42,7 +41,6 @@ class Purpose(IntEnum):
     HEAD_TRAINING = 82
     CENTRE_SAMPLING = 90
     EMBEDDING = 100
-    AUGMENTATION = 110
     WIRE = 120
 
 

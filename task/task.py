@@ -141,7 +141,7 @@ class Task:
     @property
     def client_names(self) -> dict[int, str]:
         """Names of the clients by partition id, where the data say whose each sample is."""
-        if self.spec.partition not in ("natural", "flower_partitioner"):
+        if self.spec.partition != "natural":
             return {}
         return {place: shard.name for place, shard in enumerate(self.shards) if shard.name}
 

@@ -16,10 +16,10 @@ from flwr.clientapp import ClientApp
 from florets.engines.local_grid import LocalGrid
 from florets.strategies.base.report import RoundReport
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
-from florets.strategies.flexcfl.messages import LABELS
-from florets.strategies.k_fed.messages import KMEANS
 from florets.task.wire import bank, kinds
 from florets.task.wire.flower import INSTALLED
+from florets.zoo.flexcfl.messages import LABELS
+from florets.zoo.k_fed.messages import KMEANS
 
 Fault = Callable[[RecordDict], RecordDict]
 

@@ -91,37 +91,3 @@ def from_torchvision(input_shape: tuple[int, ...], num_outputs: int) -> nn.Modul
     from torchvision.ops import MLP
 
     return nn.Sequential(nn.Flatten(), MLP(64, [8, num_outputs]))
-
-
-BATCHES: list[int] = []
-AUTOCAST: list[bool] = []
-
-
-def mirrored(x: Tensor, rng: np.random.Generator) -> Tensor:
-    """Reverse half of the inputs, and note how many there are."""
-    BATCHES.append(len(x))
-    which = torch.from_numpy(rng.random(len(x)) < 0.5)
-    x[which] = x[which].flip(-1)
-    return x
-
-
-def noisy(x: Tensor, rng: np.random.Generator) -> Tensor:
-    return x.add_(torch.rand(x.shape))
-
-
-def failing(x: Tensor, rng: np.random.Generator) -> Tensor:
-    raise KeyError("boom")
-
-
-class Watched(nn.Sequential):
-    """A network that notes whether it trains under autocast."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            AUTOCAST.append(torch.is_autocast_enabled("cpu"))
-        outputs: Tensor = super().forward(x)
-        return outputs
-
-
-def watched(input_shape: tuple[int, ...], num_outputs: int, hidden: list[int]) -> nn.Module:
-    return Watched(nn.Flatten(), nn.Linear(64, *hidden), nn.ReLU(), nn.Linear(*hidden, num_outputs))

@@ -9,8 +9,8 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from florets.commands import verbs
 from florets.commands.main import read_arguments
-from florets.commands.tune import read_words
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import run_config_overrides
@@ -37,7 +37,7 @@ _SMALL = {
 }
 _COMPOSED = ("advise", "check", "discover", "plan")
 _MOST_CLIENTS = 200
-_HOURS = ("reproduce", "leaderboard")
+_HOURS = ("reproduce",)
 
 
 def small_runs(commands: str, folder: Path) -> list[list[str]]:
@@ -120,9 +120,10 @@ def _florets(arguments: Sequence[str]) -> None:
     word = arguments[0] if arguments else ""
     keys = [text for text in arguments[1:] if not text.startswith("-")]
     if word == "tune":
-        tune_overrides(*read_words(arguments[1:]))
+        places, own = verbs.read(word, arguments[1:])
+        tune_overrides(list(places[0]), own.get("trials"), own.get("sampler", "tpe"), own.get("n_jobs", 1))
     elif word in _HOURS and keys:
-        read_request(keys if word == "reproduce" else [word, *keys])
+        read_request(keys)
     elif word in _COMPOSED:
         compose(keys)
     elif not word or word.startswith("-") or "=" in word:

@@ -7,14 +7,6 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from florets.strategies.cfl_gp.messages import ProbeUpdate
-from florets.strategies.fedala.messages import MixedUpdate
-from florets.strategies.fedem.messages import ClassMixtureUpdate
-from florets.strategies.fedpac.messages import SplitUpdate
-from florets.strategies.fedsoft.messages import ClosestCounts
-from florets.strategies.flexcfl.messages import LabelCounts
-from florets.strategies.flux.messages import read_descriptor
-from florets.strategies.k_fed.messages import LocalCentres
-from florets.strategies.pacfl.messages import PrincipalVectors
 from florets.strategies.random_effects.messages import OwnTerms
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
 from florets.strategies.two_phase.messages import AnchorUpdate, LocalFactors, Term, TwoSidedFactors, read_soft_update
@@ -26,6 +18,14 @@ from florets.task.wire.evaluation import PartSums, pack_sums, read_evaluation
 from florets.task.wire.flower import INSTALLED
 from florets.task.wire.folds import RowForm
 from florets.task.wire.replies import Introduction, Losses, SelectedUpdate, TracedUpdate, read_answer, read_update
+from florets.zoo.fedala.messages import MixedUpdate
+from florets.zoo.fedem.messages import ClassMixtureUpdate
+from florets.zoo.fedpac.messages import SplitUpdate
+from florets.zoo.fedsoft.messages import ClosestCounts
+from florets.zoo.flexcfl.messages import LabelCounts
+from florets.zoo.flux.messages import read_descriptor
+from florets.zoo.k_fed.messages import LocalCentres
+from florets.zoo.pacfl.messages import PrincipalVectors
 
 MODEL = {
     "weight": Array(np.arange(6, dtype=np.float32).reshape(2, 3)),

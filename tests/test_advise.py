@@ -151,15 +151,14 @@ def test_a_site_that_fits_nobody_is_named_with_what_may_be_wrong_with_it(
     assert text in " ".join(said.reasons)
 
 
-def test_nothing_useful_is_said_first_with_what_was_tried() -> None:
-    evidence = Evidence(tried=("class weights", "more rounds"), unscaled=True)
+def test_nothing_useful_is_said_first() -> None:
+    evidence = Evidence(unscaled=True)
     said = words(given(NONE, evidence, fedavg=[0.5] * 5, local=[0.5] * 5))
     assert said.answer.startswith(
         "Nothing to advise yet: no method is better than the constant answer beyond chance. 5 sites"
     )
-    figures, tried, scale, _ = said.reasons[:4]
+    figures, scale, _ = said.reasons[:3]
     assert "reaches accuracy 50.0 %; the constant answer reaches 50.0 %" in figures
-    assert tried == "Also tried, without success: class weights, more rounds."
     assert "standardise them, by the same numbers at all sites" in scale
     assert "Use:" not in said.short
 
@@ -176,7 +175,7 @@ def test_the_page_is_whole_in_itself_and_takes_names_as_text(tmp_path: Path) -> 
 
 def test_every_method_has_the_same_budget_and_rates_and_what_is_typed_holds() -> None:
     question = replace(Question.of(OWN), by_newton=False)
-    setup = setup_of(question, "auc", is_rare=True)
+    setup = setup_of(question, "log_loss")
     assert (len(setup.rates), setup.rates[1]) == (3, question.base.train.learning_rate)
     methods = candidates(question, NONE)
     assert list(methods) == ["fedavg", "intercept", "slopes", "local", "two_groups", "clove"]
@@ -184,31 +183,26 @@ def test_every_method_has_the_same_budget_and_rates_and_what_is_typed_holds() ->
     fits = {name: keys for name, keys in methods.items() if name != "slopes"}
     runs = {name: candidate_run(question, setup, name, keys, 0.02) for name, keys in fits.items()}
     for config in runs.values():
-        assert (config.num_rounds, config.patience, config.measure, config.statistics) == (40, 3, "auc", True)
-        assert (config.train.learning_rate, config.train.class_weights) == (0.02, "balanced")
-        assert config.train.solver == "sgd"
+        assert (config.num_rounds, config.patience, config.measure, config.statistics) == (40, 3, "log_loss", True)
+        assert (config.train.learning_rate, config.train.solver) == (0.02, "sgd")
         assert config.task.validation_fraction == 0.2
     assert (runs["clove"].k, runs["two_groups"].k) == (2, 2)
     grouped = candidates(question, TWO)
     assert {"discovery", "group_intercept"} < set(grouped)
     assert first_run(question).strategy.settings.place_one_class is True  # type: ignore[attr-defined]
-    typed = Question.of([*OWN, "num_rounds=6", "train.learning_rate=0.5", "patience=9", "train.class_weights=root"])
-    fixed = setup_of(typed, "auc", is_rare=True)
+    typed = Question.of([*OWN, "num_rounds=6", "train.learning_rate=0.5", "patience=9"])
+    fixed = setup_of(typed, "log_loss")
     config = candidate_run(typed, fixed, "fedavg", methods["fedavg"], fixed.rates[0])
-    assert (fixed.rates, config.num_rounds, config.patience, config.train.class_weights) == ((0.5,), 6, 9, "root")
+    assert (fixed.rates, config.num_rounds, config.patience) == ((0.5,), 6, 9)
     shown = command(question, "clove", TWO, setup, 0.02, 17)
-    assert shown.endswith(
-        "strategy=clove k=2 train.learning_rate=0.02 train.class_weights=balanced num_rounds=17 statistics=true"
-    )
+    assert shown.endswith("strategy=clove k=2 train.learning_rate=0.02 num_rounds=17 statistics=true")
 
 
 def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_cannot_matter() -> None:
     question = Question.of(OWN)
     assert question.by_newton
-    setup = setup_of(question, "log_loss", is_rare=True)
+    setup = setup_of(question, "log_loss")
     assert (setup.key, setup.rates) == (RIDGE, (0.1, 1.0, 10.0, 100.0))
-    # Weights would distort the probabilities that the log loss is of.
-    assert not any("class_weights" in key for key in setup.keys)
     assert list(candidates(question, NONE)) == ["fedavg", "intercept", "slopes", "local"]
     config = candidate_run(question, setup, "fedavg", candidates(question, NONE)["fedavg"], 10.0)
     assert (config.train.solver, config.train.ridge, config.num_rounds, config.eval_every) == ("newton", 10.0, 8, 8)
@@ -227,7 +221,7 @@ def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_can
     # The run that looks for groups is the run of one model per group as well.
     groups = candidate_run(question, setup, "discovery", candidates(question, TWO)["discovery"], 1.0)
     assert groups == replace(first_run(question), measure=groups.measure, pictures=False)
-    assert setup_of(Question.of([*OWN, "train.ridge=3"]), "r2", is_rare=False).rates == (3.0,)
+    assert setup_of(Question.of([*OWN, "train.ridge=3"]), "r2").rates == (3.0,)
 
 
 def test_of_three_rates_the_best_is_taken_and_those_below_a_better_one_are_spared(

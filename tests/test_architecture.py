@@ -12,15 +12,19 @@ from pathlib import Path
 
 import pytest
 
+import florets
 from florets.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
 OURS = (
     *("api", "commands", "papers", "studies", "engines", "reports", "server_app", "client_app"),
-    *("strategies", "task", "conf", "deploy"),
+    *("strategies", "zoo", "task", "conf", "deploy"),
 )
-IN_BUNDLE = ("client_app", "server_app", "strategies", "task", "conf", "reports", "studies")
+IN_BUNDLE = ("client_app", "server_app", "strategies", "zoo", "task", "conf", "reports", "studies")
 """What Flower sends to the nodes of a federation; pyproject.toml names these folders."""
+
+PUBLIC = {f"florets.{name}" for name, home in florets._HOMES.items() if home.startswith(("strategies.", "task."))}
+"""Public names by which a method is written."""
 
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
 _ROUND = {
@@ -50,9 +54,14 @@ ALLOWED = {
         *("florets.strategies.settings", *_ROUND),
     },
     "strategies": {"florets.strategies", "scipy", "sklearn", *_ROUND},
+    "zoo": {
+        *("florets.zoo", "florets.strategies.base", "florets.strategies.core", "florets.strategies.shared"),
+        *("florets.strategies.settings", "florets.strategies.layers", "florets.strategies.starts"),
+        *("scipy", "sklearn", *_ROUND, *PUBLIC),
+    },
     "task": {
         *("florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn", "pandas"),
-        *("datasets", "flwr_datasets", "cloudpickle"),
+        "cloudpickle",
     },
     # A message is a dataclass: that of a table's description belongs to tables.
     "task/wire": {
@@ -112,12 +121,12 @@ ALLOWED = {
 }
 HEAVY = (
     *("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib"),
-    *("pandas", "datasets", "flwr_datasets", "cloudpickle"),
+    *("pandas", "cloudpickle"),
 )
 # Loaded when first needed: they cost a second or more, and a client may lack the extra.
 LAZY = {
     "client_app": ("sklearn", "torchvision", "scipy", "pandas"),
-    "task": ("sklearn", "torchvision", "scipy", "pandas", "datasets", "flwr_datasets", "cloudpickle"),
+    "task": ("sklearn", "torchvision", "scipy", "pandas", "cloudpickle"),
     "server_app": ("scipy",),
     "studies": ("scipy", "pandas", "hydra_plugins"),
     "papers": ("pandas",),
@@ -150,6 +159,10 @@ ALGORITHMS = sorted(
         "shared",
     )
 )
+ZOO = sorted(path.name for path in (ROOT / "zoo").iterdir() if path.name not in ("__init__.py", "__pycache__"))
+"""The methods of `zoo/`, and what they share."""
+REGISTRY = "strategies/__init__.py"
+"""Knows the methods of `zoo/`, by their names."""
 MAY_BUILD_ON: dict[str, set[str]] = {"fedrc": {"fedem"}}
 """Algorithms that are another one with something added, and that one."""
 
@@ -157,9 +170,9 @@ CLIENT_HALF = {
     *("florets.client_app", "florets.task", "flwr", "torch", "numpy", "sklearn"),
     *("florets.strategies.shared.client", "florets.strategies.shared.messages"),
 }
-"""Law of `strategies/<name>/client.py`, which runs in a client's process; its own messages are allowed as well."""
+"""Law of a method's `client.py`, which runs in a client's process; its own messages are allowed as well."""
 MESSAGES = {"florets.task.wire", "florets.strategies.shared.messages", "flwr", "numpy"}
-"""Law of `strategies/<name>/messages.py`, which both halves import."""
+"""Law of a method's `messages.py`, which both halves import."""
 
 
 def files() -> list[Path]:
@@ -204,14 +217,18 @@ def is_under(name: str, packages: object) -> bool:
 
 def allowed(path: Path) -> set[str]:
     found = set(ALLOWED[area(path)])
-    if name_of(path).startswith("strategies/") and path.stem in ("client", "messages"):
+    if (home := name_of(path).split("/")[0]) in ("strategies", "zoo") and path.stem in ("client", "messages"):
         # Another algorithm's halves: `test_an_algorithm_knows_no_other_one`.
         own = {
-            f"florets.strategies.{name}.{half}"
+            f"florets.{home}.{name}.{half}"
             for name in ({path.parent.name, *MAY_BUILD_ON.get(path.parent.name, ())} - {"shared"})
             for half in ("client", "messages")
         }
+        if home == "zoo":
+            own |= {*PUBLIC, "florets.zoo.shared.messages", f"florets.zoo.shared.{path.stem}"}
         return own | (CLIENT_HALF if path.stem == "client" else MESSAGES)
+    if name_of(path) == REGISTRY:
+        found.add("florets.zoo")
     if name_of(path) == WIRES_BOTH_APPS:
         found.add("florets.client_app")
     if name_of(path) == WRITES_EVENTS:
@@ -284,19 +301,18 @@ def test_a_modules_first_line_says_what_it_is() -> None:
     assert not [name_of(path) for path in everywhere if question.match(path.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, *ZOO])
 def test_an_algorithm_knows_no_other_one(algorithm: str) -> None:
-    place = ROOT / "strategies" / algorithm
-    own = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
-    others = {
-        f"florets.strategies.{name}" for name in set(ALGORITHMS) - {algorithm, *MAY_BUILD_ON.get(algorithm, ())}
-    }
+    own = sorted((ROOT / ("zoo" if algorithm in ZOO else "strategies") / algorithm).rglob("*.py"))
+    known = {algorithm, "shared", *MAY_BUILD_ON.get(algorithm, ())}
+    others = {f"florets.strategies.{name}" for name in set(ALGORITHMS) - known}
+    others |= {f"florets.zoo.{name}" for name in set(ZOO) - known}
     found = [module for path in own for module in imports_of(path)]
     assert not [module for module in found if is_under(module, others)]
 
 
 def outside() -> list[Path]:
-    return [path for path in files() if not name_of(path).startswith("strategies/")]
+    return [path for path in files() if not name_of(path).startswith(("strategies/", "zoo/"))]
 
 
 def asked_by_name(tree: ast.AST) -> Iterator[str]:
@@ -337,7 +353,7 @@ def asked_by_type(tree: ast.AST, imported: tuple[str, ...]) -> Iterator[str]:
 
 
 def test_nobody_outside_of_the_strategies_knows_one_of_them() -> None:
-    algorithms = {f"florets.strategies.{name}" for name in ALGORITHMS}
+    algorithms = {"florets.zoo", *(f"florets.strategies.{name}" for name in ALGORITHMS)}
     imported = {name_of(path): [m for m in imports_of(path) if is_under(m, algorithms)] for path in outside()}
     assert not {name: found for name, found in imported.items() if found}
     # Advice compares methods by their names: that is what it is about.
@@ -377,7 +393,7 @@ def test_no_module_imports_itself_through_others() -> None:
 def test_what_flower_sends_imports_nothing_that_it_does_not_send() -> None:
     known = modules()
     found, waiting = set[str](), ["florets.server_app.app", "florets.client_app.app"]
-    waiting += [name for name in known if is_under(name, ("florets.strategies", "florets.task"))]
+    waiting += [name for name in known if is_under(name, ("florets.strategies", "florets.zoo", "florets.task"))]
     while waiting:
         name = waiting.pop()
         if name in known and name not in found:

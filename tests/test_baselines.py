@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.k_fed.messages import KMEANS
-from florets.strategies.k_fed.strategy import KFED, group_centres
 from florets.strategies.one_shot.strategy import OneShot
 from florets.strategies.oracle.strategy import Oracle
 from florets.task.wire import kinds
+from florets.zoo.k_fed.messages import KMEANS
+from florets.zoo.k_fed.strategy import KFED, group_centres
 from tests.fakes import FakeClients, Fault, lost, play, thetas
 
 TARGETS = [0.0, 0.2, 10.0, 10.4]

@@ -17,16 +17,16 @@ from florets.client_app.app import app
 from florets.client_app.client import session
 from florets.engines.local_grid import LocalGrid
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
-from florets.strategies.fedala.messages import TRAIN_MIXED
-from florets.strategies.fedem.messages import TRAIN_MIXTURE
-from florets.strategies.fedpac.messages import TRAIN_SPLIT
-from florets.strategies.flux.messages import DESCRIPTOR
-from florets.strategies.k_fed.messages import KMEANS
-from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task.data.tables.declaration import NODE_FILE
 from florets.task.spec import TaskSpec
 from florets.task.wire import kinds
+from florets.zoo.fedala.messages import TRAIN_MIXED
+from florets.zoo.fedem.messages import TRAIN_MIXTURE
+from florets.zoo.fedpac.messages import TRAIN_SPLIT
+from florets.zoo.flux.messages import DESCRIPTOR
+from florets.zoo.k_fed.messages import KMEANS
+from florets.zoo.pacfl.messages import PRINCIPAL_VECTORS
 from tests.fakes import message_to
 
 SPEC = TaskSpec(
@@ -175,7 +175,6 @@ def test_the_file_of_a_data_folder_counts_on_a_real_node(node: dict[str, Any]) -
     for text, error in {
         "max-epochs = 1": "max-epochs has one value in the SuperNode's --node-config and another in node.toml",
         "max_epochs = 1": "node.toml: max_epochs: there is no such key. Did you mean max-epochs?",
-        "log = 'json'": "log: belongs into the --node-config of a real node alone",
     }.items():
         file.write_text(text)
         with pytest.raises(ValueError, match=re.escape(error)):

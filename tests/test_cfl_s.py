@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from florets.conf.compose import compose
-from florets.strategies.cfl_s.strategy import CFLS, Halves, bipartition
-from florets.strategies.core.cluster import cosines
 from florets.task.wire import kinds
+from florets.zoo.cfl_s.strategy import CFLS, Halves, bipartition
+from florets.zoo.shared.directions import cosines
 from tests.fakes import FakeClients, lost, play, thetas
 
 # Two groups of two each; from a model of 0 the first half moves down.

@@ -148,28 +148,6 @@ def test_a_declared_column_that_no_site_has_is_refused(key: str, tmp_path: Path)
     assert (code, findings[0]["text"]) == (1, text)
 
 
-def test_collinear_numbers_are_named_once_and_dummies_that_sum_to_one_are_not(tmp_path: Path) -> None:
-    def with_sum(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        ward = np.array(["north", "south", "west"])[np.arange(len(table["age"])) % 3]
-        total = table["age"] + 2 * table["chol"] + 7
-        return {
-            "ward": ward,
-            "age": table["age"],
-            "chol": table["chol"],
-            "total": total.round(2),
-            "ill": table["ill"],
-        }
-
-    for seed in range(3):
-        write(tmp_path / "sites", f"s{seed}", seed, change=with_sum)
-    (finding,) = check(tmp_path)[1]
-    assert (finding["level"], finding["text"]) == (
-        "warning",
-        "'total' is a linear function of 'age', 'chol': no model can tell their effects apart",
-    )
-    assert finding["remedy"].endswith("task.table.drop=[total].")
-
-
 def test_a_site_that_keeps_its_statistics_is_described_without_figures(tmp_path: Path) -> None:
     for seed in range(3):
         write(tmp_path / "sites", f"s{seed}", seed)

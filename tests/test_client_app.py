@@ -5,7 +5,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -121,9 +120,6 @@ def test_a_node_that_is_not_simulated_never_opens_a_folder_that_the_server_names
 def test_a_node_makes_no_data() -> None:
     with pytest.raises(ValueError, match=r"task.data=digits is synthetic, for simulations: .* data-dir"):
         session.task(SETTINGS, context(**{"partition-id": 0, "data-dir": "mine"}))
-    spec = replace(TASK.spec, data="hugging_face", data_options={"source": "/etc"})
-    with pytest.raises(ValueError, match=r"task.data=hf:... names a folder .* use task.data=own"):
-        session.task(ConfigRecord({kinds.TASK: spec.to_json()}), context(**{"partition-id": 0, "data-dir": "mine"}))
 
 
 def test_flowers_own_fedavg_drives_the_app_and_agrees_with_ours() -> None:

@@ -13,7 +13,6 @@ from florets.engines.local_grid import LocalGrid
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models
 from florets.strategies.base.report import STABLE_FROM, RoundReport
-from florets.strategies.cfl_s.strategy import CFLS
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
@@ -21,6 +20,7 @@ from florets.strategies.layers.outliers import EQUAL, FAR, Seen
 from florets.strategies.local.strategy import Local
 from florets.task.data.dataset import Dataset
 from florets.task.wire import kinds
+from florets.zoo.cfl_s.strategy import CFLS
 from tests.fakes import FakeClients, lost, models, play, steps, thetas
 
 TWO_GROUPS = [0.0, 0.2, 10.0, 10.2]

@@ -1,6 +1,7 @@
 """The `florets` command for one run: options, exit codes, folders, texts. The engines are fakes."""
 
 import dataclasses
+import inspect
 import io
 import json
 import logging
@@ -8,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import yaml
 
 from florets.commands.help import help_text
 from florets.commands.main import main
+from florets.commands.verbs import VERBS
 from florets.conf.presets import choices
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, known_keys
@@ -198,6 +201,35 @@ def test_help_names_every_preset_strategy_task_and_key():
     assert not [line for line in help_text(10_000).splitlines() if line.endswith(":")]
     narrow = help_text(80).splitlines()
     assert max(map(len, narrow)) <= 80
+
+
+@pytest.mark.parametrize("word", VERBS)
+def test_a_commands_help_names_all_that_its_function_takes_from_a_terminal(word, capsys):
+    assert main([word, "--help"]) == 0
+    usage, *lines = capsys.readouterr().out.splitlines()
+    assert usage.startswith(f"florets {word}")
+    told = {line.split()[0] for line in lines if line.startswith("  ") and line.split()}
+    parameters = inspect.signature(getattr(import_module(f"florets.{VERBS[word]}"), word)).parameters
+    given = set(parameters) - {"clients", "experiment", "keys", "intervals"}
+    assert all(name in usage for name in given)
+    assert given <= told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["export", "to=x"], "run is missing: florets export needs run=<path>."),
+        (["export", "run=a", "run=b", "to=x"], "run: given twice with two values; keep one."),
+        (["export", "run=", "to=x", "trust=yes"], "3 problems:"),
+        (["export", "-q", "run=a", "to=x"], "-q: florets export has no such option (-h, --debug)."),
+        (["tune", "k=2,3", "trials=many"], "trials=many: must be an integer."),
+        (["new", "strategy"], "florets new: takes <kind> and <name>, and was given strategy."),
+        (["stop", "results", "now=true"], "now=true: florets stop has no such key."),
+    ],
+)
+def test_what_a_command_does_not_take_is_refused_before_its_function_is_imported(capsys, arguments, message):
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_help_and_a_mistyped_key_do_not_load_torch_or_flower():

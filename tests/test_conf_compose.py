@@ -110,7 +110,7 @@ WRONG = {
     ): "use strategy=clove, ifca, cfl_gp, two_phase, oracle, one_shot or k_fed.",
     ("k=fast",): "k=fast: must be an integer or auto, for example k=4.",
     ("seed=1.5",): "seed=1.5: must be an integer, for example seed=0.",
-    ("stop_at_ari=high",): "stop_at_ari=high: must be a number or null, for example stop_at_ari=0.5.",
+    ("quorum=high",): "quorum=high: must be a number, for example quorum=0.5.",
     ("eval_clients=x",): "eval_clients=x: must be one of all, participants, for example eval_clients=all.",
     ("strategy.shared_layers=",): "must be a list of strings, for example strategy.shared_layers=[first,second].",
     ("task.drift.rounds=fast",): "must be a list of integers, for example task.drift.rounds=[10,20].",

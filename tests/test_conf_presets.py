@@ -123,6 +123,4 @@ def test_of_several_choices_the_first_is_the_default_as_the_help_says():
 def test_the_help_names_every_registered_function(kind):
     text = {field.name: field.metadata["help"] for field in dataclasses.fields(TaskConfig)}[kind]
     text = text.replace("label_skew_1 to label_skew_4", "label_skew_1 label_skew_2 label_skew_3 label_skew_4")
-    # These are given for short.
-    text = text.replace("hf:", "hugging_face ").replace("flwr:", "flower_partitioner ")
     assert [name for name in names(kind) if name not in re.findall(r"\w+", text)] == []

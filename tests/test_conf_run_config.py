@@ -48,7 +48,7 @@ def test_any_text_reaches_the_other_side_of_hydras_grammar(text):
 
 
 def test_a_configuration_survives_json_and_is_checked_anew():
-    config = compose(["strategy=ifca", "task.model_options.hidden=[8,4]", "stop_at_ari=0.9", "k=3"])
+    config = compose(["strategy=ifca", "task.model_options.hidden=[8,4]", "quorum=0.9", "k=3"])
     text = config_to_json(config)
     assert "\n" not in text
     assert config_from_json(text) == config

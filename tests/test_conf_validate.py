@@ -16,11 +16,7 @@ WRONG = {
     "message can hold.",
     "device=gpu": "device=gpu: must be cpu, cuda, cuda:<number>, mps or auto.",
     "data_dir=''": "data_dir: must name a folder",
-    "stop_at_ari=1.5": "stop_at_ari=1.5: must be greater than 0 and at most 1.",
-    "stop_at_ari=0.9 task.num_clusters=0 task.partition=my.own:split": (
-        "stop_at_ari=0.9: the ARI compares with several true clusters, and this task has none"
-    ),
-    "stop_at_ari=0.9 task.num_clusters=1": "and this task has 1 (task.num_clusters=1); leave stop_at_ari out",
+    "quorum=1.5": "quorum=1.5: must be greater than 0 and at most 1",
     "batch_clients=0": "batch_clients=0: must be at least 1; off computes each client's work alone, auto chooses",
     "task.num_clusters=0": "partition rotation makes known clusters, at least 1 of them.",
     "task.num_clusters=30": "num_clients=20: the task has task.num_clusters=30 clusters and each needs a client",
@@ -49,7 +45,7 @@ WRONG = {
     "strategy=two_phase experiment=mixed_regression/a strategy.local_solver=fedprox train.momentum=0.5": (
         "train.momentum=0.5: strategy.local_solver=fedprox solves linear regressions exactly, without steps"
     ),
-    "train.momentum=0.9": "train.momentum=0.9: adam takes no momentum; add train.optimizer=sgd, or leave it out.",
+    "train.momentum=0.9": "train.momentum=0.9: has an effect only with train.optimizer=sgd",
     "task.loss=reconstruction": "task.loss=reconstruction: does not fit task.model=mlp",
     "task.model=autoencoder": "Use task.loss=reconstruction.",
     "task=linear task.loss=cross_entropy": "use task.loss=squared_error.",

@@ -16,7 +16,6 @@ from sklearn.metrics import adjusted_rand_score
 from florets.strategies.base.models import orthonormal_rows
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core import cluster as module
-from florets.strategies.core.agglomerative import group_by_largest_gap, group_into, merge_tree
 from florets.strategies.core.cluster import (
     canonical,
     cluster,
@@ -35,6 +34,7 @@ from florets.strategies.core.cluster import (
 from florets.strategies.core.kmeans import kmeans
 from florets.strategies.core.metrics import adjusted_rand_index, model_error
 from florets.strategies.starts.draw import random_assignment
+from florets.zoo.shared.agglomerative import group_by_largest_gap, group_into, merge_tree
 
 any_vectors = st.integers(0, 8).flatmap(
     lambda rows: arrays(np.float64, (rows, 2), elements=st.floats(-1e6, 1e6, allow_subnormal=False))

@@ -115,7 +115,7 @@ def test_a_group_that_changes_its_concept_names_every_label_anew_and_stays_a_gro
         ("task.drift.rounds=[11,5,1]", ["must be at least 2", "must be ascending", "which has 10"]),
         (
             "task.drift.rounds=[5] task.drift.span=2 task.drift.fraction=0",
-            ["has no effect with task.drift.kind=sudden", "must be greater than 0"],
+            ["has an effect only with task.drift.kind=gradual or returning", "must be greater than 0"],
         ),
         ("task=own task.drift.rounds=[5] num_clients=4", ["simulation only; real nodes bring their own data"]),
     ],

@@ -54,7 +54,6 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
 SMALL: dict[str, dict[str, Any]] = {
     "lines": {"train_per_line": 200, "test_per_line": 100},
     "channels": {"train_per_scene": 40, "test_per_scene": 20},
-    "tiny_imagenet": {"image_size": 16},
     "mlp": {"hidden": [8]},
     "cifar_cnn": {"channels": [4, 4], "hidden": [8]},
     "text_cnn": {"embedding": 8, "filters": 4},

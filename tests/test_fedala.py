@@ -5,10 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from florets.strategies.fedala.client import learned_weights, mixture
-from florets.strategies.fedala.messages import TRAIN_MIXED
 from florets.task.training.losses import counted
-from florets.task.training.settings import Training
+from florets.zoo.fedala.client import learned_weights, mixture
+from florets.zoo.fedala.messages import TRAIN_MIXED
 from tests.method_runs import play
 
 ALA = "strategy=fedala"
@@ -26,7 +25,7 @@ def weight_after(passes: int, tolerance: float = 0.0, rate: float = 0.1, samples
     with counted() as effort:
         found = learned_weights(
             *(module, shared, own, start, x, y, "half_squared_error"),
-            *(Training(batch_size=8), np.random.default_rng(0)),
+            np.random.default_rng(0),
             **settings,
         )
     assert start["weight"].item() == 1.0

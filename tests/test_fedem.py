@@ -14,8 +14,6 @@ from torch.nn import functional as F
 from florets.commands.main import main
 from florets.papers.measures import share_error
 from florets.strategies.base.models import Models
-from florets.strategies.fedem import client as handlers
-from florets.strategies.fedem.strategy import FedEM
 from florets.task.training.mixture import (
     Mixture,
     evaluated_mixture,
@@ -23,6 +21,8 @@ from florets.task.training.mixture import (
     responsibilities,
 )
 from florets.task.wire import kinds
+from florets.zoo.fedem import client as handlers
+from florets.zoo.fedem.strategy import FedEM
 from tests import fakes
 from tests.method_runs import SMALL, play
 

@@ -11,16 +11,16 @@ from torch import nn
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.strategies.fedgwc.strategy import (
+from florets.task.training.loop import train
+from florets.task.training.losses import recorded
+from florets.task.training.settings import Training
+from florets.task.wire import kinds
+from florets.zoo.fedgwc.strategy import (
     FedGWC,
     affinities,
     best_split,
     gaussian_rewards,
 )
-from florets.task.training.loop import train
-from florets.task.training.losses import recorded
-from florets.task.training.settings import Training
-from florets.task.wire import kinds
 from tests.fakes import FakeClients, Fault, lost, play, thetas
 
 # Clients' losses

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from florets.strategies.fedproto.strategy import TRAIN_PROTOTYPES
-from florets.strategies.shared.prototypes import global_prototypes
 from florets.task.training.features import NearPrototypes, features, head_inputs
 from florets.task.training.losses import Batch
 from florets.task.wire import kinds
+from florets.zoo.fedproto.strategy import TRAIN_PROTOTYPES
+from florets.zoo.shared.prototypes import global_prototypes
 from tests.method_runs import play
 
 PROTO = "strategy=fedproto"

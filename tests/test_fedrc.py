@@ -15,9 +15,9 @@ from florets.server_app.build import build_models, build_task
 from florets.server_app.run_models import load_run
 from florets.server_app.saved_groups import FROZEN, unpack_frozen
 from florets.strategies.base.models import Models
-from florets.strategies.fedem import client as handlers
 from florets.task.training.mixture import class_rarity, class_sums, fit_shares, responsibilities, sample_losses
 from florets.task.wire import kinds
+from florets.zoo.fedem import client as handlers
 from tests.method_runs import SMALL, play
 
 # The objective

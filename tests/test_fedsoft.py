@@ -8,9 +8,9 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_task
 from florets.strategies.base.models import Models
-from florets.strategies.fedsoft.messages import TRAIN_ANCHORED
-from florets.strategies.fedsoft.strategy import aggregation_weights, draw_clients
 from florets.task.training.mixture import sample_losses
+from florets.zoo.fedsoft.messages import TRAIN_ANCHORED
+from florets.zoo.fedsoft.strategy import aggregation_weights, draw_clients
 from tests.method_runs import SMALL, Played, play
 
 SOFT = "strategy=fedsoft"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from florets.strategies.fesem.strategy import FeSEM, layer_scales, nearest_centres
 from florets.task.wire import kinds
+from florets.zoo.fesem.strategy import FeSEM, layer_scales, nearest_centres
 from tests.fakes import FakeClients, lost, play, thetas
 
 TARGETS = [0.0, 0.2, 10.0, 10.4]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from flwr.app import Array, RecordDict
 
-from florets.strategies.core.cluster import cosines, unit_rows
-from florets.strategies.flexcfl.strategy import (
+from florets.task.wire import kinds
+from florets.zoo.flexcfl.strategy import (
     FlexCFL,
     mix_groups,
 )
-from florets.task.wire import kinds
+from florets.zoo.shared.directions import cosines, unit_rows
 from tests.fakes import FakeClients, play, steps, thetas
 
 # From a model of 0 two clients move down and two move up.

@@ -49,19 +49,6 @@ def test_16_bits_equal_their_twin_of_8(tmp_path, suffix, size):
     assert np.array_equal(read(wide, ImageOptions(image_size=size)), np.stack([found] * 3))
 
 
-def test_depth_is_the_number_of_significant_bits(tmp_path):
-    file = save(tmp_path, "1.png", Image.fromarray(np.array([[0, 4095]], dtype=np.uint16)))
-    assert grey(file, depth=12).tolist() == [[0.0, 1.0]]
-    with pytest.raises(ValueError, match=r"1\.png: a pixel needs more than the 11 bits of .*depth=11") as caught:
-        grey(file, depth=11)
-    assert "4095" not in str(caught.value)
-    # Files of 8 bits have their own range.
-    assert grey(save(tmp_path, "8.png", Image.fromarray(RAMP)), depth=12).max() == pytest.approx(252 / 255)
-    for depth in (8, 33):
-        with pytest.raises(ValueError, match=f"depth={depth} must be from 9 to 32"):
-            ImageOptions(depth=depth)
-
-
 @pytest.mark.parametrize(
     ("pixels", "how", "expected"),
     [
@@ -128,16 +115,16 @@ def node(folder: Path) -> Path:
     for name, shift in (("a", 0), ("b", 1)):
         (folder / "data" / name).mkdir(parents=True)
         for number in range(3):
-            pixels = np.roll(RAMP, shift + number).astype(np.uint16) * 16  # at most 4032
+            pixels = np.roll(RAMP, shift + number).astype(np.uint16) * 257
             Image.fromarray(pixels).save(folder / "data" / name / f"{number}.PNG")
     return folder / "data"
 
 
 def test_nodes_and_new_clients_read_alike(tmp_path):
     data = node(tmp_path)
-    trained = own(tmp_path, 0, 0, classes=["a", "b"], grayscale=True, depth=12, image_size=6)
+    trained = own(tmp_path, 0, 0, classes=["a", "b"], grayscale=True, image_size=6)
     assert trained.scaled
-    form = Form(classes=["a", "b"], grayscale=True, depth=12, image_size=6)
+    form = Form(classes=["a", "b"], grayscale=True, image_size=6)
     labelled, inputs = read_labelled(data, form), read_inputs(data / "a", form)
     assert np.array_equal(labelled.x[:3], inputs.x)
     assert labelled.y.tolist() == [0, 0, 0, 1, 1, 1]

@@ -334,7 +334,6 @@ def test_clusters_that_name_no_client_or_are_missing_are_refused(clusters: Any, 
         (lambda: florets.run(np.zeros((100, 100))), "clients: is one ndarray"),
         (lambda: florets.run(regression=True), "regression: describes clients=, and none are given"),
         (lambda: florets.run([(np.ma.masked_less(x, 0), y) for x, y in CLIENTS]), "is a masked array, whose mask"),
-        # type: ignore[arg-type]
     ],
 )
 def test_what_is_given_in_a_wrong_place_is_refused_in_a_short_text(call: Any, text: str) -> None:
@@ -358,9 +357,7 @@ def test_classes_come_back_as_they_were_given(pair: Any, is_table: bool, tmp_pat
     assert (found == targets[0]).mean() > 0.9
 
 
-def test_a_torch_data_set_is_predicted_and_assigned_and_a_run_goes_on_with_data_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torch_data_set_is_predicted_and_assigned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = florets.run(CLIENTS, checkpoint_every=1, regression=False, **SHORT)
     x, y = CLIENTS[0]
@@ -370,12 +367,6 @@ def test_a_torch_data_set_is_predicted_and_assigned_and_a_run_goes_on_with_data_
     np.testing.assert_array_equal(run.assign(both).losses, run.assign(x, y).losses)
     with pytest.raises(ConfigError, match="the label of sample 4 is none of the run's 2 classes"):
         run.assign(x, np.where(np.arange(60) == 4, 9, 0))
-    # Of a new client alone, whose labels are the run's.
-    extended = florets.extend(run, clients=[*CLIENTS, CLIENTS[0]], num_rounds=1)
-    assert (len(extended.clients), extended.summary.rounds) == (5, 3)
-    assert extended.config["task"]["data_options"] == run.config["task"]["data_options"]
-    with pytest.raises(ConfigError, match="client 0: its targets are not integers, but those of the run are"):
-        florets.extend(run, clients=[(x, np.where(y, "a", "b")) for x, y in CLIENTS])
     with pytest.raises(ConfigError, match=r"no_dir/x: there is no folder no_dir; make it"):
         run.embedding().plot().save("no_dir/x")
     for name, read in {

@@ -92,17 +92,6 @@ def test_new_data_get_the_model_of_their_cluster(
     assert "accuracy 9" in last or "accuracy 100" in last
 
 
-def test_the_model_is_written_alone_where_that_is_asked_for(
-    runs: dict[str, Path], data: Path, tmp_path: Path
-) -> None:
-    target = tmp_path / "mine.safetensors"
-    assert main(["assign", f"run={runs['clove']}", f"data={data / '0.npz'}", f"save={target}"]) == 0
-    model, mine = found_model(runs["clove"], "0"), load_file(target)
-    everything = load_file(runs["clove"] / "models.safetensors")
-    assert mine.keys() == {name.split("/", 1)[1] for name in everything}
-    assert all(np.array_equal(values, everything[f"{model}/{name}"]) for name, values in mine.items())
-
-
 def test_the_saved_centroids_decide_and_not_the_lowest_loss(runs: dict[str, Path], data: Path) -> None:
     loaded = load_run(runs["clove"])
     assert loaded.frozen is not None
@@ -269,7 +258,7 @@ def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["assign", "run={run}", "data=there", "clases=x"], r"clases=x.*Did you mean classes\?"),
+        (["assign", "run={run}", "data=there", "clint=x"], r"clint=x.*Did you mean client\?"),
         (["predict", "run={run}", "data={data}/0.npz", "model=0", "client=0"], "either model=<number>"),
         (["predict", "run={run}", "data={data}/0.npz", "client=9"], r"client=9: .* Its clients are 0 to 5 \(clients"),
         (["predict", "run={run}", "data={data}/0.npz", "model=0", "output={data}/0.csv"], "is not overwritten"),

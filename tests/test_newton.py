@@ -122,7 +122,6 @@ def test_keys_of_gradient_steps_choose_them() -> None:
     table = ["experiment=own_data", "task.table.target=y"]
     assert compose(table).train.solver == "newton"
     assert compose([*table, "train.learning_rate=0.1"]).train.solver == "sgd"
-    assert compose([*table, "train.optimizer_options.nesterov=true"]).train.solver == "sgd"
     assert compose([*table, "train.solver=sgd"]).train.solver == "sgd"
     with pytest.raises(
         ConfigError, match=r"momentum=0\.5: is of gradient steps, and train\.solver=newton takes none"

@@ -14,19 +14,20 @@ import pytest
 
 from florets.client_app.client import session
 from florets.commands.main import main
-from florets.strategies.fedala.messages import EVALUATE_MIXED
-from florets.strategies.k_fed.messages import KMEANS
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task import node_log
 from florets.task.node_log import NodeLog
 from florets.task.wire import flower, kinds
 from florets.task.wire.codec import form_of
 from florets.task.wire.leaving import FACTS, LEAVING, NAMES, asked_for
+from florets.zoo.fedala.messages import EVALUATE_MIXED
+from florets.zoo.k_fed.messages import KMEANS
 from tests.test_caps import sent
 from tests.test_check import write
 
 ROOT = Path(__file__).parents[1]
-PATHS = re.compile(r'"florets\.strategies\.([a-z_0-9]+)\.client:([a-z_0-9]+)"')
+FOLDERS = (ROOT / "strategies", ROOT / "zoo")
+PATHS = re.compile(r'"florets\.(?:strategies|zoo)\.([a-z_0-9]+)\.client:([a-z_0-9]+)"')
 
 
 @pytest.fixture
@@ -37,9 +38,13 @@ def node(tmp_path: Path) -> dict[str, Any]:
     return {"data-dir": str(tmp_path)}
 
 
+def _home(algorithm: str) -> str:
+    return next(folder.name for folder in FOLDERS if (folder / algorithm / "client.py").is_file())
+
+
 def handlers() -> dict[str, str]:
     """Return the names of all built-in handlers, and the file that declares each."""
-    files = [*(ROOT / "strategies").glob("*/strategy.py"), *(ROOT / "strategies").glob("*/messages.py")]
+    files = [path for folder in FOLDERS for half in ("strategy", "messages") for path in folder.glob(f"*/{half}.py")]
     found = {f"{a}.{f}": path.parent.name for path in files for a, f in PATHS.findall(path.read_text("utf-8"))}
     assert len(found) > 15
     return found
@@ -54,8 +59,8 @@ def test_every_message_of_an_algorithm_is_in_the_table() -> None:
 def test_every_field_of_a_reply_has_a_name() -> None:
     known = {entry for table in LEAVING.values() for entry in table}
     facts = {kinds.NUM_EXAMPLES, kinds.TRAIN_LOSS, kinds.HALVINGS, "stable", "kept"}
-    for path in (ROOT / "strategies").glob("*/messages.py"):
-        module = importlib.import_module(f"florets.strategies.{path.parent.name}.messages")
+    for path in (path for folder in FOLDERS for path in folder.glob("*/messages.py")):
+        module = importlib.import_module(f"florets.{path.parents[1].name}.{path.parent.name}.messages")
         for kind in vars(module).values():
             if not hasattr(kind, "__dataclass_fields__") or kind.__module__ != module.__name__:
                 continue
@@ -70,7 +75,7 @@ def test_whatever_a_server_asks_is_refused_where_all_that_it_holds_is_never_sent
         kind: str = name
         settings: dict[str, Any] = {}
         if own not in ("query", "evaluate", "train") and function:
-            kind, settings = "query.custom", {kinds.HANDLER: f"florets.strategies.{own}.client:{function}"}
+            kind, settings = "query.custom", {kinds.HANDLER: f"florets.{_home(own)}.{own}.client:{function}"}
         if forbidden:
             with pytest.raises(ValueError, match=f"does not let it send {', '.join(sorted(forbidden))};"):
                 sent({**node, "never-send": ",".join(NAMES)}, kind, settings)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from florets.commands import status, stop
+from florets.commands import status, stop, verbs
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.reports.folder import FolderLock
@@ -25,7 +25,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch, folder: Path, keys: list[str], duri
 
     def stopping(self: Any, told: Any, arrays: Any) -> bool:
         if told.server_round == during:
-            assert stop.main([str(folder)]) == 0
+            stop.stop(str(folder))
         return on_round(self, told, arrays)
 
     with monkeypatch.context() as patch:
@@ -69,7 +69,7 @@ def test_a_sweep_keeps_no_stopped_job(
 
     def stopping(self: Checkpointing, done: int, models: Any) -> None:
         after(self, done, models)
-        stop.main([str(tmp_path)])
+        stop.stop(str(tmp_path))
 
     with monkeypatch.context() as patch:
         patch.setattr(Checkpointing, "after", stopping)
@@ -82,16 +82,16 @@ def test_a_sweep_keeps_no_stopped_job(
 def test_what_cannot_be_stopped_is_refused(tmp_path: Path) -> None:
     record(tmp_path / "a")
     with pytest.raises(ConfigError, match="no run is in progress"):
-        stop.main([str(tmp_path)])
+        stop.stop(str(tmp_path))
     record(tmp_path / "b")
     with FolderLock(tmp_path / "a"), FolderLock(tmp_path / "b"), pytest.raises(ConfigError, match="several runs are"):
-        stop.main([str(tmp_path)])
-    with pytest.raises(ConfigError, match="needs one folder"):
-        stop.main([])
+        stop.stop(str(tmp_path))
+    with pytest.raises(ConfigError, match="takes <folder>, and was given a, b"):
+        verbs.run("stop", ["a", "b"])
     (tmp_path / "kept").write_text("precious")
     (tmp_path / "a" / "stop").symlink_to(tmp_path / "kept")
     with FolderLock(tmp_path / "a"), pytest.raises(OSError, match="stop cannot be written: it is a symbolic link"):
-        stop.main([str(tmp_path / "a")])
+        stop.stop(str(tmp_path / "a"))
 
 
 def test_status_names_who_is_late_and_for_how_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,9 +108,9 @@ def test_status_names_who_is_late_and_for_how_long(tmp_path: Path, capsys: pytes
                 key: ClientRound(reply=one) for key, of in answers.items() if (one := of.split()[number - 1]) != "-"
             }
             recorder.round(report(number, clients=parts, replies={"ok": 1, "missing": 1, "error": 0, "invalid": 1}))
-        assert status.main([str(tmp_path)]) == 0
-        assert stop.main([str(tmp_path)]) == 0
-        assert status.main([str(tmp_path)]) == 0
+        status.status(str(tmp_path))
+        stop.stop(str(tmp_path))
+        status.status(str(tmp_path))
     said = capsys.readouterr().out
     assert "Running: round 4 of 8; about 4 s left." in said
     assert "4 s left. It was asked to stop after the present round." in said
@@ -122,11 +122,17 @@ def test_status_names_who_is_late_and_for_how_long(tmp_path: Path, capsys: pytes
     assert "| 03     | 0     | round 3    | late for 1 round (last: invalid)" in said
     # Nobody holds the folder now, and the log does not say that the run ended.
     record(tmp_path / "over")
-    assert status.main([str(tmp_path)]) == 0
+    status.status(str(tmp_path))
     said = capsys.readouterr().out
     assert "over: Finished after 3 rounds." in said
     assert "run: No process is at work, after 4 rounds: it was killed, and has no checkpoint." in said
     (tmp_path / "run" / "checkpoint").mkdir()
     (tmp_path / "run" / "checkpoint" / "round-000004.safetensors").touch()
-    assert status.main([str(tmp_path)]) == 0
+    status.status(str(tmp_path))
     assert "after 4 rounds: it was killed, and can go on." in capsys.readouterr().out
+
+
+def test_status_takes_one_folder_with_a_run() -> None:
+    for arguments, said in ((["a", "b"], "takes <folder>, and was given a, b"), (["nowhere"], "holds no run")):
+        with pytest.raises(ConfigError, match=said):
+            verbs.run("status", arguments)

@@ -41,8 +41,8 @@ def test_the_table_shows_the_clusters():
 
 def test_what_a_cluster_does_is_told_in_words():
     assert described(None) == "-"
-    both = Change(mirror=True, angle=90, noise=0.25, renamed=np.array([1, 0]))
-    assert described(both) == "mirrored, turned by 90°, noise 0.25, labels 1 0"
+    both = Change(mirror=True, angle=90, renamed=np.array([1, 0]))
+    assert described(both) == "mirrored, turned by 90°, labels 1 0"
     assert described(partial(turned, angle=45.0)) == "turned, angle 45"
     assert described(lambda x, y: (x, y)) == "<lambda>"
 

@@ -156,7 +156,7 @@ def test_a_run_ends_early_with_its_best_models_and_goes_on_to_the_bit(
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["task.validation_fraction=0"], r"patience=2: watches a figure on validation data, and there are none; add"),
+        (["task.validation_fraction=0"], r"patience=2: has an effect only with task.validation_fraction"),
         (["measure=auc"], r"measure=auc: on validation data it is over all records together.*statistics=true"),
     ],
 )

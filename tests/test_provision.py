@@ -39,11 +39,10 @@ server:
   addresses: ["https://fl.example.org", 10.0.0.500, "fe80::1%$(id)"]
   ports: 8000
   bind: everywhere
-  prometheus: 99999
 nodes:
   - {name: St. Mary/2, data-dir: data}
   - {name: north, data-dir: /srv/data, max-epoch: 3, max-steps: 0, device: 1}
-  - {name: north, data-dir: /srv, port: 65535}
+  - {name: north, data-dir: /srv, port: 65536}
   - {name: server, data-dir: /srv/../etc, device: tpu}
 extra: 1
 """
@@ -57,7 +56,6 @@ def test_every_mistake_in_the_file_is_named_before_anything_is_written(tmp_path:
     said = "\n".join(refusal.value.problems)
     for text in (
         "extra: unknown key",
-        "server.prometheus=99999: must be a port from 1 to 65535",
         "server.addresses=10.0.0.500: must be a host's name or an IP address",
         "server.ports: unknown key. Did you mean port?",
         "first or last; for example st-mary-2",
@@ -67,7 +65,7 @@ def test_every_mistake_in_the_file_is_named_before_anything_is_written(tmp_path:
         "nodes[server].name=server: is the name of a folder of the federation's own",
     ):
         assert text in said
-    assert len(refusal.value.problems) == 18
+    assert len(refusal.value.problems) == 17
     assert [path.name for path in tmp_path.iterdir()] == ["federation.yaml"]
 
 
@@ -193,10 +191,9 @@ def test_systemd_and_compose_start_the_same_file_which_starts_flower(tmp_path: P
         assert f"\nExecStart={start}\n" in (kit / "systemd" / f"florets-{name}.service").read_text()
     assert started == {
         "north": "node start approved=approved.json --superlink fl.example.org:8000 --root-certificates ca.crt "
-        "--auth-supernode-private-key node.key --node-config node.toml --port 9094 "
-        "--health-server-address 127.0.0.1:9095",
+        "--auth-supernode-private-key node.key --node-config node.toml --port 9094",
         "server": "--host 0.0.0.0 --port 8000 --database state/state.db --enable-supernode-auth --ssl-ca-certfile "
-        "ca.crt --ssl-certfile server.pem --ssl-keyfile server.key --health-server-address 127.0.0.1:8001",
+        "ca.crt --ssl-certfile server.pem --ssl-keyfile server.key",
     }
 
 
@@ -260,12 +257,11 @@ def test_keys_are_registered_once_and_a_new_one_replaces_the_old(tmp_path: Path)
 
 
 def test_a_container_listens_everywhere_inside_and_publishes_the_servers_address(tmp_path: Path) -> None:
-    provision(plan("north", bind="10.0.0.5", prometheus=9464), tmp_path)
+    provision(plan("north", bind="10.0.0.5"), tmp_path)
     compose = yaml.safe_load((tmp_path / "server" / "compose.yaml").read_text())["services"]["server"]
     assert compose["environment"] == {"FLORETS_LISTEN": "0.0.0.0"}
-    ports = ({"target": port, "published": str(port), "host_ip": "10.0.0.5"} for port in (8000, 9464))
-    assert compose["ports"] == [*ports]
-    assert "florets[server,metrics]" in (tmp_path / "server" / "image" / "Dockerfile").read_text()
+    assert compose["ports"] == [{"target": 8000, "published": "8000", "host_ip": "10.0.0.5"}]
+    assert "florets[server]" in (tmp_path / "server" / "image" / "Dockerfile").read_text()
     start = (tmp_path / "server" / "start.sh").read_text()
     assert '--host "${FLORETS_LISTEN:-10.0.0.5}" --port 8000' in start
 

@@ -17,7 +17,7 @@ PAGES = [
 ]
 FILES = [
     path
-    for place in ("conf/**/*.yaml", "papers/**/*.yaml", "strategies/**/*.py")
+    for place in ("conf/**/*.yaml", "papers/**/*.yaml", "strategies/**/*.py", "zoo/**/*.py")
     for path in sorted(ROOT.glob(place))
 ]
 _BRACKETS = re.compile(r"\(([^()]*)\)")

@@ -1,7 +1,6 @@
 """A run's results as data: what each client did in each round, the vectors that rounds compared, and their frames."""
 
 import math
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +89,6 @@ def test_a_run_that_goes_on_has_the_files_of_one_that_was_never_killed(tmp_path:
         (folder / PARTS).mkdir()
     written(folder, four_rounds()[done:], done)
     names = ["clients_over_rounds.csv", "embeddings.npz"]
-    names += ["clients_over_rounds.parquet"] if find_spec("pyarrow") else []
     for name in names:
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in whole.iterdir())
@@ -131,10 +129,8 @@ def test_clients_are_drawn_by_group_and_true_cluster(tmp_path: Path) -> None:
     assert axes.get_title(loc="left") == "Round 4: losses of 4 clients"
     assert figure._repr_png_()[:4] == b"\x89PNG"  # type: ignore[attr-defined]
     # By hand: the vectors lie nearly on a line, along which the groups are apart.
-    places = found.positions()[:, 0]
+    places = found.placed()[0][:, 0]
     assert np.abs(places[:2] - places[2:]).min() > np.abs(np.diff(places)[[0, 2]]).max()
-    with pytest.raises(ConfigError, match=r"method='umap': must be pca or tsne"):
-        found.plot("umap")  # type: ignore[arg-type]
 
 
 def test_short_vectors_stay_and_long_ones_keep_their_products_on_average() -> None:

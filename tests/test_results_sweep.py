@@ -176,66 +176,27 @@ def texts(table: ResultTable) -> list[list[str]]:
     return [[table.corner, *table.columns], *body]
 
 
-def test_keys_in_rows_and_columns_with_the_best_strategy_marked(sweep: florets.Sweep) -> None:
-    assert texts(sweep.table(rows="strategy", columns="k")) == [
-        ["strategy", "2", "4"],
-        # One of two failed: the mean is of one. Both show the same number, and none is marked.
-        ["CLoVE", "70.00 ± 10.00", "90.00 ± 0.00"],
-        ["Per-FedAvg", "72.00 ± 9.00*", "90.00"],
-    ]
-    # Strategies are compared with each other, wherever they stand.
-    turned = texts(sweep.table(rows="k", columns="strategy"))
-    assert turned[1] == ["2", "70.00 ± 10.00", "72.00 ± 9.00*"]
-    assert not any("*" in text for row in texts(sweep.table("strategy", "k", best=None)) for text in row)
-
-
 def test_all_that_varies_in_rows_and_measures_in_columns(sweep: florets.Sweep) -> None:
     table = texts(sweep.table(columns=["accuracy", "validation", "megabytes"]))
     assert table[0] == ["strategy", "accuracy %", "validation accuracy %", "MB"]
     assert [row[0] for row in table[1:]] == ["CLoVE k=2", "CLoVE k=4", "Per-FedAvg k=2", "Per-FedAvg k=4"]
     assert table[1][1:] == ["70.00 ± 10.00", "60.00 ± 10.00", "4.0 ± 0.0"]
     assert "1 of 11 jobs failed." in sweep.table().note
-    by_k = sweep.table("k", ["accuracy"], where={"strategy": "clove"})
-    assert texts(by_k) == [["k", "accuracy %"], ["2", "70.00 ± 10.00"], ["4", "90.00 ± 0.00*"]]
-    assert by_k.means.loc["2", "accuracy %"] == pytest.approx(70.0)
-    assert by_k.frame.loc["4", "accuracy %"] == "90.00 ± 0.00"
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        (
-            {"rows": "strategy", "columns": ["accuracy"]},
-            r"k: varies too \(2, 4\); name it in rows or columns, or choose",
-        ),
-        (
-            {"columns": ["acuracy"]},
-            r"columns=acuracy: the sweep has no such measure or key\. Did you mean accuracy\?",
-        ),
-    ],
-)
-def test_what_a_table_cannot_show_is_refused(sweep: florets.Sweep, asked: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        sweep.table(**asked)
+    accuracy = sweep.table("accuracy")
+    assert texts(accuracy)[1:3] == [["CLoVE k=2", "70.00 ± 10.00"], ["CLoVE k=4", "90.00 ± 0.00*"]]
+    assert accuracy.means.loc["CLoVE k=2", "accuracy %"] == pytest.approx(70.0)
+    assert accuracy.frame.loc["CLoVE k=4", "accuracy %"] == "90.00 ± 0.00"
+    with pytest.raises(ConfigError, match=r"columns=acuracy: .* no such measure\. Did you mean accuracy\?"):
+        sweep.table("acuracy")
 
 
 def test_latex_has_rules_of_booktabs_bold_numbers_and_escaped_names(sweep: florets.Sweep) -> None:
-    text = sweep.latex("task.data", ["accuracy"], where={"k": 4, "strategy": "clove"}, caption="A $k$", label="tab:k")
-    assert text.splitlines() == [
-        r"\begin{table}",
-        r"\centering",
-        r"\caption{A $k$}",
-        r"\label{tab:k}",
-        r"\begin{tabular}{lr}",
-        r"\toprule",
-        r"task.data & accuracy \% \\",
-        r"\midrule",
-        r"my\_data & 90.00 $\pm$ 0.00 \\",
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table}",
-    ]
-    assert r"Per-FedAvg & \textbf{72.00} $\pm$ 9.00 & 90.00 \\" in sweep.latex("strategy", "k")
+    lines = sweep.latex("accuracy", caption="A $k$", label="tab:k").splitlines()
+    assert lines[:5] == [
+        r"\begin{table}", r"\centering", r"\caption{A $k$}", r"\label{tab:k}", r"\begin{tabular}{lr}",
+    ]  # fmt: skip
+    assert r"strategy & accuracy \% \\" in lines
+    assert r"CLoVE k=2 & 70.00 $\pm$ 10.00 \\" in lines
 
 
 def test_the_lower_of_two_is_best_where_that_is_good_and_nothing_is_best_alone() -> None:
@@ -257,8 +218,7 @@ def test_settings_are_compared_on_equal_seeds(sweep: florets.Sweep) -> None:
         pytest.approx(4.484, abs=1e-3),
     )
     assert frame.loc["Per-FedAvg k=4"].pairs == 1
-    turned = sweep.compare(against="per_fedavg", where={"k": 2})
-    assert turned.loc["CLoVE"].difference == pytest.approx(-2.0)
+    assert sweep.compare(against="per_fedavg").loc["CLoVE k=2"].difference == pytest.approx(-2.0)
 
 
 def test_the_best_setting_is_that_of_the_validation_figures(sweep: florets.Sweep) -> None:
@@ -286,7 +246,7 @@ def test_figures_are_saved_in_three_formats(tmp_path: Path) -> None:
     assert [text.get_text() for text in first.get_texts()] == ["CLoVE: 1.00", "IFCA: 1.00"]
     lines = picture.axes[0].get_lines()
     assert len({line.get_marker() for line in lines}) == len({line.get_linestyle() for line in lines}) == 2
-    (written,) = found.plot("ari", x="strategy").save(tmp_path / "ari.pdf")
+    (written,) = found.plot("ari").save(tmp_path / "ari.pdf")
     assert written.read_bytes().startswith(b"%PDF")
     with pytest.raises(ConfigError, match=r"measure=auc: rounds have no such figure"):
         found.plot("auc")

@@ -242,7 +242,6 @@ def test_what_few_participants_and_their_groups_have_survives_two_kills(
         "task.validation_fraction=0.2",
         "strategy.shared_layers=[1] strategy.stability_fraction=0.5 "
         "averaging=gradients strategy.square_root=true eval_every=4",
-        "stop_at_ari=0.9",
         "loss_batch=9 wire=int8",
         "strategy.restarts=2 strategy.restart_rounds=2 num_rounds=4",
     ],

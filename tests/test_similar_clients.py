@@ -7,22 +7,22 @@ from scipy.linalg import subspace_angles
 from scipy.stats import trim_mean
 from torch import nn
 
-from florets.strategies.core.agglomerative import group_by_largest_gap
-from florets.strategies.core.aggregate import trimmed_mean, trimmed_means
 from florets.strategies.core.cluster import canonical
-from florets.strategies.pacfl.client import principal_directions
-from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS, PrincipalVectors
-from florets.strategies.pacfl.strategy import angle_matrix
-from florets.strategies.sr_fca.strategy import (
-    group_by_largest_ratio,
-    mutual,
-    pivot_groups,
-)
-from florets.strategies.stocfl.strategy import merge_similar
 from florets.task.training.loop import train
 from florets.task.training.losses import Anchored, Objective, Proximal
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
+from florets.zoo.pacfl.client import principal_directions
+from florets.zoo.pacfl.messages import PRINCIPAL_VECTORS, PrincipalVectors
+from florets.zoo.pacfl.strategy import angle_matrix
+from florets.zoo.shared.agglomerative import group_by_largest_gap
+from florets.zoo.sr_fca.strategy import (
+    group_by_largest_ratio,
+    mutual,
+    pivot_groups,
+)
+from florets.zoo.sr_fca.trimmed import trimmed_mean, trimmed_means
+from florets.zoo.stocfl.strategy import merge_similar
 from tests.method_runs import play
 
 # PACFL: principal vectors and their angles

@@ -57,16 +57,6 @@ def test_values_are_tested_along_their_range_however_many_are_equal() -> None:
         assert np.bincount(target[test].astype(int)).tolist() == [16, 2, 1, 1]
 
 
-def test_a_published_split_loses_no_class_of_training() -> None:
-    target = np.array([0.0] * 9 + [1.0] * 9 + [2.0])
-    for seed in range(20):
-        train, test = split_rows(target, None, 0.3, rng(), False, published=seed)
-        assert 18 in train
-        assert len(test) == 6
-        # Another run's seed draws nothing of it.
-        assert split_rows(target, None, 0.3, rng(1), False, published=seed)[1].tolist() == test.tolist()
-
-
 def write(folder: Path, form: str) -> None:
     """Write 8 equal clients whose samples are sorted by class, three of each of ten."""
     x, y = np.arange(30.0), np.repeat(np.arange(10), 3)

@@ -2,14 +2,15 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from florets.api.sweep import Sweep
 from florets.commands.main import main
 from florets.conf.schema import Config
 from florets.reports.summary import RunSummary
+from florets.studies.sweep.best import Best
 from florets.studies.sweep.keys import direction, read_sweep
 from tests.test_command import summary_of
 
@@ -57,10 +58,11 @@ def ran(monkeypatch, tmp_path):
     return recorded
 
 
-def best_yaml(root: Path) -> dict[str, Any]:
-    (found,) = root.rglob("best.yaml")
-    content: dict[str, Any] = yaml.safe_load(found.read_text())
-    return content
+def best(root: Path) -> Best:
+    (folder,) = (path.parent for path in root.rglob("summary.csv"))
+    found = Sweep(folder).best
+    assert found is not None
+    return found
 
 
 # Optuna 2, which the plugin needs, warns of its own old names.
@@ -70,12 +72,12 @@ def test_optuna_chooses_by_validation_and_a_failed_job_is_a_failed_trial(ran, tm
     assert main(["tune", "k=interval(2,5)", "sampler=random", "trials=12", *BY_ACCURACY]) == 1
     # Some of the settings were proposed again, which makes no second seed of them.
     assert len(ran) == 12
-    (found,) = tmp_path.rglob("optimization_results.yaml")
-    assert yaml.safe_load(found.read_text())["best_value"] == 0.9
-    best = best_yaml(tmp_path)
-    assert best["overrides"] == ["k=3", "task.validation_fraction=0.2", "measure=accuracy"]
-    assert best["validation"]["mean"] == 0.9
-    assert best["test"]["accuracy"]["mean"] == pytest.approx(0.3)
+    (written,) = tmp_path.rglob("optimization_results.yaml")
+    assert yaml.safe_load(written.read_text())["best_value"] == 0.9
+    found = best(tmp_path)
+    assert found.command == "k=3 task.validation_fraction=0.2 measure=accuracy"
+    assert found.validation.mean == 0.9
+    assert found.test["accuracy"].mean == pytest.approx(0.3)
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("Best of 3 settings by validation accuracy: k=3 task.validation_fraction=0.2")
     assert "(validation 90.0%, test accuracy 30.0%, test ARI 1.00)" in last
@@ -83,19 +85,10 @@ def test_optuna_chooses_by_validation_and_a_failed_job_is_a_failed_trial(ran, tm
 
 def test_a_grid_names_the_best_mean_over_the_seeds(ran, tmp_path: Path, capsys):
     assert main(["tune", "k=2,3,4", "seed=0,1", "sampler=grid", "measure=accuracy"]) == 0
-    best = best_yaml(tmp_path)
+    found = best(tmp_path)
     # Held out where nothing was said of it, and no seed: the setting was run with two.
-    assert best["overrides"] == ["k=3", "measure=accuracy", "task.validation_fraction=0.2"]
-    assert best["test"]["accuracy"] == {"mean": pytest.approx(0.305), "std": pytest.approx(0.01 / 2**0.5), "runs": 2}
-    assert "Settings are chosen by validation data: task.validation_fraction=0.2." in capsys.readouterr().out
-    # What is written is taken by the command.
-    (file,) = tmp_path.rglob("best.yaml")
-    assert main([f"@{file}", "k=4"]) == 0
-    assert (ran[-1].k, ran[-1].task.validation_fraction) == (4, 0.2)
-    # Code that a file names is its author's, and the file itself does not vouch for it.
-    foreign = tmp_path / "foreign.yaml"
-    foreign.write_text("overrides: ['strategy=someone:Else', trust=true]")
-    assert main([f"@{foreign}"]) == 2
-    assert "names code of its author's, strategy=someone:Else; add trust=true" in capsys.readouterr().err
-    assert main(["@nowhere/best.yaml"]) == 2
-    assert "@nowhere/best.yaml: cannot be used (No such file or directory)" in capsys.readouterr().err
+    accuracy = found.test["accuracy"]
+    assert (accuracy.mean, accuracy.deviation) == (pytest.approx(0.305), pytest.approx(0.01 / 2**0.5))
+    said = capsys.readouterr().out
+    assert ": k=3 measure=accuracy task.validation_fraction=0.2 (validation 90.0%" in said.splitlines()[-1]
+    assert "Settings are chosen by validation data: task.validation_fraction=0.2." in said

@@ -10,9 +10,9 @@ from florets.client_app.handlers.estimate import least_squares
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.k_fed.client import local_centres
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.replies import read_update
+from florets.zoo.k_fed.client import local_centres
 from tests.fakes import asker
 
 

@@ -155,8 +155,6 @@ def test_by_class_gives_each_cluster_one_class_or_one_true_model():
     assert {(len(s.train), len(s.test)) for s in shards} == {(900, 100)}
     for shard in shards:
         assert set(data.group_train[shard.train]) == {shard.cluster} == set(data.group_test[shard.test])
-    chosen = by_class(digits(None, 0, 0), 4, 2, rng(), classes=[7, 3])
-    assert {int(digits(None, 0, 0).y_train[s.train[0]]) for s in chosen} == {7, 3}
 
 
 def test_rotation_turns_by_quarters_counter_clockwise():
@@ -192,8 +190,7 @@ def test_label_sets_are_found_for_every_seed(seed):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda data: label_skew_1(data, 12, 6, rng()), "needs 12 classes .* has 10"),
-        (lambda data: rotation(data, 4, 4, rng(), angles=[0, 90]), "angles has length 2"),
+        (lambda data: label_skew_1(data, 12, 6, rng()), "needs 12 classes, .* has 10"),
         (lambda data: rotation(linear(None, 1, 2), 4, 2, rng()), "needs images"),
         (lambda data: concept_shift(linear(None, 1, 2), 4, 2, rng()), "needs class labels"),
     ],
@@ -259,17 +256,16 @@ def test_counts_that_do_not_fit_are_refused(options, message):
     ways=st.integers(1, 10),
     ways_spread=st.integers(0, 3),
     shots=st.integers(4, 30),
-    shots_spread=st.integers(0, 3),
 )
-def test_n_way_clients_have_as_many_samples_of_each_of_their_labels(seed, ways, ways_spread, shots, shots_spread):
-    options = {"ways": ways, "ways_spread": ways_spread, "shots": shots, "shots_spread": shots_spread}
+def test_n_way_clients_have_as_many_samples_of_each_of_their_labels(seed, ways, ways_spread, shots):
+    options = {"ways": ways, "ways_spread": ways_spread, "shots": shots}
     shards = n_way(DATA, 6, 1, rng(seed), **options, test_shots=5)
     check_shards(shards, DATA, 6)
     for shard, trained, tested in zip(shards, labels(shards), labels(shards, "test"), strict=True):
         number = np.count_nonzero(trained)
         assert max(1, ways - ways_spread) <= number <= min(10, ways + ways_spread)
         (amount,) = set(trained[trained > 0])
-        assert abs(int(amount) - shots) <= shots_spread
+        assert amount == shots
         np.testing.assert_array_equal(tested, np.where(trained > 0, 5, 0))
         assert len(np.unique(shard.train)) == len(shard.train) == number * amount
         assert shard.cluster == 0
@@ -343,14 +339,10 @@ def test_anchors_come_first_and_no_image_is_dealt_twice(num_clusters, others):
     assert sizes.max() - sizes.min() <= 1
 
 
-@pytest.mark.parametrize(
-    ("num_clusters", "angles", "expected"), [(2, None, [0, 1]), (4, None, [0, 1, 2, 3]), (2, [90, 180], [1, 2])]
-)
-def test_the_images_of_a_cluster_are_turned_by_its_angle(num_clusters, angles, expected):
+@pytest.mark.parametrize(("num_clusters", "expected"), [(2, [0, 1]), (4, [0, 1, 2, 3])])
+def test_the_images_of_a_cluster_are_turned_by_its_angle(num_clusters, expected):
     data = images(100, 10)
-    for shard, turns in zip(
-        rotated_anchors(data, num_clusters, num_clusters, rng(), angles=angles), expected, strict=True
-    ):
+    for shard, turns in zip(rotated_anchors(data, num_clusters, num_clusters, rng()), expected, strict=True):
         x = data.x_train[shard.train]
         turned = shard.transform(x, None)[0] if shard.transform else x
         np.testing.assert_array_equal(turned, np.rot90(x, turns, axes=(2, 3)))
@@ -380,7 +372,6 @@ def test_each_owner_with_enough_samples_is_a_client_whose_cluster_is_not_known()
     assert [s.name for s in shards] == ["anna", "ben", "dora"]
     assert [len(s.train) for s in shards] == [6, 4, 9]
     assert {s.cluster for s in shards} == {UNKNOWN_CLUSTER}
-    assert [len(s.train) for s in made(4, least_samples=1, samples_per_client=5)] == [5, 4, 1, 5]
 
 
 def test_a_column_of_a_table_says_whose_a_line_is_and_is_no_input(tmp_path):
@@ -399,8 +390,8 @@ def test_a_column_of_a_table_says_whose_a_line_is_and_is_no_input(tmp_path):
 
 
 def test_a_client_without_samples_is_refused():
-    data = labels_only([3, 3], [3, 3])
-    shards = label_skew_1(data, 2, 2, rng(), labels_per_cluster=1)
+    data = labels_only([2, 1, 2, 1], [2, 1, 2, 1])
+    shards = label_skew_1(data, 2, 2, rng())
     shards[1] = dataclasses.replace(shards[1], test=shards[1].test[:0])
     told = r"client 1 \(cluster 1\) gets no test sample: the test set's 6 .*Lower num_clients, or .*reuse=clients"
     with pytest.raises(ValueError, match=told):

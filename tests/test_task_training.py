@@ -50,7 +50,6 @@ def samples():
 
 
 OPTIM = torch.optim
-BETAS = {"betas": [0.8, 0.99], "amsgrad": True}
 
 
 @pytest.mark.parametrize(
@@ -58,18 +57,9 @@ BETAS = {"betas": [0.8, 0.99], "amsgrad": True}
     [
         (SGD, lambda p: OPTIM.SGD(p, 0.1)),
         (Training(0.1, 3, 4, "sgd", 0.9, 0.01), lambda p: OPTIM.SGD(p, 0.1, 0.9, weight_decay=0.01)),
-        (
-            Training(0.1, 3, 4, "sgd", 0.9, optimizer_options={"nesterov": True}, clip_norm=0.2),
-            lambda p: OPTIM.SGD(p, 0.1, 0.9, nesterov=True),
-        ),
         (Training(0.01, 2, 4, "adam"), lambda p: OPTIM.Adam(p, 0.01)),
-        (
-            Training(0.01, 3, 4, "adamw", weight_decay=0.1, optimizer_options=BETAS),
-            lambda p: OPTIM.AdamW(p, 0.01, (0.8, 0.99), amsgrad=True, weight_decay=0.1),
-        ),
-        (Training(0.01, 3, 4, "rmsprop", 0.9), lambda p: OPTIM.RMSprop(p, 0.01, momentum=0.9)),
     ],
-    ids=["sgd", "momentum", "nesterov, clipped", "adam", "adamw", "rmsprop"],
+    ids=["sgd", "momentum", "adam"],
 )
 def test_training_is_a_plain_loop_of_pytorchs(samples, training, theirs):
     x, y = samples
@@ -84,10 +74,6 @@ def test_training_is_a_plain_loop_of_pytorchs(samples, training, theirs):
             losses = F.cross_entropy(plain(x[rows]), y[rows], reduction="none")
             seen += losses.tolist()
             losses.mean().backward()
-            if training.clip_norm is not None:
-                norm = sum(float(p.grad.square().sum()) for p in plain.parameters()) ** 0.5
-                for p in plain.parameters():
-                    p.grad *= min(1.0, training.clip_norm / norm)
             optimizer.step()
     loss = train(module, x, y, "cross_entropy", training, rng(1))
     assert loss == pytest.approx(np.mean(seen), rel=1e-5)

@@ -1,8 +1,7 @@
-"""Trackers: what they are given, what TensorBoard's, MLflow's and W&B's stores hold, and what a failure does."""
+"""Trackers: what they are given, what TensorBoard's and MLflow's stores hold, and what a failure does."""
 
 import csv
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 
 import florets
-from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder
@@ -49,7 +47,7 @@ def test_a_tracker_of_ones_own_sees_the_whole_run(tmp_path: Path) -> None:
     folder = ran(small(tmp_path, f"tracker={OWN}:Calls"))
     seen, lines = Calls.seen, lines_of(folder)
     (start,), (end,) = seen.starts, seen.ends
-    assert (start.folder, start.num_rounds, start.done_rounds, start.sweep) == (folder, 3, 0, None)
+    assert (start.folder, start.num_rounds, start.done_rounds) == (folder, 3, 0)
     assert start.name == folder.relative_to(tmp_path).as_posix()
     assert (start.params["k"], start.params["strategy.name"], start.params["train.batch_size"]) == (2, "clove", 100)
     assert [number for number, _ in seen.rounds] == [1, 2, 3]
@@ -101,7 +99,7 @@ def test_in_python_a_tracker_is_an_object(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("tensorbord", "must be tensorboard, mlflow, wandb or an import path"),
+        ("tensorbord", "must be tensorboard, mlflow or an import path"),
         ("[mlflow,mlflow]", "tracker=mlflow: is named twice; keep one."),
         ("null", "must be a string or a list of strings"),
     ],
@@ -221,50 +219,3 @@ def test_mlflow_holds_params_figures_and_files(tmp_path: Path) -> None:
     assert {"report.html", "curves.png", "loss_matrix.png", "config.yaml", "clients.csv"} <= files
     copy = Path(client.download_artifacts(run_id, "report.html", str(tmp_path)))
     assert copy.read_bytes() == (folder / "report.html").read_bytes()
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_the_jobs_of_a_sweep_have_one_parent(tmp_path: Path) -> None:
-    pytest.importorskip("mlflow")
-    pytest.importorskip("tensorboard")
-    from mlflow.tracking import MlflowClient
-
-    from florets.server_app.tracker_stores import default_store
-
-    assert main(["-m", *small(tmp_path, "tracker=[mlflow,tensorboard]", "seed=0,1")]) == 0
-    (sweep,) = (tmp_path / "sweeps").iterdir()
-    client = MlflowClient(default_store(tmp_path))
-    runs = client.search_runs([client.get_experiment_by_name("quickstart").experiment_id])
-    (parent,) = (one for one in runs if "mlflow.parentRunId" not in one.data.tags)
-    children = [one for one in runs if one is not parent]
-    assert parent.info.run_id == read_ids(sweep)["mlflow"]
-    assert {one.data.tags["mlflow.parentRunId"] for one in children} == {parent.info.run_id}
-    assert {one.info.status for one in runs} == {"FINISHED"}
-    assert sorted(one.data.params["seed"] for one in children) == ["0", "1"]
-    assert "summary.csv" in {item.path for item in client.list_artifacts(parent.info.run_id)}
-    places = (tmp_path / "tensorboard" / "sweeps" / sweep.name).rglob("seed-*")
-    assert sorted(place.name for place in places) == ["seed-0", "seed-1"]
-    assert "FLORETS_SWEEP" not in os.environ
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_wandb_is_offline_and_goes_on_under_the_same_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wandb = pytest.importorskip("wandb")
-    monkeypatch.delenv("WANDB_MODE", raising=False)
-    overrides = small(tmp_path, f"tracker=[{OWN}:Interrupting,wandb]")
-    with pytest.raises(KeyboardInterrupt):
-        ran(overrides)
-    folder = results_folder(one_run.prepare(overrides, Path.cwd()), overrides)
-    run_id = read_ids(folder)["wandb"]
-    gone_on(folder, "tracker=wandb")
-    assert read_ids(folder)["wandb"] == run_id
-    # Another process writes the store, and may not be done.
-    wandb.teardown()
-    stores = sorted((tmp_path / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb"))
-    assert stores
-    assert wandb.run is None
-    text = b"".join(store.read_bytes() for store in stores)
-    for name in (b"clients/3/accuracy", b"train.batch_size", b"report.html"):
-        assert name in text

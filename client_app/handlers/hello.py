@@ -7,7 +7,6 @@ from flwr.app import Context, RecordDict
 
 from florets.client_app.client import Client, device_of, partition_id
 from florets.client_app.handlers.custom import handler_of
-from florets.client_app.training import augmentation
 from florets.task.consent import Refused
 from florets.task.fingerprint import code_fingerprint
 from florets.task.node_config import MOST_MESSAGES, answered_by, check_node_config
@@ -23,8 +22,8 @@ from florets.task.wire.sampled_noise import accountants
 def hello(client: Client) -> RecordDict:
     """Say who this client is and what it has; loads its data, so that a bad data folder shows before training.
 
-    Raise ValueError if the strategy brings a handler, or the run an augmentation, that this node does not allow,
-    cannot find or cannot call, or the node config is invalid.
+    Raise ValueError if the strategy brings a handler that this node does not allow, cannot find or cannot call, or
+    the node config is invalid.
     """
     check_node_config(client.context.node_config)
     handlers = client.names(kinds.HANDLERS)
@@ -39,8 +38,6 @@ def hello(client: Client) -> RecordDict:
     if kinds.AT_HOME in client.config:
         # Building it compares what is not sent.
         client.module  # noqa: B018
-    if "augment" in client.config:
-        augmentation(client)
     task, nodes = client.task, client.num_partitions
     examples, cluster = 1, kinds.NO_CLUSTER
     # Of another number of simulated nodes than clients, some would have no data: the server refuses all of them.

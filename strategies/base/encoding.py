@@ -25,7 +25,7 @@ _PLAIN = (type(None), bool, int, float, str)
 _SMALL = 1024
 """Bytes of an array that is written together with others."""
 
-_OURS = ("florets.strategies.", "florets.task.")
+_OURS = ("florets.strategies.", "florets.zoo.", "florets.task.")
 
 
 def encode(value: object, arrays: Arrays, path: str = "state") -> Any:

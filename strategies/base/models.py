@@ -125,12 +125,6 @@ def orthonormal_rows(bank: FloatArray) -> FloatArray:
     return rows
 
 
-def refuse_equal(models: Models, algorithm: str) -> None:
-    """Raise ValueError where there are several models and all are equal."""
-    if models.count > 1 and (models.bank == models.bank[0]).all():
-        raise ValueError(f"all {models.count} initial models are equal: {algorithm} can never tell them apart")
-
-
 @dataclass(frozen=True)
 class Updates(ScaledRows):
     """Clients' updates as the rows of a matrix (P, R), of which one at a time is unpacked.

@@ -6,7 +6,7 @@ import torch
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.training import augmentation, sample_weights, values_of
+from florets.client_app.training import sample_weights, values_of
 from florets.task.randomness import Purpose
 from florets.task.training.loop import train
 from florets.task.training.modules import load
@@ -25,8 +25,7 @@ def train_pooled(client: Client) -> RecordDict:
     parts = [task.client(number, client.server_round) for number in range(task.num_clients)]
     x, y = (torch.cat([getattr(part, name) for part in parts]).to(device) for name in ("x_train", "y_train"))
     load(client.module, client.states()[0])
-    weights, augment = sample_weights(client, y), augmentation(client)
-    objective = replace(client.objective, weights=weights, augment=augment)
+    objective = replace(client.objective, weights=sample_weights(client, y))
     rng = client.random(Purpose.LOCAL_TRAINING)
     mean = train(client.module, x, y, client.loss, client.training, rng, objective)
     return pack(Update, values=values_of(client.module), train_loss=mean, num_examples=client.num_examples)

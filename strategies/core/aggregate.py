@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.robust import Robust, RobustRule
+from florets.strategies.core.robust import Robust
 from florets.strategies.core.rows import Columns, Rows, add_weighted
 
 WEIGHTINGS = ("examples", "uniform", "all_participants")
@@ -81,15 +81,6 @@ def average_models(
             counters = Columns(updates, integers)
             result[model, integers] = (_largest if robust is None else _middle)(counters, members)
     return result
-
-
-def robust_means(
-    rows: FloatArray, groups: IntArray, weights: FloatArray, count: int, rule: RobustRule | None
-) -> FloatArray:
-    """Return the weighted mean, or what `rule` has in its place, of each of `count` groups (P,) of rows (P, R)."""
-    start, integers = np.zeros((count, rows.shape[1])), np.zeros(rows.shape[1], dtype=np.bool_)
-    robust = None if rule is None else Robust(rule, rows, groups, start)
-    return average_models(start, rows, groups, weights, "examples", integers, robust=robust)
 
 
 def average_gradients(
@@ -209,38 +200,3 @@ def _largest(rows: Rows, members: IntArray) -> FloatArray:
 def _middle(rows: Rows, members: IntArray) -> FloatArray:
     ordered = np.sort([rows[int(member)] for member in members], axis=0)
     return np.asarray(ordered[(len(members) - 1) // 2])
-
-
-def trimmed_mean(rows: FloatArray, share: float) -> FloatArray:
-    """Return the mean (R,) of each coordinate of rows (P, R) without floor(share P) values at either end.
-
-    With nothing left out it is the plain mean, summed in the order of the values, whatever that of the rows.
-
-    Source: Yin et al. 2018, Def. 2.
-    """
-    # The small constant keeps products such as 0.07 * 100 from losing one by rounding.
-    cut = int(share * len(rows) + 1e-9)
-    mean: FloatArray = np.sort(rows, axis=0)[cut : len(rows) - cut].mean(axis=0)
-    return mean
-
-
-def trimmed_means(
-    bank: FloatArray,
-    updates: FloatArray,
-    assignment: IntArray,
-    share: float,
-    integers: BoolArray,
-    untrained: BoolArray,
-) -> FloatArray:
-    """Return the next bank (K, R) by the trimmed mean of each model's updates, every client counting alike.
-
-    Of counters (`integers`) the largest among the members is kept, of running statistics (`untrained`) the plain
-    mean. A model without members keeps its bits.
-    """
-    result = np.array(bank, dtype=np.float64)
-    for model in np.unique(assignment):
-        members = updates[assignment == model]
-        result[model] = trimmed_mean(members, share)
-        result[model, untrained] = members[:, untrained].mean(axis=0)
-        result[model, integers] = members[:, integers].max(axis=0)
-    return result

@@ -1,4 +1,4 @@
-"""Clusters of the clients' vectors: k-means, Ward, FINCH, cosines; their centroids, numbering and match to models."""
+"""Clusters of the clients' vectors: k-means, Ward, FINCH; their centroids, numbering and match to models."""
 
 import sys
 from functools import cache
@@ -28,39 +28,6 @@ def _controller(with_sklearn: bool) -> ThreadpoolController:
 def one_thread() -> ThreadpoolController:
     """Return a context in which BLAS and OpenMP work with one thread: of the libraries that are loaded by now."""
     return _controller("sklearn.utils" in sys.modules).limit(limits=1)
-
-
-def unit_rows(vectors: FloatArray) -> FloatArray:
-    """Return the rows (M, D) scaled to length 1; a row of zeros stays one."""
-    # Divided by the largest entry first: the square of a large one is infinite, and that of a small one 0.
-    largest = np.abs(vectors).max(axis=1, initial=0.0, keepdims=True)
-    scaled = vectors / np.where(largest > 0, largest, 1.0)
-    lengths = np.sqrt(np.sum(scaled**2, axis=1, keepdims=True))
-    units: FloatArray = scaled / np.where(lengths > 0, lengths, 1.0)
-    return units
-
-
-def cosines(vectors: FloatArray, directions: FloatArray | None = None) -> FloatArray:
-    """Return the cosine similarity of each vector with each direction.
-
-    Parameters
-    ----------
-    vectors : (M, D) float64
-    directions : (C, D) float64, optional
-        The vectors themselves where it is left out: the result is then symmetric, with ones on its diagonal.
-
-    Returns
-    -------
-    (M, C) float64
-        From -1 to 1; 0 with a row of zeros, also of that row with itself.
-    """
-    units = unit_rows(vectors)
-    others = units if directions is None else unit_rows(directions)
-    with one_thread():
-        similarity: FloatArray = np.clip(units @ others.T, -1.0, 1.0)
-    if directions is None:
-        np.fill_diagonal(similarity, units.any(axis=1).astype(np.float64))
-    return similarity
 
 
 def finite_losses(losses: FloatArray) -> FloatArray:

@@ -182,15 +182,6 @@ def bounded(weights: FloatArray, hostile: int) -> FloatArray:
     return np.minimum(weights, most)
 
 
-def leading(shares: FloatArray) -> BoolArray:
-    """Return the mask of those shares (M, K) of models that are at least half of a client's largest.
-
-    In soft groups all clients train every model, and the members of a group are no majority: a rule counts these.
-    """
-    mask: BoolArray = shares >= shares.max(axis=-1, keepdims=True) / 2
-    return mask
-
-
 def lengths_of(rows: Rows, members: IntArray, start: FloatArray) -> FloatArray:
     """Return the Euclidean length (n,) of each member's change from `start` (R,)."""
     return np.sqrt([float(np.dot(change, change)) for change in changes_of(rows, members, start)])

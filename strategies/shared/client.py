@@ -1,21 +1,16 @@
-"""Client handlers that several algorithms share: folds for discovery, two-level training, and features of classes."""
+"""Client handlers that several algorithms share: folds for discovery, and two-level training."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import RecordDict
-from numpy.typing import NDArray
 
-from florets.client_app.client import Client, State
-from florets.client_app.training import augmentation, packed, told_of_training, trained, update
+from florets.client_app.client import Client
+from florets.client_app.training import packed, told_of_training, trained, update
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
 from florets.task.randomness import Purpose, generator
-from florets.task.training.features import features
 from florets.task.training.folds import disjoint_folds, on_folds, rows_of_folds
 from florets.task.training.losses import Anchored, Objective
-from florets.task.training.modules import load
 from florets.task.wire import kinds, noise
 from florets.task.wire.codec import pack
 from florets.task.wire.folds import LEARNING_RATE, RowForm
@@ -65,7 +60,6 @@ def _rows(client: Client, record: str) -> dict[str, Any]:
         on_folds(client.training, steps, rate),
         rng,
         client.names(kinds.UNTRAINED),
-        augmentation(client),
         estimates,
     )
     form = RowForm.read(client.config.get(kinds.FOLD_UPLOAD), int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])
@@ -100,46 +94,3 @@ def trained_near(client: Client) -> dict[str, Any]:
     objective = Objective(terms=(Anchored(mu, client.states(kinds.GLOBAL)[0]),)) if mu else None
     arrays, loss = trained(client, client.states()[0], objective=objective)
     return {"values": packed(arrays), "train_loss": loss, "num_examples": client.num_examples}
-
-
-def class_labels(client: Client) -> NDArray[np.int64]:
-    """Return the class of each training sample (n,)."""
-    if client.loss != "cross_entropy":
-        raise ValueError(f"prototypes need classes, which a task with task.loss={client.loss} does not have")
-    labels: NDArray[np.int64] = client.data.y_train.cpu().numpy()
-    return labels
-
-
-def own_features(client: Client, state: State, head: Sequence[str]) -> NDArray[np.float64]:
-    """Return the features (n, D) of the training samples in a model, the inputs of its head."""
-    load(client.module, state)
-    return features(client.module, client.data.x_train, head)
-
-
-def copied(arrays: dict[str, NDArray[np.float32]]) -> State:
-    """Return a model's entries in memory of their own: as trained they may be the memory of the one module."""
-    return {name: torch.from_numpy(np.array(values)) for name, values in arrays.items()}
-
-
-Features = NDArray[np.float64]
-Labels = NDArray[np.int64]
-
-
-def class_means(features: Features, labels: Labels, num_classes: int) -> tuple[NDArray[np.float32], Labels]:
-    """Return the mean feature of each class that is there, (P, D) in the order of classes, and all counts (C,)."""
-    counts = np.bincount(labels, minlength=num_classes)
-    means = [features[labels == label].mean(axis=0) for label in np.flatnonzero(counts)]
-    return np.stack(means).astype(np.float32), counts
-
-
-def shares_and_spread(features: Features, labels: Labels, num_classes: int) -> tuple[NDArray[np.float32], float]:
-    """Return each class's mean feature times its share of the samples, (P, D), and the spread of their estimate.
-
-    The spread is (mean |f|^2 - sum_c |h_c|^2) / n, with h_c the rows, and never below 0.
-
-    Source: Xu et al. 2023 (FedPAC, arXiv 2306.11867), the statistics of the combination of classifiers.
-    """
-    counts = np.bincount(labels, minlength=num_classes)
-    rows = np.stack([features[labels == label].sum(axis=0) / len(labels) for label in np.flatnonzero(counts)])
-    spread = (np.mean(np.sum(features**2, axis=1)) - np.sum(rows**2)) / len(labels)
-    return rows.astype(np.float32), max(float(spread), 0.0)

@@ -149,17 +149,13 @@ class TwoPhaseSettings(Settings):
                 f"train.schedule={run.train.schedule}: strategy.local_solver=fedprox takes mu = "
                 "1/train.learning_rate in all rounds; use train.schedule=constant, or strategy.local_solver=fedavg."
             )
-        # With a penalty, clipping or changes of the samples the local problem is solved by steps.
-        train = run.train
+        # With a penalty the local problem is solved by steps.
         linear = run.task.model == "linear" and "squared_error" in run.task.loss
-        if self.local_solver == "fedprox" and linear and train.has_closed_form:
-            without = {"momentum": 0.0, "optimizer_options": {}, "precision": "float32"}
-            problems += [
-                f"train.{name}={getattr(train, name)}: strategy.local_solver=fedprox solves linear regressions "
+        if self.local_solver == "fedprox" and linear and run.train.has_closed_form and run.train.momentum:
+            problems.append(
+                f"train.momentum={run.train.momentum}: strategy.local_solver=fedprox solves linear regressions "
                 "exactly, without steps; leave it out, or use strategy.local_solver=fedavg."
-                for name, neutral in without.items()
-                if getattr(train, name) != neutral
-            ]
+            )
         for name, value in (("labels", "soft"), ("local_solver", "fedprox")):
             if getattr(self, name) == value and run.train.optimizer != "sgd":
                 problems.append(

@@ -44,8 +44,6 @@ class Evidence:
         Of clients that have others than their keys.
     described
         Whether sites described the columns of their inputs: reasons of the inputs are then known.
-    tried
-        What was tried in addition because nothing was better than a constant answer, in words.
     classes
         Names of the classes in the order of their labels; empty where labels are numbers.
     unscaled
@@ -57,7 +55,6 @@ class Evidence:
     names: Mapping[str, str] = field(default_factory=dict)
     reasons: tuple[Reason, ...] = ()
     described: bool = False
-    tried: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     unscaled: bool = False
 

@@ -16,8 +16,6 @@ from florets.strategies.base.federation import FederationError
 from florets.studies.advise.compare import Criterion
 from florets.studies.advise.measures import (
     NOT_SUMS,
-    OF_CLASSES,
-    OF_VALUES,
     Name,
     for_stopping,
     gain,
@@ -55,10 +53,6 @@ _SLOWER = (1 / 3, 0.1, 1e-2, 1e-3, 1e-5)
 """Factors of the learning rate that are tried where the first run diverges."""
 _AFTER_DIVERGENCE = (0.1, 0.01)
 """Factors of the learning rates that are tried in addition where training diverged."""
-_SMALLER, _LARGER = (10.0, 1e3, 1e5), (3.0, 10.0)
-"""Factors of the learning rates that are tried where nothing useful was learned: inputs may be of any size."""
-_TIMES = 3
-"""Factor of the rounds where nothing useful was learned."""
 
 
 class Method(NamedTuple):
@@ -98,8 +92,8 @@ OPTIONAL = ("intercept", "slopes", "group_intercept")
 """Methods that not every model suits."""
 
 _PER_SITE = "task.table.standardise=site"
-_OURS = ("strategy", "k", "k_max", "stop_at_ari", "stop_at_groups", "statistics", "personal")
-_HOW = ("quiet", "results_dir", "pictures", "checkpoint_every", "loss_matrix", "measure", "patience")
+_OURS = ("strategy", "k", "k_max", "stop_at_groups", "statistics", "personal", "measure")
+_HOW = ("quiet", "results_dir", "pictures", "checkpoint_every", "loss_matrix", "patience")
 """Keys that say nothing of what is used."""
 _MAY_STAY = ("strategy.fraction_train",)
 _REGRESSIONS = ("squared_error", "half_squared_error")
@@ -120,7 +114,6 @@ class Question:
 
     overrides: tuple[str, ...]
     base: Config
-    measure: str = "auto"
     slower: float = 1.0
     by_newton: bool = False
 
@@ -128,26 +121,20 @@ class Question:
     def of(cls, overrides: Sequence[str]) -> "Question":
         """Read what was typed."""
         problems: list[str] = []
-        measure = "auto"
         for entry in read_overrides(overrides, problems):
-            if entry.key == "measure":
-                measure = str(entry.value)
-                if measure not in (known := ("auto", *OF_CLASSES, *OF_VALUES, "concordance")):
-                    problems.append(f"{entry.text}: there is no such measure; use {', '.join(known)}.")
             if entry.key in _OURS or (entry.key.startswith("strategy.") and entry.key not in _MAY_STAY):
-                problems.append(f"{entry.text}: `florets advise` compares strategies itself; leave it out.")
+                problems.append(f"{entry.text}: `florets advise` decides that itself; leave it out.")
         if problems:
             raise ConfigError(problems)
-        # Which measures fit shows once the sites have described their targets.
-        plain = [text for text in overrides if _key(text) != "measure"]
-        held_out = any(_key(text) == "task.validation_fraction" for text in plain)
-        base = compose([*plain, "strategy=fedavg", *([] if held_out else [f"task.validation_fraction={VALIDATION}"])])
+        held_out = any(_key(text) == "task.validation_fraction" for text in overrides)
+        held = [] if held_out else [f"task.validation_fraction={VALIDATION}"]
+        base = compose([*overrides, "strategy=fedavg", *held])
         if base.privacy.has_noise:
             raise ConfigError(
                 f"privacy.kind={base.privacy.kind}: `florets advise` decides by tests without noise in many runs, "
                 "each of which would spend epsilon; leave it out, and ask on data that need none."
             )
-        return cls(tuple(overrides), base, measure, by_newton=base.train.solver == "newton")
+        return cls(tuple(overrides), base, by_newton=base.train.solver == "newton")
 
     def gives(self, key: str) -> bool:
         """Return whether a key was typed."""
@@ -201,7 +188,7 @@ class Question:
 
     def config(self, *own: str) -> Config:
         """Return the experiment with a strategy, and tests of validation records with sums of them."""
-        decided = {"measure", *map(_key, own)}
+        decided = set(map(_key, own))
         shared = self.unless_given(
             f"task.validation_fraction={self.base.task.validation_fraction}",
             "loss_matrix=false",
@@ -226,43 +213,12 @@ class Setup:
     key: str = RATE
 
 
-def setup_of(question: Question, measure: Name, is_rare: bool) -> Setup:
-    """Return the first setup: stopping by patience, and class weights where a class is rare.
-
-    Only for measures that look at classes and not at probabilities, which weights distort.
-    """
-    weighs = is_rare and measure in NOT_SUMS
+def setup_of(question: Question, measure: Name) -> Setup:
+    """Return the first setup: networks are stopped by patience."""
     # Newton's steps end at the minimum, where one test is enough.
     keys = ["train.local_epochs=1"] if question.by_newton else [f"patience={PATIENCE}"]
-    keys += ["train.class_weights=balanced"] if weighs else []
     shared = (f"measure={for_stopping(measure)}", *question.unless_given(*keys))
     return Setup(measure, question.rates, shared, question.tuned_key)
-
-
-def remedies(question: Question, setup: Setup, standardise: Sequence[str]) -> list[tuple[str, Setup]]:
-    """Return what is tried where no method is better than a constant answer: in words, and as a setup.
-
-    `standardise` are the keys with which each site standardises its own inputs; none where that is not possible.
-    """
-    tried: list[tuple[str, Setup]] = []
-    if standardise:
-        tried.append(("each site standardises its own inputs", replace(setup, keys=(*setup.keys, *standardise))))
-    weights = "train.class_weights=balanced"
-    if setup.measure in NOT_SUMS and weights not in setup.keys and question.unless_given(weights):
-        tried.append(("class weights", replace(setup, keys=(*setup.keys, weights))))
-    if question.by_newton:
-        stronger = tuple(max(setup.rates) * factor for factor in _SMALLER[:2])
-        return [*tried, ("larger ridges", replace(setup, rates=stronger))] if not question.gives(RIDGE) else tried
-    if not question.gives(RATE):
-        smaller = [min(setup.rates) / factor for factor in _SMALLER]
-        larger = [max(setup.rates) * factor for factor in _LARGER]
-        for text, rates in (("smaller learning rates", smaller), ("larger learning rates", larger)):
-            tried.append((text, replace(setup, rates=tuple(float(f"{rate:.3g}") for rate in rates))))
-    if not question.gives("num_rounds"):
-        kept = [key for key in setup.keys if _key(key) != "patience"]
-        longer = (*kept, f"num_rounds={_TIMES * question.rounds}", f"patience={3 * PATIENCE}")
-        tried.append(("more rounds", replace(setup, keys=longer)))
-    return tried
 
 
 def as_regression(question: Question) -> Question:
@@ -408,8 +364,6 @@ def search(
     methods: Mapping[str, Sequence[str]],
     criterion: Criterion,
     run: Run,
-    prefix: str = "",
-    every_rate: bool = False,
 ) -> tuple[dict[str, Outcome], list[Trial]]:
     """Run every method with every learning rate; return the best outcome of each, and all trials.
 
@@ -420,8 +374,6 @@ def search(
         are tested in the runs of FedAvg, at the rate that suits them best.
     criterion
         Decides on the rates: of classes by the log loss, which every validation record has a part in.
-    every_rate
-        Try all rates, whatever the others brought: where nothing is learned figures say nothing of the next rate.
     """
     if criterion.measure in ("accuracy", *NOT_SUMS):
         criterion = replace(criterion, measure="log_loss")
@@ -443,7 +395,7 @@ def search(
             return f"{counted(one.rounds, 'round')}, validation {figure}"
 
         kind = setup.key.rpartition(".")[2].removeprefix("learning_")
-        name = f"{prefix}{method}" + (f"-{kind}-{rate:g}" if len(setup.rates) > 1 else "")
+        name = method + (f"-{kind}-{rate:g}" if len(setup.rates) > 1 else "")
         try:
             place = run(name, candidate_run(question, setup, method, methods[method], rate), result)
         except FederationError as error:
@@ -493,10 +445,7 @@ def search(
         if setup.key == RIDGE and method == "discovery" and "fedavg" in kept and kept["fedavg"].rate == middle:
             # Where it does not matter to one model for all, it hardly does to one per group.
             continue
-        if every_rate:
-            for rate in sorted({*rates} - {middle}):
-                attempt(method, rate)
-        elif not math.isfinite(first):
+        if not math.isfinite(first):
             # Larger rates would diverge as well.
             smaller = [middle * factor for factor in _AFTER_DIVERGENCE] if len(rates) > 1 else []
             climb(method, [*below, *smaller], first)

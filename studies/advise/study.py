@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, results_folder
@@ -29,7 +27,7 @@ from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.studies.advise.advice import Advice, Evidence, advise, may_be_scale
 from florets.studies.advise.causes import Reason, differences, rule_of
 from florets.studies.advise.compare import ConstantAnswer, Criterion
-from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, RARE, Name, rare_share, seconds_of, suitable
+from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, Name, seconds_of, suitable
 from florets.studies.advise.methods import (
     Question,
     Setup,
@@ -38,7 +36,6 @@ from florets.studies.advise.methods import (
     candidates,
     first_run,
     num_runs,
-    remedies,
     search,
     setup_of,
     slower,
@@ -61,16 +58,10 @@ _BETWEEN = 60.0
 
 
 class Meter:
-    """Progress of all runs: a bar with the time left on a terminal, a line per run elsewhere."""
+    """Progress of all runs: a line for each, with the time left."""
 
-    def __init__(self, quiet: bool) -> None:
-        console = Console(file=sys.stderr)
-        self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"), console=console, disable=quiet or not console.is_terminal,
-        )  # fmt: skip
-        self._task = self._bar.add_task("advise", total=None, left="", visible=False)
-        self._runs = self._rounds = self._done = self._finished = 0
+    def __init__(self) -> None:
+        self._runs = self._rounds = self._finished = 0
         self._name, self._since, self._said = "", 0.0, 0.0
 
     def plan(self, methods: int, question: Question, setup: Setup, lines: Sequence[RoundLine]) -> None:
@@ -90,53 +81,36 @@ class Meter:
         if question.by_newton:
             # What a run costs here is not its rounds: that shows after the first.
             limits = f"about {counted(self._runs, 'run')} of up to {counted(self._rounds, 'round')}"
-        self.note(f"advise: {limits}")
-        self._bar.update(self._task, total=rounds, visible=True)
-        self._bar.start()
+        self.note(limits)
 
     def begin(self, name: str) -> None:
         """Note that a run begins."""
-        self._name, self._done, self._said = name, 0, time.monotonic()
-        self._show()
+        self._name, self._said = name, time.monotonic()
 
     def round(self, line: RoundLine) -> None:
         """Note a finished round of the run."""
-        self._done += 1
-        self._show()
-        if self._bar.disable and time.monotonic() - self._said > _BETWEEN:
+        if time.monotonic() - self._said > _BETWEEN:
             self._said = time.monotonic()
             of = f" of {self._rounds}" if self._rounds else ""
-            say(f"advise: {self._name}: round {line['round']}{of}{self._left(', ')}", sys.stderr)
+            self.note(f"{self._name}: round {line['round']}{of}{self._left}")
 
     def end(self, result: str) -> None:
         """Note that the run has ended, and its result."""
-        self._finished, self._done = self._finished + 1, 0
-        self._show()
-        if self._bar.disable:
-            of = f" of {self._runs}" if self._finished <= self._runs else ""
-            say(f"advise: run {self._finished}{of}, {self._name}: {result}{self._left(', ')}", sys.stderr)
+        self._finished += 1
+        of = f" of {self._runs}" if self._finished <= self._runs else ""
+        self.note(f"run {self._finished}{of}, {self._name}: {result}{self._left}")
 
     def note(self, text: str) -> None:
-        """Show a line of text, above the bar where there is one."""
-        if self._bar.disable:
-            say(text, sys.stderr)
-        else:
-            self._bar.console.print(text, markup=False, highlight=False)
+        """Show a line of text."""
+        say(f"advise: {text}", sys.stderr)
 
-    def stop(self) -> None:
-        """Leave the bar as it is."""
-        self._bar.stop()
-
-    def _show(self) -> None:
-        place = self._finished * self._rounds + min(self._done, self._rounds)
-        self._bar.update(self._task, description=self._name, completed=place, left=self._left())
-
-    def _left(self, before: str = "") -> str:
+    @property
+    def _left(self) -> str:
         if not self._finished or self._finished >= self._runs:
             return ""
         # By runs: most end early.
         each = (time.monotonic() - self._since) / self._finished
-        return f"{before}about {duration(each * (self._runs - self._finished))} left"
+        return f", about {duration(each * (self._runs - self._finished))} left"
 
 
 _ONE_CLASS = (
@@ -161,13 +135,9 @@ def answer(question: Question, play: Play, caller: Path | None = None) -> tuple[
     """
     here = caller or Path.cwd()
     folder = advice_folder(question, here)
-    meter = Meter(question.base.quiet)
-    try:
-        with _warnings_once():
-            study = _Study(question, play, folder, here, meter)
-            advice, setup, trials = study.advise()
-    finally:
-        meter.stop()
+    with _warnings_once():
+        study = _Study(question, play, folder, here)
+        advice, setup, trials = study.advise()
     _write(folder, advice, study.question, setup, trials)
     return advice, folder
 
@@ -211,9 +181,9 @@ def advice_folder(question: Question, caller: Path) -> Path:
 class _Study:
     """The runs of one answer, in their order."""
 
-    def __init__(self, question: Question, play: Play, folder: Path, here: Path, meter: Meter) -> None:
+    def __init__(self, question: Question, play: Play, folder: Path, here: Path) -> None:
         self.question = question
-        self._play, self._folder, self._here, self._meter = play, folder, here, meter
+        self._play, self._folder, self._here, self._meter = play, folder, here, Meter()
         self._standardise: tuple[str, ...] = ()
         self._known: list[tuple[Config, Path]] = []
 
@@ -242,9 +212,7 @@ class _Study:
             raise ConfigError(["advise: compares what several clients should do, and there is one; add clients."])
         measure = self._measure(place, first, regression)
         usable = [own for key, own in counts.items() if key not in one_class]
-        # Weights are for an outcome that is rare in all: at one site alone its level says something.
-        is_rare = bool(usable) and rare_share([np.sum(usable, axis=0)]) < RARE
-        setup = setup_of(question, measure, is_rare)
+        setup = setup_of(question, measure)
         seconds = seconds_of(measure, usable)
         criterion = Criterion.of(measure, first.test, one_class if measure in OF_CLASSES else (), seconds)
         sites = read_sites(place, first.train, measure in OF_VALUES)
@@ -260,19 +228,14 @@ class _Study:
         methods = self._methods(finding, reasons, after)
         self._meter.plan(len(methods), question, setup, read_lines(place))
         outcomes, trials = search(question, setup, methods, criterion, self._run)
-        tried: list[str] = []
         constant = ConstantAnswer.of(measure, read_test_statistics(place), seconds)
-        if not _any_useful(outcomes, criterion, constant):
-            setup, outcomes, more, tried = self._rescued(setup, methods, outcomes, criterion, constant)
-            trials += more
         if not outcomes:
             failed = next((trial.failure for trial in trials if trial.failure), "")
-            after_all = f"also after trying {', '.join(tried)}; the first said: {failed}"
-            raise FederationError(f"advise: no run finished, {after_all}")
+            raise FederationError(f"advise: no run finished; the first said: {failed}")
         prepared = read_preprocessing(place)
         classes = () if prepared is None else tuple(prepared.classes)
         unscaled, names = any(site.is_unscaled for site in sites.values()), read_names(place)
-        evidence = Evidence(after, one_class, names, tuple(reasons), described, tuple(tried), classes, unscaled)
+        evidence = Evidence(after, one_class, names, tuple(reasons), described, classes, unscaled)
         advice = advise(finding, outcomes, criterion, constant, evidence)
         rule = self._rule(advice)
         found = tuple([rule, *(one for one in reasons if one.kind != "labels")] if rule else reasons)
@@ -290,7 +253,7 @@ class _Study:
                     raise
             self.question = other
             rate = other.base.train.learning_rate * other.slower
-            self._meter.note(f"advise: training diverged; trying train.learning_rate={rate:.3g}")
+            self._meter.note(f"training diverged; trying train.learning_rate={rate:.3g}")
         return place
 
     def _run(self, name: str, config: Config, said: Callable[[Path], str]) -> Path:
@@ -307,23 +270,16 @@ class _Study:
         self._meter.end(said(place))
         return place
 
-    def _measure(self, place: Path, first: Outcome, is_regression: bool) -> Name:
-        """Return the measure that was asked for, or the one that suits the data."""
-        given = self.question.measure
+    @staticmethod
+    def _measure(place: Path, first: Outcome, is_regression: bool) -> Name:
+        """Return the measure that suits the data."""
         if not read_test_statistics(place):
             tests = first.test.values()
             # A site without an event has no concordance.
             if any("concordance" in test.scores for test in tests):
                 return "concordance"
             return "accuracy" if tests and all("accuracy" in test.scores for test in tests) else "loss"
-        if given == "auto":
-            return suitable(is_regression)
-        allowed = OF_VALUES if is_regression else OF_CLASSES
-        for name in allowed:
-            if name == given:
-                return name
-        what = "values" if is_regression else "classes"
-        raise ConfigError([f"measure={given}: the targets are {what}; choose one of {', '.join(allowed)}, or auto."])
+        return suitable(is_regression)
 
     def _methods(
         self, finding: Finding, reasons: Sequence[Reason], after: Finding | None
@@ -336,31 +292,6 @@ class _Study:
         if keys and ((after is not None and after.kind == "none") or moved):
             methods["standardised"] = ("strategy=fedavg", *keys)
         return methods
-
-    def _rescued(
-        self,
-        setup: Setup,
-        methods: Mapping[str, Sequence[str]],
-        outcomes: Mapping[str, Outcome],
-        criterion: Criterion,
-        constant: ConstantAnswer,
-    ) -> tuple[Setup, dict[str, Outcome], list[Trial], list[str]]:
-        """Try the obvious where nothing is better than a constant answer: with FedAvg, and if it helps with all."""
-        tried: list[str] = []
-        trials: list[Trial] = []
-        for number, (text, other) in enumerate(remedies(self.question, setup, self._standardise), start=1):
-            tried.append(text)
-            self._meter.note(f"advise: nothing is better than a constant answer; trying: {text}")
-            prefix = f"remedy-{number}-"
-            first = {"fedavg": methods["fedavg"]}
-            better, more = search(self.question, other, first, criterion, self._run, prefix, every_rate=True)
-            trials += more
-            if not _any_useful(better, criterion, constant):
-                continue
-            rest = {name: keys for name, keys in methods.items() if name not in ("fedavg", "standardised")}
-            others, more = search(self.question, other, rest, criterion, self._run, prefix)
-            return other, {**better, **others}, [*trials, *more], tried
-        return setup, dict(outcomes), trials, tried
 
     def _rule(self, advice: Advice) -> Reason | None:
         """Return whether groups follow different rules, by their models' losses on each other's records."""
@@ -378,10 +309,6 @@ def _is_far_off(statistics: Mapping[str, TestStatistics]) -> bool:
     if not statistics:
         return False
     return pooled(with_sums(statistics).values(), "rmse") > _FAR_OFF * constant(statistics, "rmse").pooled
-
-
-def _any_useful(outcomes: Mapping[str, Outcome], criterion: Criterion, constant: ConstantAnswer) -> bool:
-    return any(constant.is_beaten(one.validation, criterion, "validation") for one in outcomes.values())
 
 
 def _groups_of(place: Path) -> str:

@@ -310,8 +310,6 @@ class Words:
                 chance = "may be chance on the validation records, which decide" if gain.is_gain else "may be chance"
                 figures += f". The difference {chance} ({amount(gain.mean, gain.half, self.measure, sign=True)})"
             yield f"On the test records the best method, {name}, reaches {figures}."
-        if evidence.tried:
-            yield f"Also tried, without success: {', '.join(evidence.tried)}."
         if evidence.unscaled:
             yield (
                 "The inputs are far from a standard scale: standardise them, by the same numbers at all "
@@ -337,8 +335,6 @@ class Words:
                 f"Each {self.site} has its own baseline hazard with every method: Cox's partial likelihood is taken "
                 f"within each {self.site} (stratified), and what methods share are coefficients alone."
             )
-        if advice.evidence.tried:
-            yield f"Nothing was better than the constant answer at first; what helped: {advice.evidence.tried[-1]}."
         if seen := advice.least_seen:
             records = sum(test.n for test in advice.judged(advice.best).validation.values())
             smallest = amount(seen, math.inf, self.measure)
@@ -346,8 +342,6 @@ class Words:
                 f"Methods are compared on {counted(records, 'validation record')}: differences below about "
                 f"{smallest} in {FORMS[self.measure].title} cannot be seen here."
             )
-        if "train.class_weights=balanced" in self.setup.keys:
-            yield "One class is rare: training weights the classes equally."
 
     @staticmethod
     def _against_constant(measure: Name, figure: float, constant: float) -> str:

@@ -1,19 +1,12 @@
-"""The best setting of a sweep, chosen by validation data and never by test data: `best.yaml` and the last line."""
+"""The best setting of a sweep, chosen by validation data and never by test data."""
 
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import yaml
 
 from florets.reports.console import counted
-from florets.reports.folder import write_whole
 from florets.reports.scores import HIGHER_IS_BETTER
 from florets.reports.statistics import Spread
 from florets.studies.sweep.jobs import MEASURE, Jobs, group_jobs
-
-BEST = "best.yaml"
 
 _TESTED = {"accuracy": "final_accuracy", "loss": "final_loss", "ari": "final_ari"}
 """Columns of the test figures."""
@@ -45,11 +38,7 @@ class Best:
     @property
     def command(self) -> str:
         """The overrides as a shell takes them."""
-        return shlex.join(self._texts)
-
-    @property
-    def _texts(self) -> list[str]:
-        return [f"{key}={value}" for key, value in self.overrides.items()]
+        return shlex.join(f"{key}={value}" for key, value in self.overrides.items())
 
     @property
     def words(self) -> str:
@@ -61,17 +50,6 @@ class Best:
         runs = "" if self.validation.number == 1 else f", means of {self.validation.number} seeds"
         by = f"validation {self.measure.replace('_', ' ')}"
         return f"Best of {counted(self.settings, 'setting')} by {by}: {self.command} ({figures}{runs})"
-
-    def to_yaml(self) -> str:
-        """Return the text of `best.yaml`."""
-        content: dict[str, Any] = {
-            "overrides": self._texts,
-            "validation": {"measure": self.measure, **_figures(self.validation)},
-            "test": {name: _figures(spread) for name, spread in self.test.items()},
-            "settings": self.settings,
-        }
-        head = "# Chosen by validation data; the test figures played no part in the choice.\n"
-        return head + yaml.safe_dump(content, sort_keys=False, width=10_000, allow_unicode=True)
 
 
 def best_of(jobs: Jobs) -> Best | None:
@@ -98,24 +76,10 @@ def best_of(jobs: Jobs) -> Best | None:
     return Best(overrides, measure, figures[place], tests, len(groups))
 
 
-def write_best(folder: Path, jobs: Jobs) -> str:
-    """Write `best.yaml` into a sweep's folder and return the choice in words; without a choice return ""."""
-    best = best_of(jobs)
-    if best is None:
-        return ""
-    write_whole(folder / BEST, best.to_yaml())
-    return best.words
-
-
 def _by_seed(jobs: Jobs, field: str) -> Spread | None:
     """Return a figure over the seeds, None where a run has none; a setting may have been proposed twice."""
     values = jobs.runs.drop_duplicates("seed", keep="last")[field]
     return None if values.isna().any() else Spread.of(values.tolist())
-
-
-def _figures(spread: Spread) -> dict[str, float | int]:
-    deviation = {} if spread.number < 2 else {"std": spread.deviation}
-    return {"mean": spread.mean, **deviation, "runs": spread.number}
 
 
 def _value(name: str, value: float) -> str:

@@ -6,7 +6,6 @@ import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,17 +146,10 @@ class Jobs:
         """How many failed."""
         return len(self) - len(self.runs)
 
-    @cached_property
-    def shown(self) -> pd.DataFrame:
-        """The keys but the seed as tables show them: a strategy always, by the name that papers give it."""
-        names = self.figures[STRATEGY].fillna(self.keys.get(STRATEGY, ""))
-        others = self.keys.drop(columns=[STRATEGY, "seed"], errors="ignore")
-        return others.assign(**{STRATEGY: [TITLES.get(name, name) for name in names]})[[STRATEGY, *others]]
-
-    def by(self, keys: Sequence[str], frame: pd.DataFrame | None = None) -> dict[tuple[str, ...], Jobs]:
+    def by(self, keys: Sequence[str]) -> dict[tuple[str, ...], Jobs]:
         """Return the jobs by their values of some keys, in the order of their first jobs."""
         found: dict[tuple[str, ...], list[int]] = {}
-        for place, values in enumerate((self.shown if frame is None else frame)[list(keys)].to_numpy().tolist()):
+        for place, values in enumerate(self.keys[list(keys)].to_numpy().tolist()):
             found.setdefault(tuple(values), []).append(place)
         return {values: self.take(places) for values, places in found.items()}
 
@@ -216,12 +208,6 @@ class Group:
         """The label with the strategy's name as papers write it."""
         return self._named(TITLES.get(self.strategy, self.strategy))
 
-    @property
-    def strategy_title(self) -> str:
-        """The name with the strategy as papers write it."""
-        title = TITLES.get(self.strategy, self.strategy)
-        return f"{title} ({self.sampled})" if self.sampled else title
-
     def _named(self, name: str) -> str:
         sampled = [f"({self.sampled})"] if self.sampled else []
         return " ".join([name, *sampled, *(f"{key}={short(value)}" for key, value in self.settings.items())])
@@ -238,7 +224,7 @@ def group_jobs(jobs: Jobs) -> tuple[dict[str, str], list[Group]]:
     keys = [str(key) for key in jobs.keys if key != "seed"]
     common = {key: str(jobs.keys[key].iloc[0]) for key in keys if jobs.keys[key].nunique() == 1}
     groups = []
-    for values, same in jobs.by(keys, jobs.keys).items():
+    for values, same in jobs.by(keys).items():
         given = {key: value for key, value in zip(keys, values, strict=True) if value}
         varying = {key: value for key, value in given.items() if key not in (*common, STRATEGY)}
         known, shares = same.figures[STRATEGY].dropna(), same.figures[PARTICIPATION].dropna()

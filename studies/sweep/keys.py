@@ -19,12 +19,6 @@ from florets.conf.validate import lacks_sums
 from florets.reports.scores import HIGHER_IS_BETTER
 from florets.studies import one_run
 
-_MAXIMISE = {
-    "optuna": ("hydra.sweeper.direction", "maximize"),
-    "ax": ("hydra.sweeper.ax_config.experiment.minimize", "false"),
-    "nevergrad": ("hydra.sweeper.optim.maximize", "true"),
-}
-"""The key, and its value, with which each of Hydra's optimising sweepers maximises; all minimise by default."""
 _DECIDING = ("experiment", "task", "task.loss", "task.validation_fraction", "measure")
 """Keys on which the validation figure depends."""
 _TRIED = 20
@@ -32,16 +26,13 @@ _TRIED = 20
 
 
 def direction(parsed: Sequence[Override], for_hydra: Sequence[str]) -> list[str]:
-    """Return the override by which the chosen sweeper optimises the validation figure in the right direction.
+    """Return the override by which Optuna optimises the validation figure in the right direction.
 
-    It is empty where the sweeper does not optimise, minimises rightly, is not known here, or where a direction was
-    given by hand.
+    It is empty where another sweeper was chosen, or a direction by hand, and where Optuna's, to minimise, is right.
     """
     given = given_keys(for_hydra)
-    sweeper = given.get("hydra/sweeper", "")
-    if sweeper not in _MAXIMISE:
+    if given.get("hydra/sweeper") != "optuna":
         return []
-    key, maximise = _MAXIMISE[sweeper]
     for override in parsed:
         if override.key_or_group == "seed" and override.is_sweep_override():
             rule = "a sweeper that optimises would choose the luckiest seed"
@@ -49,12 +40,13 @@ def direction(parsed: Sequence[Override], for_hydra: Sequence[str]) -> list[str]
     names = measures(parsed)
     if "" in names:
         rule = "settings are chosen by validation data, never by test data, and some of these jobs have none"
-        raise ConfigError([f"hydra/sweeper={sweeper}: {rule}; add task.validation_fraction=0.2."])
+        raise ConfigError([f"hydra/sweeper=optuna: {rule}; add task.validation_fraction=0.2."])
     if len(names) > 1:
         rule = f"some of these jobs have the validation figure {' and others '.join(sorted(names))}"
         remedy = "optimise each kind of task by itself, or give measure"
         raise ConfigError([f"{rule}, and no sweeper can compare them; {remedy}."])
-    return [f"{key}={maximise}"] if HIGHER_IS_BETTER[names.pop()] and key not in given else []
+    by_hand = "hydra.sweeper.direction" in given
+    return ["hydra.sweeper.direction=maximize"] if HIGHER_IS_BETTER[names.pop()] and not by_hand else []
 
 
 def given_keys(for_hydra: Sequence[str]) -> dict[str, str]:

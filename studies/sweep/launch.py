@@ -26,12 +26,10 @@ from florets.reports.console import counted, say
 from florets.reports.folder import WriteFailed, write_whole
 from florets.reports.summary import RunSummary
 from florets.server_app.own_code import changed_files, changed_words, code_on_disk, recorded_code
-from florets.server_app.tracker import part_of
-from florets.server_app.tracker_stores import end_sweep
 from florets.studies import one_run
 from florets.studies.go_on import Engine, finished_run, go_on, plain
 from florets.studies.one_run import crowded
-from florets.studies.sweep.best import write_best
+from florets.studies.sweep.best import best_of
 from florets.studies.sweep.jobs import JobResult, Jobs
 from florets.studies.sweep.keys import (
     check_jobs,
@@ -122,15 +120,13 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
 def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path) -> tuple[RunSummary, str]:
     """Return the summary of a job, and what to tell of an earlier run of it."""
     if not sweep.keep:
-        with part_of(sweep.folder):
-            return sweep.engine.run(config, overrides), ""
+        return sweep.engine.run(config, overrides), ""
     code = code_on_disk(config)
     if (summary := finished_run(folder, plain(config), code)) is not None:
         return summary, "finished before"
     changed = changed_files(recorded_code(folder), code)
     note = f"run again, as its code has changed: {changed_words(changed)}" if changed else ""
-    with part_of(sweep.folder):
-        return go_on(config, overrides, folder, sweep.engine)[0], note
+    return go_on(config, overrides, folder, sweep.engine)[0], note
 
 
 def _record(sweep: Sweep, number: int, job: JobResult) -> None:
@@ -182,7 +178,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
     for problem, number in refused.items():
         say(f"{number} of {total} jobs cannot run: {problem}", sys.stderr)
     ended_early = None
-    chosen = ""
+    best = None
     with held_folder("sweep") as records:
         sweep = Sweep(folder, records, caller, total, engine, keep, given.files_in(texts))
         try:
@@ -197,14 +193,13 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
         results = read_records(sweep.records)
     if results:
         table = write_sweep(folder, Jobs.of(results))
-        chosen = write_best(folder, Jobs.of(results))
-        end_sweep(folder, ended_early == _INTERRUPTED)
+        best = best_of(Jobs.of(results))
         say(f"\n{table}\nResults of the sweep: {folder}")
     if ended_early:
         whole = counted(total, "job") if total else "its jobs"
         say(f"florets: the sweep ended early, after {len(results)} of {whole}: {ended_early}", sys.stderr)
-    if chosen:
-        say(chosen)
+    if best is not None:
+        say(best.words)
     if ended_early == _INTERRUPTED:
         return 130, folder
     whole_sweep = results and ended_early is None and all(result.error is None for result in results)

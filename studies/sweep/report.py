@@ -16,7 +16,7 @@ from florets.reports.protections import spent_together
 from florets.reports.scores import HIGHER_IS_BETTER, WORST
 from florets.reports.statistics import ARI, LEGEND, PERCENT, Compared, Spread, compare, p_text
 from florets.reports.summary import RoundLine, read_lines
-from florets.reports.tables import Cell, ResultTable, markdown_table, tabular, write_csv
+from florets.reports.tables import Cell, ResultTable, markdown_table, write_csv
 from florets.server_app.resume import CHANGEABLE
 from florets.studies.sweep.jobs import (
     MEASURE,
@@ -30,7 +30,6 @@ from florets.studies.sweep.jobs import (
     keys_of,
     participation_of,
     read_rows,
-    short,
 )
 
 if TYPE_CHECKING:
@@ -187,12 +186,10 @@ def compared(groups: Sequence[Group], measure: SweepMeasure) -> Sequence[Compare
     return compare({group.label: measure.by_seed(group.jobs) for group in shown}, against, measure.bounds)
 
 
-def comparison(jobs: Jobs, groups: Sequence[Group], titles: bool = False) -> list[list[str]]:
+def comparison(jobs: Jobs, groups: Sequence[Group]) -> list[list[str]]:
     """Return the groups' means with intervals and their differences from the first, the first row its head.
 
     By accuracy, where all runs have one, else by the loss. Empty where no group has two runs.
-
-    `titles`: whether strategies have the names that papers give them.
     """
     if not any(len(group.jobs.runs) > 1 for group in groups):
         return []
@@ -205,10 +202,9 @@ def comparison(jobs: Jobs, groups: Sequence[Group], titles: bool = False) -> lis
         return "" if spread.number < 2 else f"[{form(spread.low, sign)}, {form(spread.high, sign)}]"
 
     rows = [["strategy", measure.title, "interval", "compared with", "difference", "interval", "test"]]
-    names = {"": ""} | {group.label: group.title if titles else group.label for group in groups}
     for one in compared(groups, measure):
-        row = [names[one.name], form(one.spread.mean) if one.spread.number else "-", interval(one.spread)]
-        row.append(names[one.against])
+        row = [one.name, form(one.spread.mean) if one.spread.number else "-", interval(one.spread)]
+        row.append(one.against)
         if between := one.difference if one.difference.number else None:
             row += [form(between.mean, "+"), interval(between, "+"), p_text(one.p_holm)]
         else:
@@ -350,33 +346,12 @@ def _num_runs(jobs: Jobs) -> Cell:
     return Cell(f"{len(jobs.runs)} of {len(jobs)}" if jobs.failed else f"{len(jobs)}")
 
 
-def summary_latex(jobs: Jobs) -> str:
-    """Return the tables of the sweep's summary as LaTeX, to be included in a page of one's own."""
-    groups = group_jobs(jobs)[1]
-    lines = ["% Mean and sample standard deviation over runs that differ only in their seed"]
-    if len(jobs.runs):
-        lines.append(means(jobs, groups, titles=True, marks=True).latex().rstrip())
-    if compared := comparison(jobs, groups, titles=True):
-        lines += ["", f"% {LEGEND}", *tabular(compared)]
-    return "\n".join(lines) + "\n"
-
-
 def _draw(folder: Path, groups: Sequence[Group]) -> None:
     from florets.reports.run_figures import sweep_figure  # matplotlib takes a second that only the end needs
 
-    drawn = [(group, lines) for group in groups if (lines := lines_of(group.jobs))]
-    figures: dict[str, dict[str, Sequence[Sequence[RoundLine]]]] = {}
-    for group, runs in drawn:
-        # Few groups share one figure; of many, each setting gets one that compares its strategies.
-        title = "" if len(drawn) <= MOST_LINES else " ".join(f"{k}={short(v)}" for k, v in group.settings.items())
-        figures.setdefault(title, {})[group.title if not title else group.strategy_title] = runs
-    if len(figures) > 1:
-        # One line alone compares nothing: of a hundred settings there would be a hundred pictures.
-        figures = {title: curves for title, curves in figures.items() if len(curves) > 1}
-    for number, (title, curves) in enumerate(figures.items(), start=1):
-        name = "curves.png" if len(figures) == 1 else f"curves-{number}.png"
-        if figure := sweep_figure(curves, title):
-            figure.save(folder / name)
+    curves = {group.title: lines for group in groups if (lines := lines_of(group.jobs))}
+    if 0 < len(curves) <= MOST_LINES and (figure := sweep_figure(curves)):
+        figure.save(folder / "curves.png")
 
 
 def lines_of(jobs: Jobs) -> list[list[RoundLine]]:
@@ -387,7 +362,7 @@ def lines_of(jobs: Jobs) -> list[list[RoundLine]]:
 
 
 def write_sweep(folder: Path, jobs: Jobs) -> str:
-    """Write ``summary.csv``, ``summary.md``, ``summary.tex`` and the curves of a sweep; return the Markdown.
+    """Write ``summary.csv``, ``summary.md`` and the curves of a sweep; return the Markdown.
 
     `folder`: the sweep's own folder; made where it is missing. `jobs`: this command's jobs, in their order; failed
     ones are listed below the table.
@@ -396,7 +371,6 @@ def write_sweep(folder: Path, jobs: Jobs) -> str:
     jobs.write(folder / SUMMARY)
     text = summary_markdown(jobs)
     write_whole(folder / "summary.md", text)
-    write_whole(folder / "summary.tex", summary_latex(jobs))
     with naming(folder):
         _draw(folder, group_jobs(jobs)[1])
     return text

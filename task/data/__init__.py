@@ -9,12 +9,11 @@ from florets.task.data.channels import channels
 from florets.task.data.cost2100 import cost2100
 from florets.task.data.dataset import Dataset
 from florets.task.data.handwriting import digits, emnist, fashion_mnist, femnist, mnist, mnist_and_fashion
-from florets.task.data.hugging_face import hugging_face
 from florets.task.data.own import own
 from florets.task.data.regression import linear, lines
-from florets.task.data.sites import heart_disease, landmine, parkinsons, schools
+from florets.task.data.sites import heart_disease, landmine, schools
 from florets.task.data.texts import ag_news, amazon_reviews
-from florets.task.data.vision import cifar10, cifar100, svhn, tiny_imagenet
+from florets.task.data.vision import cifar10
 
 __all__ = [
     "Dataset",
@@ -22,22 +21,17 @@ __all__ = [
     "amazon_reviews",
     "channels",
     "cifar10",
-    "cifar100",
     "cost2100",
     "digits",
     "emnist",
     "fashion_mnist",
     "femnist",
     "heart_disease",
-    "hugging_face",
     "landmine",
     "linear",
     "lines",
     "mnist",
     "mnist_and_fashion",
     "own",
-    "parkinsons",
     "schools",
-    "svhn",
-    "tiny_imagenet",
 ]

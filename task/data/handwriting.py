@@ -5,14 +5,14 @@ import json
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, FloatArray, Pixels
 from florets.task.data.files import PublicFiles
-from florets.task.data.samples import Samples, read_arrays, samples
+from florets.task.data.samples import Samples, samples
 from florets.task.data.vision import pool
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import check_ranges, register_data
@@ -219,7 +219,8 @@ def _read_idx(files: PublicFiles, path: Path, dimensions: int) -> NDArray[np.uin
         return np.frombuffer(content, dtype=np.uint8, offset=head).reshape(shape)
 
 
-_EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
+_CLASSES = 62
+"""Digits, capitals and small letters."""
 
 
 @register_data("emnist", files=True)
@@ -227,20 +228,16 @@ def emnist(
     data_dir: Path | None,
     seed: int,
     num_clusters: int,
-    split: Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"] = "byclass",
     pooled: bool = False,
     most_samples: int | None = None,
 ) -> Dataset:
     """Load EMNIST: upright images (n, 1, 28, 28), pixels in [0, 1].
 
-    The split ``byclass`` has 697,932 train and 116,323 test images. The files are torchvision's, under
-    ``<data_dir>/EMNIST/raw``, gzipped or not.
+    The split ``byclass`` has 697,932 train and 116,323 test images of 10 digits, 26 capitals and 26 small letters.
+    The files are torchvision's, under ``<data_dir>/EMNIST/raw``, gzipped or not.
 
     Parameters
     ----------
-    split
-        ``byclass``: 10 digits, 26 capitals, 26 small letters. ``bymerge``, ``balanced``: capitals and small letters
-        of one shape are one class, 47 in all. ``letters``: 26, labels from 0. ``digits``, ``mnist``: 10.
     most_samples
         So many train and test images in all, drawn at random by the run's seed; None: all.
 
@@ -249,7 +246,7 @@ def emnist(
     Deviation: the files hold images mirrored along their diagonal, as torchvision gives them; here they are upright.
     """
     check_ranges("data", ("most_samples", most_samples, most_samples is None or most_samples >= 2, "at least 2"))
-    names = (f"emnist-{split}-train", f"emnist-{split}-test")
+    names = ("emnist-byclass-train", "emnist-byclass-test")
     x_train, y_train, x_test, y_test = read_idx_set("EMNIST", data_dir, names)
     if most_samples is not None and most_samples < len(y_train) + len(y_test):
         drawn = generator(seed, 0, Purpose.DATA).permutation(len(y_train) + len(y_test))[:most_samples]
@@ -257,27 +254,22 @@ def emnist(
             np.sort(rows) for rows in (drawn[drawn < len(y_train)], drawn[drawn >= len(y_train)] - len(y_train))
         )
         x_train, y_train, x_test, y_test = x_train[mine], y_train[mine], x_test[its], y_test[its]
-    if split == "letters":
-        y_train, y_test = y_train - 1, y_test - 1
-
     train, test = (Pixels(images.transpose(0, 2, 1)[:, None]) for images in (x_train, x_test))
-    data = Dataset(train, y_train, test, y_test, num_outputs=_EMNIST_CLASSES[split])
+    data = Dataset(train, y_train, test, y_test, num_outputs=_CLASSES)
     return pool(data) if pooled else data
 
 
-_FEMNIST_CLASSES = 62
 _FEMNIST = PublicFiles(
     "femnist",
     ("femnist", "FEMNIST"),
-    "LEAF's train/*.json and test/*.json (users, and user_data with x and y of each), or train.npz and test.npz with "
-    "the arrays x, y and writer",
+    "LEAF's train/*.json and test/*.json (users, and user_data with x and y of each)",
     "Make them by LEAF's data/femnist/preprocess.sh -s niid --sf 0.3 -k 0 -t sample, and copy its folders data/train "
     "and data/test there.",
 )
 
 
 @register_data("femnist", files=True)
-def femnist(data_dir: Path | None, seed: int, num_clusters: int, standardise: bool = False) -> Dataset:
+def femnist(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     """Load FEMNIST: images (n, 1, 28, 28) of 62 classes, pixels as the files have them, each with its writer.
 
     The partition ``natural`` makes a client of each writer. The files lie in ``<data_dir>/femnist``.
@@ -286,28 +278,21 @@ def femnist(data_dir: Path | None, seed: int, num_clusters: int, standardise: bo
     """
     folder = _FEMNIST.folder(data_dir)
     train, test = (_part(folder, name) for name in ("train", "test"))
-    x_train, x_test = train.x, test.x
-    if standardise:
-        mean, deviation = (np.float32(moment(x_train, dtype=np.float64)) for moment in (np.mean, np.std))
-        x_train, x_test = (x_train - mean) / deviation, (x_test - mean) / deviation
     return Dataset(
-        x_train,
+        train.x,
         train.y,
-        x_test,
+        test.x,
         test.y,
-        num_outputs=_FEMNIST_CLASSES,
+        num_outputs=_CLASSES,
         owners_train=train.owners,
         owners_test=test.owners,
     )
 
 
 def _part(folder: Path, name: str) -> Samples:
-    archive, texts = folder / f"{name}.npz", sorted((folder / name).glob("*.json"))
-    if archive.is_file():
-        x, y, writers = read_arrays(archive, ("x", "y", "writer"))
-        return _checked(archive, x, y, writers)
+    texts = sorted((folder / name).glob("*.json"))
     if not texts:
-        raise _FEMNIST.error(f"{folder} has neither {name}/*.json nor {name}.npz")
+        raise _FEMNIST.error(f"{folder} has no {name}/*.json")
     parts = [_json(path) for path in texts]
     owners = [part.owners for part in parts if part.owners is not None]
     return Samples(
@@ -331,14 +316,6 @@ def _json(path: Path) -> Samples:
         if not users:
             raise ValueError("it names no user")
     writers = np.repeat(np.array(users, dtype=np.str_), [len(y) for y in labels])
-    return _checked(path, np.concatenate(images), np.concatenate(labels), writers)
-
-
-def _checked(path: Path, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], writers: np.ndarray[Any, Any]) -> Samples:
-    with _FEMNIST.reading(path):
-        if x[:1].size != SIDE * SIDE:
-            raise ValueError(f"x has shape {x.shape} and not {SIDE} x {SIDE} pixels a sample")
-        if y.ndim != 1 or writers.shape != y.shape or not np.issubdtype(y.dtype, np.integer):
-            raise ValueError("y and writer must hold one integer and one name for each sample")
+    x, y = np.concatenate(images), np.concatenate(labels)
     found = samples(path, x.reshape(len(x), 1, SIDE, SIDE), y.astype(np.int64))
     return Samples(found.x, found.y, writers.astype(np.str_))

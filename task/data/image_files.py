@@ -27,16 +27,10 @@ class ImageOptions:
 
     image_size: int | None = None
     grayscale: bool = False
-    depth: int | None = None
 
     def __post_init__(self) -> None:
         if self.image_size is not None and self.image_size < 1:
             raise ValueError(f"task.data_options.image_size={self.image_size} must be at least 1.")
-        if self.depth is not None and not 9 <= self.depth <= 32:
-            raise ValueError(
-                f"task.data_options.depth={self.depth} must be from 9 to 32: the significant bits of images whose "
-                "files have 16 or 32. Those of 8 bits need no depth."
-            )
 
 
 class Picture(NamedTuple):
@@ -48,20 +42,18 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class _Integers:
-    """How a file keeps its integers: value bits, the range's own name in the file, and what is special about them."""
+    """How a file keeps its integers: value bits, and what is special about them."""
 
     bits: int
     unsigned: bool = True
-    # The file names its largest value itself, and Pillow has scaled by it.
-    scaled: bool = False
     inverted: bool = False
 
 
 def read_image(file: Path, shown: str, options: ImageOptions) -> Picture:
     """Read one image.
 
-    Integers are scaled to [0, 1] by the range of their type (of 8 bits by 255, of 16 by 65535) or, in images of one
-    channel with more bits than `depth`, by 2**depth - 1. Floats are taken as they are. What is transparent is laid on
+    Integers are scaled to [0, 1] by the range of their type (of 8 bits by 255, of 16 by 65535). Floats are taken as
+    they are. What is transparent is laid on
     white, the orientation in the EXIF data is applied, and palettes, CMYK and the like become RGB or grey.
 
     Of colours of 16 bits Pillow reads the upper 8.
@@ -78,7 +70,7 @@ def read_image(file: Path, shown: str, options: ImageOptions) -> Picture:
     Raises
     ------
     ValueError
-        If it is damaged, has several pages or frames, has values that do not fit `depth`, or has more pixels than
+        If it is damaged, has several pages or frames, has negative integers, or has more pixels than
         Pillow's limit for decompression bombs.
     """
     # Only this form of data needs it.
@@ -98,14 +90,9 @@ def read_image(file: Path, shown: str, options: ImageOptions) -> Picture:
     if frames > 1:
         raise ValueError(f"{shown}: has {frames} pages or frames, and an input has only one: save each as a file.")
     if pixels is not None:
-        if options.depth is not None and kept.bits > 8 and not kept.scaled:
-            raise ValueError(
-                f"{shown}: task.data_options.depth={options.depth} is for images of one channel, and this one has "
-                "several of more than 8 bits: save it with 8 bits."
-            )
         return Picture(pixels, True)
     scaled = image.mode != "F"
-    values = _scaled(shown, image, kept, options.depth) if scaled else np.asarray(image, dtype=np.float32)
+    values = _scaled(shown, image, kept) if scaled else np.asarray(image, dtype=np.float32)
     if options.image_size is not None:
         # As floats: Pillow would resize 16 bits by the nearest pixel.
         values = np.asarray(Image.fromarray(values).resize((options.image_size, options.image_size)))
@@ -124,7 +111,7 @@ def _kept(opened: "Image") -> _Integers:
         bits, unsigned = max(tags.get(_BITS, (1,))), tags.get(_SAMPLE_FORMAT, (1,))[0] != _SIGNED
         return _Integers(bits, unsigned, inverted=tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO)
     if opened.format == "PPM":
-        return _Integers(16, scaled=True)
+        return _Integers(16)
     wide = isinstance(opened, PngImageFile) and any("16" in str(tile.args) for tile in opened.tile)
     return _Integers(16 if wide else 8)
 
@@ -143,7 +130,7 @@ def _bytes(image: "Image", options: ImageOptions) -> FloatArray:
     return values[None] if options.grayscale else values.transpose(2, 0, 1)
 
 
-def _scaled(shown: str, image: "Image", kept: _Integers, depth: int | None) -> FloatArray:
+def _scaled(shown: str, image: "Image", kept: _Integers) -> FloatArray:
     """Return the integers (height, width) of an image of one channel, scaled to [0, 1]."""
     values = np.asarray(image)
     if kept.unsigned and values.dtype == np.int32:
@@ -152,13 +139,6 @@ def _scaled(shown: str, image: "Image", kept: _Integers, depth: int | None) -> F
     if not kept.unsigned and values.min() < 0:
         raise ValueError(f"{shown}: has negative pixels: save it as floats, or with integers from 0.")
     bits = kept.bits if kept.unsigned else kept.bits - 1
-    if depth is not None and depth < bits and not kept.scaled:
-        bits = depth
-        if values.max() > 2**depth - 1:
-            raise ValueError(
-                f"{shown}: a pixel needs more than the {depth} bits of task.data_options.depth={depth}: give the "
-                "number of significant bits, or leave it out for the whole range of the files' type."
-            )
     found: FloatArray = (values / float(2**bits - 1)).astype(np.float32)
     if kept.inverted:
         found = 1 - found

@@ -201,9 +201,6 @@ def _far(preprocessing: Preprocessing, frame: "pd.DataFrame") -> list[str]:
     found = []
     for column in preprocessing.numeric:
         values = frame[column.name].to_numpy(dtype=np.float64, na_value=np.nan)
-        if column.values:
-            # Scores end where the run's values end.
-            values = np.where(values < column.values[0], -np.inf, np.where(values > column.values[-1], np.inf, 0.0))
         known = np.abs(values[~np.isnan(values)] - column.mean) / column.std
         if len(known) and float(np.median(known)) > _FAR:
             found.append(

@@ -87,7 +87,6 @@ def own(
     regression: bool = False,
     image_size: int | None = None,
     grayscale: bool = False,
-    depth: int | None = None,
     test_share: float = TEST_SHARE,
     owner: str | None = None,
     table: Mapping[str, Any] | None = None,
@@ -114,10 +113,6 @@ def own(
         Images are resized to so many pixels in height and width; None: they must all have one size.
     grayscale
         Images are read with one channel in place of three.
-    depth
-        Significant bits of images of one channel whose files have 16 or 32 bits (12, say): their pixels are divided
-        by 2**depth - 1 in place of the largest value of the files' type. See
-        `florets.task.data.image_files.read_image`.
     test_share
         Fraction of an undivided archive or folder of images that becomes the test set; of tables
         `task.table.test_share`.
@@ -148,7 +143,7 @@ def own(
             preprocessing = found.preprocessing
         return site.dataset(preprocessing)
     labels = _labels(classes, regression)
-    images = ImageOptions(image_size, grayscale, depth)
+    images = ImageOptions(image_size, grayscale)
     train, test = _samples(
         files, labels, regression, images, owner, test_share, generator(seed, 0, Purpose.DATA, client)
     )

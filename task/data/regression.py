@@ -1,6 +1,5 @@
 """Synthetic regressions: mixed linear models that may be very close, and lines that differ by an angle."""
 
-from math import factorial, sqrt
 from pathlib import Path
 from typing import Literal
 
@@ -11,75 +10,11 @@ from florets.task.data.dataset import Dataset
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import check_ranges, register_data
 
-Features = Literal["identity", "polynomial", "random"]
 Float64 = NDArray[np.float64]
-
-
-def feature_map(kind: Features, x: Float64, degree: int, num_features: int, rng: np.random.Generator) -> Float64:
-    """Return the features of inputs.
-
-    Parameters
-    ----------
-    kind
-        ``identity``: x itself. ``polynomial``: of each coordinate the Hermite polynomials of degree 1 to `degree`.
-        ``random``: random Fourier features sqrt(2) cos(<w, x> + b), w ~ N(0, I), b uniform on [0, 2 pi).
-    x
-        Inputs (n, d).
-    degree, num_features
-        Of the polynomials, and the number of random features.
-    rng
-        Draws the random features; the same state gives the same map.
-
-    Returns
-    -------
-    ndarray
-        (n, d), (n, d * degree) or (n, num_features)
-
-    Notes
-    -----
-    The analysis of moment descent wants features whose covariance is near to I. Of x ~ N(0, I) the polynomials
-    He_p / sqrt(p!) have it exactly, being orthonormal under N(0, 1); plain powers of x span the same models, but
-    their covariance has an eigenvalue that grows with d. Random features have mean square 1, and are the less
-    correlated the larger d is.
-
-    Source: mixed regression, Sec. III, Eq. (1), names polynomials and random features; which, is our choice.
-    """
-    if kind == "polynomial":
-        parts = [np.ones_like(x), x]
-        for p in range(1, degree):
-            parts.append(x * parts[p] - p * parts[p - 1])
-        return np.concatenate([parts[p] / sqrt(factorial(p)) for p in range(1, degree + 1)], axis=1)
-    if kind == "random":
-        directions = rng.standard_normal((x.shape[1], num_features))
-        phases = rng.uniform(0, 2 * np.pi, num_features)
-        return np.asarray(sqrt(2) * np.cos(x @ directions + phases))
-    return x
-
-
-def num_features_of(kind: Features, d: int, degree: int, num_features: int) -> int:
-    """Return the length R of a feature vector."""
-    return {"identity": d, "polynomial": d * degree, "random": num_features}[kind]
-
-
-def covariance_root(d: int, spread: float, rng: np.random.Generator) -> Float64 | None:
-    """Return a root (d, d) of a random covariance matrix with condition number `spread`; None for the identity.
-
-    Its eigenvalues lie evenly in logarithm from 1/sqrt(spread) to sqrt(spread), its eigenvectors are uniform. With
-    z ~ N(0, I), the rows of z @ root have this covariance.
-
-    Source: mixed regression, Sec. III: alpha I <= covariance <= beta I, equal within a cluster.
-    """
-    if spread == 1:
-        return None
-    basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    eigenvalues = np.geomspace(spread**-0.5, spread**0.5, d)
-    return np.asarray(np.sqrt(eigenvalues)[:, None] * basis.T)
 
 
 # Draws of one true model before giving up. At delta=1 in 20 dimensions nearly every draw fits.
 TRIES = 10_000
-# Of Hermite polynomials; beyond, a few far samples make up all of a feature's variance.
-MOST_DEGREES = 8
 
 
 @register_data("linear", files=False)
@@ -94,12 +29,8 @@ def linear(
     train_share: float = 0.9,
     true_models: Literal["sphere", "gaussian", "bernoulli"] = "sphere",
     scale: float = 2.0,
-    features: Features = "identity",
-    degree: int = 2,
-    num_features: int = 100,
-    covariance_spread: float = 1.0,
 ) -> Dataset:
-    """Draw K linear models of R features, and samples of each: x ~ N(0, S), y = <phi(x), theta> + noise.
+    """Draw K linear models of d coefficients, and samples of each: x ~ N(0, I), y = <x, theta> + noise.
 
     Parameters
     ----------
@@ -116,14 +47,10 @@ def linear(
     train_share
         The first so many of them are the train set, the others the test set.
     true_models
-        ``sphere``: unit vectors (CLoVE). ``gaussian``: ``scale`` / sqrt(R) N(0, I) (mixed regression, Sec. V).
+        ``sphere``: unit vectors (CLoVE). ``gaussian``: ``scale`` / sqrt(d) N(0, I) (mixed regression, Sec. V).
         ``bernoulli``: each coordinate 0 or ``scale``, by a fair coin (the synthetic data of IFCA's released code).
     scale
         About the norm of a ``gaussian`` true model; the coordinates of a ``bernoulli`` one.
-    features, degree, num_features
-        The map phi, see `florets.task.data.regression.feature_map`; the data set holds phi(x), of R entries.
-    covariance_spread
-        Condition number of the covariance S of x, which each cluster draws for itself; 1: S = I for all.
 
     Notes
     -----
@@ -140,36 +67,27 @@ def linear(
         ("samples_per_cluster", samples_per_cluster, samples_per_cluster >= 2, "at least 2"),
         ("train_share", train_share, 0 < train_share < 1, "between 0 and 1"),
         ("scale", scale, scale > 0, "above 0"),
-        ("degree", degree, 1 <= degree <= MOST_DEGREES, f"from 1 to {MOST_DEGREES}"),
-        ("num_features", num_features, num_features >= 2, "at least 2"),
-        ("covariance_spread", covariance_spread, covariance_spread >= 1, "at least 1"),
     )
-    width = num_features_of(features, d, degree, num_features)
     drawn = generator(seed, 0, Purpose.DATA)
     if true_models == "sphere":
-        models = sphere_models(num_clusters, width, delta, drawn)
+        models = sphere_models(num_clusters, d, delta, drawn)
     elif true_models == "bernoulli":
-        models = scale * drawn.integers(2, size=(num_clusters, width)).astype(np.float64)
+        models = scale * drawn.integers(2, size=(num_clusters, d)).astype(np.float64)
     else:
-        models = scale / np.sqrt(width) * drawn.standard_normal((num_clusters, width))
+        models = scale / np.sqrt(d) * drawn.standard_normal((num_clusters, d))
     num_train = min(max(round(train_share * samples_per_cluster), 1), samples_per_cluster - 1)
-    x = np.empty((num_clusters, samples_per_cluster, width), dtype=np.float32)
+    x = np.empty((num_clusters, samples_per_cluster, d), dtype=np.float32)
     y = np.empty((num_clusters, samples_per_cluster))
     for k, theta in enumerate(models):
         rng = generator(seed, 0, Purpose.DATA, 1 + k)
         inputs = rng.standard_normal((samples_per_cluster, d))
-        root = covariance_root(d, covariance_spread, generator(seed, 0, Purpose.FEATURES, 1 + k))
-        if root is not None:
-            inputs = inputs @ root
-        # The map is one for all clusters: its draws are those of client 0.
-        phi = feature_map(features, inputs, degree, num_features, generator(seed, 0, Purpose.FEATURES))
-        x[k] = phi
-        y[k] = phi @ theta + noise * rng.standard_normal(samples_per_cluster)
+        x[k] = inputs
+        y[k] = inputs @ theta + noise * rng.standard_normal(samples_per_cluster)
     group = np.broadcast_to(np.arange(num_clusters)[:, None], y.shape)
     return Dataset(
-        x_train=x[:, :num_train].reshape(-1, width),
+        x_train=x[:, :num_train].reshape(-1, d),
         y_train=y[:, :num_train].reshape(-1).astype(np.float32),
-        x_test=x[:, num_train:].reshape(-1, width),
+        x_test=x[:, num_train:].reshape(-1, d),
         y_test=y[:, num_train:].reshape(-1).astype(np.float32),
         num_outputs=1,
         group_train=group[:, :num_train].reshape(-1),

@@ -1,9 +1,9 @@
-"""Public records of natural sites: hospitals, schools, mine fields and patients, each the owner of its records."""
+"""Public records of natural sites: hospitals, schools, mine fields, each the owner of its records."""
 
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
 
 Float64 = NDArray[np.float64]
-Target = Literal["total_UPDRS", "motor_UPDRS"]
 
 TEST_SHARE = 0.3
 """Of each owner's records."""
@@ -34,16 +33,8 @@ _SCHOOLS = PublicFiles(
 _LANDMINE = PublicFiles(
     "landmine",
     ("landmine", "LandmineData"),
-    "LandmineData.mat with the cells feature and label, one of each field, or one CSV with the columns field, x1 to "
-    "x9 and mine (0 or 1)",
+    "LandmineData.mat with the cells feature and label, one of each field",
     "A file of MATLAB's version 7.3 is to be saved as version 7 first.",
-)
-_PARKINSONS = PublicFiles(
-    "parkinsons",
-    ("parkinsons", "parkinsons_telemonitoring"),
-    "parkinsons_updrs.data, a CSV with the columns subject#, age, sex, test_time, motor_UPDRS, total_UPDRS and 16 of "
-    "the voice",
-    "UCI's data set Parkinsons Telemonitoring (doi 10.24432/C5ZS3N) has it.",
 )
 
 
@@ -94,64 +85,23 @@ def landmine(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
 
     The owners are the 29 fields. Fields 1 to 15 are of one terrain, the others of another (Xue et al., JMLR 2007).
     """
-    path = _file(_LANDMINE, data_dir, "LandmineData.mat")
-    if path.suffix == ".mat":
-        features, labels = _LANDMINE.read_mat(path, "feature", "label")
-        with _LANDMINE.reading(path):
-            # A cell array is an array of objects, in a row or in a column.
-            parts = [np.atleast_2d(np.asarray(part, dtype=np.float64)) for part in np.ravel(features)]
-            mines = [np.asarray(part, dtype=np.float64).ravel() for part in np.ravel(labels)]
-            if [len(part) for part in parts] != [len(part) for part in mines]:
-                raise ValueError("feature and label are not one of each field, with as many rows")
-            x, mine = np.concatenate(parts), np.concatenate(mines)
-            owners = np.repeat([str(field) for field in range(1, len(parts) + 1)], [len(part) for part in parts])
-            return _mines(x, mine, owners, seed)
+    path = _LANDMINE.folder(data_dir) / "LandmineData.mat"
+    features, labels = _LANDMINE.read_mat(path, "feature", "label")
     with _LANDMINE.reading(path):
-        table = _read_csv(path)
-        x, mine = _numbers(table, [f"x{number}" for number in range(1, 10)]), _numbers(table, ("mine",))[:, 0]
-        return _mines(x, mine, np.array(table["field"]), seed)
+        # A cell array is an array of objects, in a row or in a column.
+        parts = [np.atleast_2d(np.asarray(part, dtype=np.float64)) for part in np.ravel(features)]
+        mines = [np.asarray(part, dtype=np.float64).ravel() for part in np.ravel(labels)]
+        if [len(part) for part in parts] != [len(part) for part in mines]:
+            raise ValueError("feature and label are not one of each field, with as many rows")
+        x, mine = np.concatenate(parts), np.concatenate(mines)
+        owners = np.repeat([str(field) for field in range(1, len(parts) + 1)], [len(part) for part in parts])
+        return _mines(x, mine, owners, seed)
 
 
 def _mines(x: Float64, mine: Float64, owners: NDArray[np.str_], seed: int) -> Dataset:
     if x.shape[1] != 9 or not np.isfinite(x).all() or not np.isin(mine, (0, 1)).all():
         raise ValueError("a record has 9 numbers and a label of 0 or 1")
     return _classes(x, mine > 0, owners, seed)
-
-
-@register_data("parkinsons", files=True)
-def parkinsons(data_dir: Path | None, seed: int, num_clusters: int, target: Target = "total_UPDRS") -> Dataset:
-    """Load Parkinsons telemonitoring: a score of symptoms, from age, sex, time and 16 measures of the voice.
-
-    The owners are the 42 patients, with about 140 recordings each. Recordings of one day stay together in the split.
-
-    Parameters
-    ----------
-    target
-        The score: in all, or of the motor symptoms.
-    """
-    path = _file(_PARKINSONS, data_dir, "parkinsons_updrs.data")
-    with _PARKINSONS.reading(path):
-        table = _read_csv(path)
-        owners = table.pop("subject#", None) or table.pop("subject")
-        y = _numbers(table, (target.lower(),))[:, 0]
-        x = _numbers(table, [name for name in table if not name.endswith("_updrs")])
-        if x.shape[1] != 19:
-            raise ValueError(f"it has {x.shape[1]} inputs instead of 19")
-        days = np.floor(_numbers(table, ("test_time",))[:, 0])
-        return _values(x, y, np.array(owners), seed, days)
-
-
-def _file(files: PublicFiles, data_dir: Path | None, name: str) -> Path:
-    """Return the file of that name in a set's folder or in the data folder itself, else the folder's only CSV."""
-    if data_dir is not None and (data_dir / name).is_file():
-        return data_dir / name
-    folder = files.folder(data_dir)
-    if (folder / name).is_file():
-        return folder / name
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".csv")
-    if len(found) != 1:
-        raise files.error(f"{folder} has no {name}, and {len(found)} CSV files instead of one")
-    return found[0]
 
 
 def _read_csv(path: Path) -> dict[str, list[str]]:
@@ -179,33 +129,26 @@ def _numbers(table: dict[str, list[str]], names: Sequence[str]) -> Float64:
 def _classes(x: Float64, positive: NDArray[np.bool_], owners: NDArray[np.str_], seed: int) -> Dataset:
     """Return records of two classes, of which each owner's are split alike."""
     y = positive.astype(np.int64)
-    is_test = _held_out(owners, y, np.arange(len(y)), seed)
+    is_test = _held_out(owners, y, seed)
     return _dataset(x, y, owners, is_test, num_outputs=2)
 
 
-def _values(
-    x: Float64, y: Float64, owners: NDArray[np.str_], seed: int, units: NDArray[Any] | None = None
-) -> Dataset:
-    """Return a regression's records, targets in standard deviations of the training records.
-
-    `units`: records of one owner with one number stay together; None: each stands for itself.
-    """
-    units = np.arange(len(y)) if units is None else units
-    is_test = _held_out(owners, np.zeros(len(y)), units, seed)
+def _values(x: Float64, y: Float64, owners: NDArray[np.str_], seed: int) -> Dataset:
+    """Return a regression's records, targets in standard deviations of the training records."""
+    is_test = _held_out(owners, np.zeros(len(y)), seed)
     mean, scale = y[~is_test].mean(), y[~is_test].std() or 1.0
     group = np.zeros(len(y), dtype=np.int64)
     groups = {"group_train": group[~is_test], "group_test": group[is_test]}
     return _dataset(x, (y - mean) / scale, owners, is_test, num_outputs=1, target_scale=float(scale), **groups)
 
 
-def _held_out(owners: NDArray[np.str_], strata: NDArray[Any], units: NDArray[Any], seed: int) -> NDArray[np.bool_]:
-    """Return which records are test data: of each owner's units in each stratum the same share, drawn."""
+def _held_out(owners: NDArray[np.str_], strata: NDArray[Any], seed: int) -> NDArray[np.bool_]:
+    """Return which records are test data: of each owner's records in each stratum the same share, drawn."""
     rng, is_test = generator(seed, 0, Purpose.DATA), np.zeros(len(owners), dtype=bool)
     for owner in np.unique(owners):
         for stratum in np.unique(strata):
             rows = np.flatnonzero((owners == owner) & (strata == stratum))
-            known = rng.permutation(np.unique(units[rows]))
-            is_test[rows[np.isin(units[rows], known[: round(TEST_SHARE * len(known))])]] = True
+            is_test[rng.permutation(rows)[: round(TEST_SHARE * len(rows))]] = True
     return is_test
 
 

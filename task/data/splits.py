@@ -23,7 +23,6 @@ def split_rows(
     rng: np.random.Generator,
     is_regression: bool,
     stratify: bool = True,
-    published: int | None = None,
 ) -> tuple[Rows, Rows]:
     """Return the rows (sorted) of the training and of the test set.
 
@@ -43,25 +42,15 @@ def split_rows(
     stratify
         Draw the same fraction of each class, or along the target's values; of each class at least one record is left
         to train on, as far as the size of the test set allows.
-    published
-        Seed of the draw in place of `rng`. Without groups it is then that of scikit-learn's `train_test_split`, where
-        this can stratify, so that published splits can be reproduced.
     """
     n = len(target)
-    if published is not None:
-        rng = np.random.default_rng(published)
     if n < 2:
         raise ValueError(f"{n} record cannot be split into training and test records: give at least 2.")
     if groups is not None:
-        is_test = _of_subjects(target, groups, test_share, rng, is_regression, stratify, published)
+        is_test = _of_subjects(target, groups, test_share, rng, is_regression, stratify)
     else:
         wanted = min(math.ceil(test_share * n), n - 1)
-        strata = _strata(target, is_regression, test_share) if stratify else None
-        if published is None or (stratify and strata is None):
-            is_test = drawn(target, is_regression, wanted, rng, stratify)
-        else:
-            is_test = _as_published(n, wanted, strata, published)
-            is_test = _kept_in_training(is_test, target, rng) if stratify and not is_regression else is_test
+        is_test = drawn(target, is_regression, wanted, rng, stratify)
     return np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
 
@@ -104,13 +93,6 @@ def _kept_in_training(
     return is_drawn
 
 
-def _as_published(n: int, wanted: int, strata: Rows | None, seed: int) -> NDArray[np.bool_]:
-    from sklearn.model_selection import train_test_split
-
-    _, test = train_test_split(np.arange(n), test_size=wanted, random_state=seed, stratify=strata)
-    return np.isin(np.arange(n), test)
-
-
 def _of_subjects(
     target: NDArray[np.float64],
     groups: Rows,
@@ -118,7 +100,6 @@ def _of_subjects(
     rng: np.random.Generator,
     is_regression: bool,
     stratify: bool,
-    published: int | None,
 ) -> NDArray[np.bool_]:
     from sklearn.model_selection import StratifiedGroupKFold
 
@@ -129,7 +110,7 @@ def _of_subjects(
     strata = _strata(target, is_regression, test_share) if stratify else None
     if strata is None or np.bincount(strata).max() < folds:
         strata = np.zeros(len(target), dtype=np.int64)
-    seed = int(rng.integers(2**32)) if published is None else published
+    seed = int(rng.integers(2**32))
     cut = StratifiedGroupKFold(n_splits=folds, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
         # Of few subjects a class may have fewer records than there are folds.

@@ -1,7 +1,6 @@
 """Texts: AG News as tokens, and Amazon reviews as counts of words."""
 
 import csv
-import html
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -124,82 +123,60 @@ def _read_news(path: Path) -> tuple[list[list[str]], IntArray]:
 DOMAINS = ("books", "dvd", "electronics", "kitchen")
 _AMAZON = PublicFiles(
     "amazon_reviews",
-    ("amazon_reviews", "processed_acl", "sorted_data_acl", "sorted_data"),
+    ("amazon_reviews", "processed_acl"),
     "for each of books, dvd, electronics and kitchen a folder with positive.review and negative.review (and "
-    "unlabeled.review), of lines 'word:count ... #label#:positive' or of <review> blocks with <rating> and "
-    "<review_text>",
-    "Unpack the public Multi-Domain Sentiment Dataset (processed_acl.tar.gz or domain_sentiment_data.tar.gz) there.",
+    "unlabeled.review), of lines 'word:count ... #label#:positive'",
+    "Unpack the public Multi-Domain Sentiment Dataset (processed_acl.tar.gz) there.",
 )
-_REVIEW = re.compile(r"<review>(.*?)</review>", re.DOTALL)
-_PARTS = {name: re.compile(rf"<{name}>(.*?)</{name}>", re.DOTALL) for name in ("rating", "title", "review_text")}
-_NEUTRAL = 3.0
+WORDS, TEST_SHARE = 5_000, 0.1
+"""Inputs, and the fraction of each kind's reviews that is the test set."""
 
 Review = tuple[Counter[str], int]
 """Counts of a review's words, and its label: 1 for a good one, 0 for a bad one."""
 
 
 @register_data("amazon_reviews", files=True)
-def amazon_reviews(
-    data_dir: Path | None,
-    seed: int,
-    num_clusters: int,
-    words: int = 5_000,
-    test_share: float = 0.1,
-    phrases: bool = False,
-) -> Dataset:
+def amazon_reviews(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     """Load reviews of books, DVDs, electronics and kitchenware as log(1 + count) of words, labels 0 (bad), 1 (good).
+
+    Inputs are the 5,000 most frequent words of all kinds' training reviews; a tenth of each kind's reviews is the
+    test set.
 
     A sample's group is its kind of product, so the partition ``by_class`` gives each cluster one. The files lie in
     ``<data_dir>/amazon_reviews`` (or the folder's name in the public archives).
 
-    Parameters
-    ----------
-    words
-        Inputs: the most frequent words of all kinds' training reviews.
-    test_share
-        Fraction of each kind's reviews that is the test set.
-    phrases
-        Whether pairs of words of the processed files (``word_word``) count as words too.
-
     Notes
     -----
-    Reviews without a label, and with 3 of 5 stars, are left out; others without a rating have their file's label.
-    ``all.review`` of the unprocessed archive is not read where there are positive and negative files next to it: some
-    1,800 reviews of a kind are then trained on, of the processed ones 5,000 to 7,200.
+    Reviews without a label have their file's, and are left out where it has none. Pairs of words (``word_word``) do
+    not count.
 
     Source: CLoVE, Sec. 5 (5,000 words, 4 kinds of products, tenth for tests by its released code).
     Deviation: that code reads another author's archive of features; here they are made from the reviews, so that
     its exact samples and words differ.
     """
-    check_ranges(
-        "data",
-        ("words", words, words >= 1, "at least 1"),
-        ("test_share", test_share, 0 < test_share < 1, "between 0 and 1"),
-    )
     folder = _AMAZON.folder(data_dir)
     rng = generator(seed, 0, Purpose.DATA)
     train: list[Review] = []
     test: list[Review] = []
     sizes: list[tuple[int, int]] = []
     for name in DOMAINS:
-        reviews = _reviews(folder, name, phrases)
-        num_test = round(test_share * len(reviews))
+        reviews = _reviews(folder, name)
+        num_test = round(TEST_SHARE * len(reviews))
         if not 0 < num_test < len(reviews):
             raise ValueError(
-                f"data amazon_reviews: {name} has {len(reviews)} labelled reviews, of which "
-                f"task.data_options.test_share={test_share} leaves none to test or to train on: change it."
+                f"data amazon_reviews: {name} has {len(reviews)} labelled reviews, too few to train and to test on."
             )
         order = rng.permutation(len(reviews))
         test += [reviews[i] for i in order[:num_test]]
         train += [reviews[i] for i in order[num_test:]]
         sizes.append((len(reviews) - num_test, num_test))
-    ranks = vocabulary((counts.elements() for counts, _ in train), words)
+    ranks = vocabulary((counts.elements() for counts, _ in train), WORDS)
     labels = [np.array([label for _, label in part], dtype=np.int64) for part in (train, test)]
     train_groups, test_groups = (np.repeat(np.arange(len(DOMAINS)), part) for part in zip(*sizes, strict=True))
     return Dataset(
-        _inputs(train, ranks, words),
+        _inputs(train, ranks),
         labels[0],
-        _inputs(test, ranks, words),
+        _inputs(test, ranks),
         labels[1],
         num_outputs=2,
         group_train=train_groups,
@@ -207,9 +184,9 @@ def amazon_reviews(
     )
 
 
-def _inputs(reviews: Sequence[Review], ranks: dict[str, int], width: int) -> FloatArray:
+def _inputs(reviews: Sequence[Review], ranks: dict[str, int]) -> FloatArray:
     # As wide as was asked for, even where there are fewer words: the model's shape must not depend on the split.
-    found = np.zeros((len(reviews), width), dtype=np.float32)
+    found = np.zeros((len(reviews), WORDS), dtype=np.float32)
     for row, (counts, _) in zip(found, reviews, strict=True):
         for word, count in counts.items():
             if word in ranks:
@@ -217,16 +194,14 @@ def _inputs(reviews: Sequence[Review], ranks: dict[str, int], width: int) -> Flo
     return np.log1p(found, out=found)
 
 
-def _reviews(folder: Path, domain: str, phrases: bool) -> list[Review]:
+def _reviews(folder: Path, domain: str) -> list[Review]:
     found: list[Review] = []
     for path in _files(folder, domain):
         with _AMAZON.reading(path):
             # Titles and texts are in several encodings; of this one every byte is a character.
             text = path.read_text(encoding="latin-1")
             default = next((label for label, word in enumerate(("negative", "positive")) if word in path.name), None)
-            if text.rfind("<review>") > text.rfind("</review>"):
-                raise ValueError("it ends within a review")
-            of_file = list(_blocks(text, default) if "<review>" in text else _lines(text, default, phrases))
+            of_file = list(_lines(text, default))
             if not of_file and default is not None:
                 raise ValueError("it holds no review")
             found += of_file
@@ -254,8 +229,8 @@ def _files(folder: Path, domain: str) -> list[Path]:
     return chosen
 
 
-def _lines(text: str, default: int | None, phrases: bool) -> Iterator[Review]:
-    """Yield the reviews of a processed file: one a line."""
+def _lines(text: str, default: int | None) -> Iterator[Review]:
+    """Yield the reviews of a file: one a line."""
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip(" \t"):
             continue
@@ -270,24 +245,7 @@ def _lines(text: str, default: int | None, phrases: bool) -> Iterator[Review]:
                 label = int(count == "positive")
             elif not colon or not count.isdecimal():
                 raise ValueError(f"an entry of line {number} is not word:count")
-            elif phrases or "_" not in word:
+            elif "_" not in word:
                 counts[word] += int(count)
         if label is not None:
             yield counts, label
-
-
-def _blocks(text: str, default: int | None) -> Iterator[Review]:
-    """Yield the reviews of a raw file, from its blocks."""
-    for number, block in enumerate(_REVIEW.findall(text), start=1):
-        parts = {
-            name: (found.group(1).strip() if (found := form.search(block)) else "") for name, form in _PARTS.items()
-        }
-        label = default
-        if parts["rating"]:
-            try:
-                stars = float(parts["rating"])
-            except ValueError:
-                raise ValueError(f"the rating of review {number} is {parts['rating']!r}, and no number") from None
-            label = None if stars == _NEUTRAL else int(stars > _NEUTRAL)
-        if label is not None:
-            yield Counter(words_of(html.unescape(f"{parts['title']} {parts['review_text']}"))), label

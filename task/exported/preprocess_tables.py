@@ -4,7 +4,6 @@ What a file has otherwise than the run's tables, node.toml next to it (or <name>
 missing_in, separator, decimal, encoding, header, columns.
 """
 
-import bisect
 import csv
 import gzip
 import io
@@ -142,22 +141,9 @@ def _scales(numeric: dict[str, list[float]], which: str) -> list[tuple[float, fl
 
 
 def _tamed(values: list[float], rule: dict[str, Any]) -> list[float]:
-    """Return a column's numbers, clipped or as scores of their ranks where its rule says so; NaN stays."""
+    """Return a column's numbers, clipped where its rule says so; NaN stays."""
     low, high = rule.get("low", -math.inf), rule.get("high", math.inf)
-    places, scores = rule.get("values", []), rule.get("scores", [])
-
-    def tamed(value: float) -> float:
-        if math.isnan(value):
-            return value
-        if not places:
-            return float(min(max(value, low), high))
-        after = bisect.bisect_right(places, value)
-        if after in (0, len(places)):
-            return float(scores[max(after - 1, 0)])
-        share = (value - places[after - 1]) / (places[after] - places[after - 1])
-        return float(scores[after - 1] + share * (scores[after] - scores[after - 1]))
-
-    return [tamed(value) for value in values]
+    return [value if math.isnan(value) else float(min(max(value, low), high)) for value in values]
 
 
 def _numbers(records: Records, name: str) -> list[float]:

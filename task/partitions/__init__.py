@@ -8,7 +8,6 @@ as for train). Options, numbers of clients or clusters and data that do not fit 
 
 from florets.task.partitions.composed import composed
 from florets.task.partitions.concept_shift import concept_shift
-from florets.task.partitions.flower_partitioner import flower_partitioner
 from florets.task.partitions.label_counts import label_counts, n_way
 from florets.task.partitions.label_skew import label_skew_1, label_skew_2, label_skew_3, label_skew_4
 from florets.task.partitions.natural import by_class, natural
@@ -23,7 +22,6 @@ __all__ = [
     "check_shards",
     "composed",
     "concept_shift",
-    "flower_partitioner",
     "label_counts",
     "label_skew_1",
     "label_skew_2",

@@ -275,7 +275,7 @@ def _too_few(piece: Piece, size: int, cells: Sequence[IntArray], reuse: str) -> 
 
 
 def deal_all(
-    pieces: Sequence[Piece], shares: Weights, cells: Sequence[IntArray], by_cluster: bool, rng: np.random.Generator
+    pieces: Sequence[Piece], cells: Sequence[IntArray], by_cluster: bool, rng: np.random.Generator
 ) -> list[IntArray]:
     """Return the train rows of each piece, so that all rows are dealt.
 
@@ -283,8 +283,6 @@ def deal_all(
     ----------
     pieces
         See `deal_sizes`.
-    shares
-        Weight of each client (M,) relative to the others.
     cells
         Rows of each cell; of a cell that nobody wants nothing is dealt.
     by_cluster
@@ -292,7 +290,7 @@ def deal_all(
     rng
         Shuffles.
     """
-    wanted = np.array([shares[piece.client] * piece.fraction * piece.weights for piece in pieces])
+    wanted = np.array([piece.fraction * piece.weights for piece in pieces])
     if not by_cluster:
         return Pool(cells, rng).cut(wanted)
     rows: list[IntArray] = [NOTHING] * len(pieces)

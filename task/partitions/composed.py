@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from florets.task.data.dataset import Dataset, IntArray
 from florets.task.partitions import amounts
 from florets.task.partitions.changes import combinations
+from florets.task.partitions.rotation import TEST_SHARE
 from florets.task.partitions.shard import Shard, check_bounds, rows_by_group
-from florets.task.registry import check_ranges, register_partition
+from florets.task.registry import register_partition
 
 # Fewer test samples say little of a client; a size of its own is asked for where this is too many.
 LEAST_TEST = 10
+LEAST_TRAIN = 2
 
 
 @register_partition("composed")
@@ -27,19 +29,13 @@ def composed(
     angles: list[float] | None = None,
     mirror: bool = False,
     label_shifts: list[int] | None = None,
-    label_permutations: int = 1,
-    noise: list[float] | None = None,
-    blur: list[float] | None = None,
     labels_per_cluster: int | None = None,
     alpha: float | None = None,
     labels_per_client: int | None = None,
     samples_per_client: int | list[int] | None = None,
-    size_alpha: float | None = None,
-    least_samples: int = 2,
     own_fraction: float = 1.0,
     reuse: Literal["none", "clusters", "clients"] = "none",
     test_samples_per_client: int | None = None,
-    test_share: float | None = None,
 ) -> list[Shard]:
     """Deal samples to clients, and let each cluster change its own.
 
@@ -57,12 +53,6 @@ def composed(
         Whether there are mirror images (left and right swapped, before the turn) besides the images themselves.
     label_shifts
         Label y becomes y + shift, modulo the number of labels.
-    label_permutations
-        Number of namings of the labels: their own, and random ones.
-    noise
-        Standard deviations of Gaussian noise on the inputs; 0: none.
-    blur
-        Standard deviations of a Gaussian filter, in pixels; 0: none.
     labels_per_cluster
         Labels of a cluster, no two clusters sharing any: {0, 1}, {2, 3}, ... with 2. Beside changes every set of
         labels has each change, and the sets' number is that of the clusters over that of the changes.
@@ -73,11 +63,7 @@ def composed(
         Each client has so many labels only ("pathological").
     samples_per_client
         Train samples of every client, or [least, most]: sizes drawn log-uniformly. None: all samples are dealt,
-        evenly where neither labels nor `size_alpha` make sizes differ.
-    size_alpha
-        Where all samples are dealt: sizes in the proportions of a Dirichlet draw with this parameter.
-    least_samples
-        Where all samples are dealt: the least number of train samples of a client, for which amounts are drawn again.
+        evenly where labels do not make sizes differ, and again where a client would have fewer than two.
     own_fraction
         Fraction of a client's samples that are of its cluster; the others are of all other clusters alike.
     reuse
@@ -86,21 +72,23 @@ def composed(
     test_samples_per_client
         Test samples of each client; None: in the data set's proportion of test to train samples, but at least 10,
         where there are as many of its labels. They have the proportions of its train labels and are drawn anew for
-        each client: two may be tested on one sample.
-    test_share
-        Of a pool (``task.data_options.pooled=true``): fraction of each client's samples that are its test set; None:
-        0.3. The samples that are dealt are then those of both.
+        each client: two may be tested on one sample. Of a pool (``task.data_options.pooled=true``) each client keeps
+        0.3 of the samples that it is dealt.
 
     Source: `alpha`: Hsu, Qi, Brown 2019 (arXiv 1909.06335). `labels_per_client`: McMahan et al. 2017
-    (arXiv 1602.05629). `size_alpha`: Li et al. 2021 (arXiv 2102.02079), quantity skew.
+    (arXiv 1602.05629).
     Deviation: the first draws with alpha times the labels' frequencies as parameters, here each label has alpha
     itself; where all samples are dealt, those of a label are cut in proportion to the clients' weights. The second
     deals shards of samples sorted by label, here labels are dealt.
     """
     counts = amounts.cluster_counts(num_clients, num_clusters, clients_per_cluster)
     check_bounds(None, test_samples_per_client)
-    _check_split(data.pooled, test_share, test_samples_per_client, reuse)
-    changes = combinations(data, rng, angles, mirror, label_shifts, label_permutations, noise, blur)
+    if data.pooled and (test_samples_per_client is not None or reuse != "none"):
+        raise ValueError(
+            "task.partition_options.test_samples_per_client and reuse must be left out with a pool, of which each "
+            "client keeps a part for tests."
+        )
+    changes = combinations(data, angles, mirror, label_shifts)
     train, test, allowed = _cells(
         data, num_clusters, len(changes), labels_per_cluster, alpha is not None or labels_per_client is not None
     )
@@ -112,7 +100,11 @@ def composed(
             "leave out own_fraction or labels_per_cluster."
         )
     sizes = amounts.sizes_asked(num_clients, samples_per_client, rng)
-    _check_amounts(sizes is not None, size_alpha, least_samples, reuse)
+    if reuse == "clients" and sizes is None:
+        raise ValueError(
+            "task.partition_options.reuse=clients draws each client's samples from all, and needs to know how many: "
+            "give samples_per_client."
+        )
 
     def draw_pieces() -> list[amounts.Piece]:
         weights = amounts.label_weights(allowed[clusters], alpha, labels_per_client, rng)
@@ -133,22 +125,19 @@ def composed(
         pieces = draw_pieces()
         rows = amounts.deal_sizes(pieces, sizes, train, reuse, rng)
     else:
-        for _ in range(amounts.TRIES if alpha is not None or size_alpha is not None else 1):
+        for _ in range(amounts.TRIES if alpha is not None else 1):
             pieces = draw_pieces()
-            shares = np.ones(num_clients) if size_alpha is None else rng.dirichlet([size_alpha] * num_clients)
-            rows = amounts.deal_all(pieces, shares, train, reuse == "clusters", rng)
+            rows = amounts.deal_all(pieces, train, reuse == "clusters", rng)
             found = np.bincount([piece.client for piece in pieces], weights=[len(part) for part in rows])
-            if found.min() >= least_samples:
+            if found.min() >= LEAST_TRAIN:
                 break
         else:
             raise ValueError(
-                f"a client would have {found.min():.0f} train samples, fewer than task.partition_options."
-                f"least_samples={least_samples}: lower num_clients, raise alpha or size_alpha, or give "
-                "samples_per_client."
+                f"a client would have {found.min():.0f} train samples, fewer than {LEAST_TRAIN}: lower num_clients, "
+                "raise task.partition_options.alpha, or give samples_per_client."
             )
     if data.pooled:
-        held = 0.3 if test_share is None else test_share
-        cuts = [np.split(rng.permutation(mine), [round(held * len(mine))]) for mine in rows]
+        cuts = [np.split(rng.permutation(mine), [round(TEST_SHARE * len(mine))]) for mine in rows]
         tests, rows = [its for its, _ in cuts], [mine for _, mine in cuts]
     else:
         tests = _tests(pieces, rows, train, test, test_samples_per_client, rng)
@@ -177,8 +166,8 @@ def _cells(
         fits = f"a multiple of {num_changes}" if labels_per_cluster is not None else f"{num_changes}"
         raise ValueError(
             f"task.num_clusters={num_clusters} must be {fits}, the number of combinations of what distinguishes "
-            f"clusters in task.partition_options (angles, mirror, label_shifts, label_permutations, noise, "
-            f"blur{'' if labels_per_cluster is not None else '; labels_per_cluster is not given'})."
+            f"clusters in task.partition_options (angles, mirror, label_shifts"
+            f"{'' if labels_per_cluster is not None else '; labels_per_cluster is not given'})."
         )
     set_of = np.arange(num_clusters) // num_changes
     if labels_per_cluster is None and not by_label:
@@ -200,45 +189,6 @@ def _cells(
         return train, test, holds[set_of]
     joined = [[np.concatenate([rows[label] for label in labels]) for labels in sets] for rows in (train, test)]
     return joined[0], joined[1], np.eye(num_sets, dtype=bool)[set_of]
-
-
-def _check_amounts(exact: bool, size_alpha: float | None, least_samples: int, reuse: str) -> None:
-    if size_alpha is not None and exact:
-        raise ValueError(
-            f"task.partition_options.size_alpha={size_alpha} shares out all samples, and samples_per_client gives "
-            "sizes already: leave out one of them."
-        )
-    finite = size_alpha is None or 0 < size_alpha < np.inf
-    check_ranges(
-        "partition",
-        ("size_alpha", size_alpha, finite, "a finite number above 0"),
-        ("least_samples", least_samples, least_samples >= 1, "at least 1"),
-    )
-    if reuse == "clients" and not exact:
-        raise ValueError(
-            "task.partition_options.reuse=clients draws each client's samples from all, and needs to know how many: "
-            "give samples_per_client."
-        )
-
-
-def _check_split(pooled: bool, test_share: float | None, test_samples: int | None, reuse: str) -> None:
-    wrong = [
-        ("test_share", test_share, pooled or test_share is None, "left out: the data have a test set (no pool)"),
-        ("test_share", test_share, test_share is None or 0 < test_share < 1, "between 0 and 1"),
-        (
-            "test_samples_per_client",
-            test_samples,
-            not pooled or test_samples is None,
-            "left out with a pool: give test_share",
-        ),
-        (
-            "reuse",
-            reuse,
-            not pooled or reuse == "none",
-            "none with a pool, of which each client keeps a part for tests",
-        ),
-    ]
-    check_ranges("partition", *wrong)
 
 
 def _tests(

@@ -6,10 +6,12 @@ import numpy as np
 
 from florets.task.data.dataset import Dataset, IntArray
 from florets.task.partitions.shard import Renamed, Shard, deal_clusters, rows_by_group
-from florets.task.registry import check_ranges, register_partition
+from florets.task.registry import register_partition
 
 # Label swaps of the published code, two a cluster.
 PUBLISHED_SWAPS = [[[0, 3], [8, 9]], [[1, 4], [6, 9]], [[1, 2], [3, 6]], [[3, 5], [4, 7]]]
+# Samples of each class in a cluster.
+TRAIN_PER_LABEL, TEST_PER_LABEL = 1250, 200
 
 
 @register_partition("concept_shift")
@@ -18,42 +20,29 @@ def concept_shift(
     num_clients: int,
     num_clusters: int,
     rng: np.random.Generator,
-    swaps: list[list[list[int]]] | None = None,
-    train_per_label: int = 1250,
-    test_per_label: int = 200,
     samples_per_client: int | None = None,
     test_samples_per_client: int | None = None,
 ) -> list[Shard]:
     """Give every cluster the same number of samples of each class, and swap labels in a way of its own.
 
-    Parameters
-    ----------
-    swaps
-        For each cluster the pairs of labels that trade places, each label at most once. By default the published
-        ones for up to 4 clusters of 10 classes, else two random pairs among the first ten classes, no two clusters
-        alike.
-    train_per_label, test_per_label
-        Samples of each class in a cluster; fewer where K clusters, which share no sample, would need more than the
-        smallest class has.
+    Two pairs of labels trade places: the published ones for up to 4 clusters of 10 classes, else random pairs among
+    the first ten classes, no two clusters alike. Clusters, which share no sample, have fewer than the published 1,250
+    train and 200 test samples of a class where the smallest class has too few.
 
     Source: CLoVE, Sec. 5, "Concept shift" (1,000 train and 400 test samples a client).
     """
     if data.y_train.dtype != np.int64:
         raise ValueError("partition concept_shift needs class labels, but the data set's targets are values.")
     train, test = rows_by_group(data)
-    chosen = _default_swaps(len(train), num_clusters, rng) if swaps is None else swaps
-    _check_swaps(chosen, num_clusters, len(train))
-    given = {"train_per_label": train_per_label, "test_per_label": test_per_label}
-    check_ranges("partition", *((name, value, value >= 1, "at least 1") for name, value in given.items()))
     transforms = []
-    for pairs in chosen:
+    for pairs in _swaps(len(train), num_clusters, rng):
         renamed = np.arange(len(train))
         for a, b in pairs:
             renamed[a], renamed[b] = b, a
         transforms.append(Renamed(renamed))
     return deal_clusters(
-        _even(train, num_clusters, train_per_label, rng),
-        _even(test, num_clusters, test_per_label, rng),
+        _even(train, num_clusters, TRAIN_PER_LABEL, rng),
+        _even(test, num_clusters, TEST_PER_LABEL, rng),
         num_clients,
         rng,
         samples_per_client,
@@ -71,7 +60,7 @@ def _even(rows: list[IntArray], num_clusters: int, per_label: int, rng: np.rando
     ]
 
 
-def _default_swaps(num_labels: int, num_clusters: int, rng: np.random.Generator) -> list[list[list[int]]]:
+def _swaps(num_labels: int, num_clusters: int, rng: np.random.Generator) -> list[list[list[int]]]:
     if num_clusters <= len(PUBLISHED_SWAPS) and num_labels == 10:
         return PUBLISHED_SWAPS[:num_clusters]
     pairs = list(combinations(range(min(num_labels, 10)), 2))
@@ -79,22 +68,6 @@ def _default_swaps(num_labels: int, num_clusters: int, rng: np.random.Generator)
     if len(doubles) < num_clusters:
         raise ValueError(
             f"{num_labels} classes have {len(doubles)} ways to swap two pairs of labels, fewer than "
-            f"task.num_clusters={num_clusters}. Lower task.num_clusters or give task.partition_options.swaps."
+            f"task.num_clusters={num_clusters}. Lower task.num_clusters."
         )
     return [doubles[i] for i in rng.choice(len(doubles), size=num_clusters, replace=False)]
-
-
-def _check_swaps(swaps: list[list[list[int]]], num_clusters: int, num_labels: int) -> None:
-    if len(swaps) != num_clusters:
-        raise ValueError(
-            f"task.partition_options.swaps has length {len(swaps)}, but task.num_clusters={num_clusters}: give the "
-            f"pairs of each cluster."
-        )
-    for pairs in swaps:
-        labels = [label for pair in pairs for label in pair]
-        fits = all(len(pair) == 2 for pair in pairs) and len(set(labels)) == len(labels)
-        if not fits or not all(0 <= label < num_labels for label in labels):
-            raise ValueError(
-                f"task.partition_options.swaps: {pairs} must be pairs of labels from 0 to {num_labels - 1}, each "
-                f"label at most once."
-            )

@@ -97,7 +97,6 @@ def n_way(
     ways: int = 3,
     ways_spread: int = 1,
     shots: int = 100,
-    shots_spread: int = 0,
     test_shots: int = 15,
 ) -> list[Shard]:
     """Draw each client's labels, and how many samples it has of each.
@@ -109,10 +108,8 @@ def n_way(
     ways, ways_spread
         A client's number of labels is uniform from `ways` - `ways_spread` to `ways` + `ways_spread`, but at least 1
         and at most the data set's. Its labels are a random set of that size.
-    shots, shots_spread
-        Its number of train samples of each of its labels, uniform from `shots` - `shots_spread` to the sum of both.
-    test_shots
-        Test samples of each of its labels.
+    shots, test_shots
+        Train and test samples of each of its labels.
 
     Returns
     -------
@@ -120,7 +117,7 @@ def n_way(
         A client has no sample twice; two clients may have the same one.
 
     Source: FedProto (arXiv 2105.00243), its heterogeneous clients in n ways and k shots.
-    Deviation: numbers of labels and samples are uniform around their mean, where the paper has a standard deviation;
+    Deviation: numbers of labels are uniform around their mean, where the paper has a standard deviation;
     two clients may share samples.
     """
     train, test = rows_by_group(data)
@@ -129,7 +126,6 @@ def n_way(
         ("ways", ways, 1, len(train), "the data set's labels"),
         ("ways_spread", ways_spread, 0, len(train), "the data set's labels"),
         ("shots", shots, 1, fewest_train, "the smallest label's train samples"),
-        ("shots_spread", shots_spread, 0, min(shots - 1, fewest_train - shots), "shots less one, and what is left"),
         ("test_shots", test_shots, 1, fewest_test, "the smallest label's test samples"),
     )
     for name, value, least, most, what in given:
@@ -141,10 +137,9 @@ def n_way(
     for _ in range(num_clients):
         number = int(rng.integers(max(1, ways - ways_spread), min(len(train), ways + ways_spread) + 1))
         labels = rng.choice(len(train), size=number, replace=False)
-        amount = int(rng.integers(shots - shots_spread, shots + shots_spread + 1))
         mine, tested = (
             np.concatenate([rng.choice(cells[label], size=size, replace=False) for label in labels])
-            for cells, size in ((train, amount), (test, test_shots))
+            for cells, size in ((train, shots), (test, test_shots))
         )
         shards.append(Shard(0, mine, tested))
     return shards

@@ -14,6 +14,15 @@ from florets.task.registry import check_ranges, register_partition
 MOST_LABELS = 12
 # Sets looked at before giving up: a search ends in well under a second, whatever is asked.
 MOST_STEPS = 20_000
+# Of the Dirichlet draw of a class's shares among its owners.
+ALPHA = 0.5
+# Fraction of each class that is split evenly among its owners before the rest is drawn; while a cluster falls below
+# its minimum, all is drawn again with 0.05 more, up to 1.
+RESERVE = 0.1
+# Label skew 1 and 2: classes a cluster; those that any two clusters of label skew 2 have in common.
+OWN_LABELS, LABELS, SHARED = 2, 4, 2
+# Label skew 4: fraction of the dominant class, and a cluster's size as a fraction of the smallest class.
+OWN_SHARE, USED_SHARE = 0.666, 0.9
 
 
 def overlapping_label_sets(
@@ -63,8 +72,7 @@ def overlapping_label_sets(
     if family is None:
         raise ValueError(
             f"no {num_sets} sets of {labels_per_set} out of {num_labels} labels, any two sharing exactly {shared}, "
-            f"were found: lower task.num_clusters, or change labels_per_cluster and shared_labels in "
-            f"task.partition_options."
+            f"were found: lower task.num_clusters."
         )
     return [tuple(sorted(chosen)) for chosen in family]
 
@@ -73,8 +81,6 @@ def divide(
     data: Dataset,
     label_sets: Sequence[Sequence[int]],
     rng: np.random.Generator,
-    alpha: float,
-    reserve: float,
     min_share: float,
     test_shares: str = "same",
 ) -> tuple[list[IntArray], list[IntArray]]:
@@ -88,11 +94,6 @@ def divide(
         The classes that each of the K clusters owns.
     rng
         Draws proportions and rows.
-    alpha
-        Of the Dirichlet distribution, above 0.
-    reserve
-        Fraction of each class that is split evenly among its owners before the rest is drawn, in [0, 1].
-        While a cluster falls below its minimum, all is drawn again with 0.05 more, up to 1.
     min_share
         A cluster's least number of train samples, as a fraction of an even one (all train samples / K).
     test_shares
@@ -108,17 +109,15 @@ def divide(
     """
     check_ranges(
         "partition",
-        ("alpha", alpha, alpha > 0, "above 0"),
-        ("reserve", reserve, 0 <= reserve <= 1, "in [0, 1]"),
         ("min_share", min_share, 0 <= min_share <= 1, "in [0, 1]"),
         ("test_shares", test_shares, test_shares in ("same", "fresh"), "same or fresh"),
     )
     train, test = rows_by_group(data)
     owners = [[k for k, labels in enumerate(label_sets) if label in labels] for label in range(len(train))]
-    proportions = _proportions(train, owners, len(label_sets), rng, alpha, reserve, min_share)
+    proportions = _proportions(train, owners, len(label_sets), rng, min_share)
     train_rows = _cut_rows(train, owners, proportions, rng)
     if test_shares == "fresh":
-        proportions = _proportions(test, owners, len(label_sets), rng, alpha, reserve, min_share)
+        proportions = _proportions(test, owners, len(label_sets), rng, min_share)
     return train_rows, _cut_rows(test, owners, proportions, rng)
 
 
@@ -127,16 +126,14 @@ def _proportions(
     owners: list[list[int]],
     num_clusters: int,
     rng: np.random.Generator,
-    alpha: float,
-    reserve: float,
     min_share: float,
 ) -> list[NDArray[np.float64]]:
     """Draw each class's shares among its owners until no cluster is below its minimum; see `divide`."""
     minimum = min_share * sum(map(len, rows_of)) / num_clusters
-    # Whole steps of 0.05 from `reserve`, and at last an even split.
-    for even in [*np.arange(reserve, 1.0, 0.05), 1.0]:
+    # Whole steps of 0.05, and at last an even split.
+    for even in [*np.arange(RESERVE, 1.0, 0.05), 1.0]:
         proportions = [
-            even / len(own) + (1 - even) * rng.dirichlet([alpha] * len(own)) if own else np.empty(0) for own in owners
+            even / len(own) + (1 - even) * rng.dirichlet([ALPHA] * len(own)) if own else np.empty(0) for own in owners
         ]
         sizes = np.zeros(num_clusters, dtype=np.int64)
         for rows, own, shares in zip(rows_of, owners, proportions, strict=True):
@@ -179,16 +176,10 @@ def label_skew_1(
     num_clients: int,
     num_clusters: int,
     rng: np.random.Generator,
-    labels_per_cluster: int = 2,
     samples_per_client: int | None = None,
     test_samples_per_client: int | None = None,
 ) -> list[Shard]:
     """Give every cluster classes of its own: {0, 1}, {2, 3}, and so on.
-
-    Parameters
-    ----------
-    labels_per_cluster
-        Classes a cluster.
 
     Notes
     -----
@@ -197,13 +188,12 @@ def label_skew_1(
     Source: CLoVE, Sec. 5, "Label skew 1" (500 samples a client).
     """
     train, test = rows_by_group(data)
-    if labels_per_cluster < 1 or labels_per_cluster * num_clusters > len(train):
+    if OWN_LABELS * num_clusters > len(train):
         raise ValueError(
-            f"task.partition_options.labels_per_cluster={labels_per_cluster} with task.num_clusters={num_clusters} "
-            f"needs {labels_per_cluster * num_clusters} classes (and at least 1 a cluster), but the data set has "
-            f"{len(train)}. Lower one of them."
+            f"partition label_skew_1 with task.num_clusters={num_clusters} needs {OWN_LABELS * num_clusters} "
+            f"classes, but the data set has {len(train)}. Lower task.num_clusters."
         )
-    sets = np.arange(labels_per_cluster * num_clusters).reshape(num_clusters, labels_per_cluster)
+    sets = np.arange(OWN_LABELS * num_clusters).reshape(num_clusters, OWN_LABELS)
     return deal_clusters(
         [np.concatenate([train[label] for label in labels]) for labels in sets],
         [np.concatenate([test[label] for label in labels]) for labels in sets],
@@ -220,11 +210,7 @@ def label_skew_2(
     num_clients: int,
     num_clusters: int,
     rng: np.random.Generator,
-    labels_per_cluster: int = 4,
-    shared_labels: int = 2,
     label_sets: list[list[int]] | None = None,
-    alpha: float = 0.5,
-    reserve: float = 0.1,
     min_share: float = 0.425,
     samples_per_client: int | None = None,
     test_samples_per_client: int | None = None,
@@ -234,11 +220,9 @@ def label_skew_2(
 
     Parameters
     ----------
-    labels_per_cluster, shared_labels
-        Classes a cluster, and in common.
     label_sets
-        The classes of each cluster, where they are not to be drawn; the two options above are then not used.
-    alpha, reserve, min_share, test_shares
+        The classes of each cluster, where they are not to be drawn.
+    min_share, test_shares
         See `florets.task.partitions.label_skew.divide`. The default minimum is the published 5,100 of MNIST's 60,000.
 
     Notes
@@ -254,14 +238,9 @@ def label_skew_2(
     if label_sets is not None:
         _check_sets(label_sets, num_labels, num_clusters)
         sets = label_sets
-    elif not 0 <= shared_labels <= labels_per_cluster <= num_labels or labels_per_cluster < 1:
-        raise ValueError(
-            f"task.partition_options shared_labels={shared_labels} and labels_per_cluster={labels_per_cluster} must "
-            f"be in order, and at most the data set's {num_labels} classes."
-        )
     else:
-        sets = overlapping_label_sets(num_labels, num_clusters, labels_per_cluster, shared_labels, rng)
-    train, test = divide(data, sets, rng, alpha, reserve, min_share, test_shares)
+        sets = overlapping_label_sets(num_labels, num_clusters, LABELS, SHARED, rng)
+    train, test = divide(data, sets, rng, min_share, test_shares)
     return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
 
 
@@ -283,22 +262,14 @@ def label_skew_3(
     num_clients: int,
     num_clusters: int,
     rng: np.random.Generator,
-    alpha: float = 0.5,
-    reserve: float = 0.1,
-    min_share: float = 0.5,
     samples_per_client: int | None = None,
     test_samples_per_client: int | None = None,
-    test_shares: str = "same",
 ) -> list[Shard]:
     """Give every cluster all classes but one, and the last cluster all: without 9, without 0, 1, 2, all.
 
-    Parameters
-    ----------
-    alpha, reserve, min_share, test_shares
-        See `florets.task.partitions.label_skew.divide`. The default minimum is the published 6,000 of MNIST's 60,000.
-
     Notes
     -----
+    A cluster has at least half of an even share: the published 6,000 of MNIST's 60,000.
     Deviation: one Dirichlet draw serves train and test (see `divide`).
 
     Source: CLoVE, App. D.1.2, "Label skew 3".
@@ -311,7 +282,7 @@ def label_skew_3(
         )
     absent = [(k - 1) % num_labels for k in range(num_clusters - 1)]
     sets = [[label for label in range(num_labels) if label != missing] for missing in [*absent, None]]
-    train, test = divide(data, sets, rng, alpha, reserve, min_share, test_shares)
+    train, test = divide(data, sets, rng, min_share=0.5)
     return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
 
 
@@ -321,19 +292,10 @@ def label_skew_4(
     num_clients: int,
     num_clusters: int,
     rng: np.random.Generator,
-    own_share: float = 0.666,
-    used_share: float = 0.9,
     samples_per_client: int | None = None,
     test_samples_per_client: int | None = None,
 ) -> list[Shard]:
     """Give cluster k two thirds samples of class k, and one third of all other classes in equal parts.
-
-    Parameters
-    ----------
-    own_share
-        Fraction of the dominant class, between 0 and 1.
-    used_share
-        A cluster's size, as a fraction of the smallest class, above 0 and at most 1.
 
     Notes
     -----
@@ -348,14 +310,9 @@ def label_skew_4(
             f"partition label_skew_4 needs a class for each of task.num_clusters={num_clusters} clusters (and at "
             f"least 2), but the data set has {len(train)}. Lower task.num_clusters."
         )
-    check_ranges(
-        "partition",
-        ("own_share", own_share, 0 < own_share < 1, "between 0 and 1"),
-        ("used_share", used_share, 0 < used_share <= 1, "above 0 and at most 1"),
-    )
     return deal_clusters(
-        _mixed(train, num_clusters, own_share, used_share, rng),
-        _mixed(test, num_clusters, own_share, used_share, rng),
+        _mixed(train, num_clusters, rng),
+        _mixed(test, num_clusters, rng),
         num_clients,
         rng,
         samples_per_client,
@@ -363,12 +320,10 @@ def label_skew_4(
     )
 
 
-def _mixed(
-    rows: list[IntArray], num_clusters: int, own_share: float, used_share: float, rng: np.random.Generator
-) -> list[IntArray]:
+def _mixed(rows: list[IntArray], num_clusters: int, rng: np.random.Generator) -> list[IntArray]:
     """Return the rows of each cluster, no row twice."""
-    size = int(used_share * min(len(of_class) for of_class in rows))
-    own = int(own_share * size)
+    size = int(USED_SHARE * min(len(of_class) for of_class in rows))
+    own = int(OWN_SHARE * size)
     other = (size - own) // (len(rows) - 1)
     parts: list[list[IntArray]] = [[] for _ in range(num_clusters)]
     for label, of_class in enumerate(rows):

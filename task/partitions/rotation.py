@@ -18,22 +18,19 @@ def rotation(
     num_clients: int,
     num_clusters: int,
     rng: np.random.Generator,
-    angles: list[float] | None = None,
-    split: Literal["shared", "independent", "disjoint"] = "independent",
+    split: Literal["shared", "independent"] = "independent",
     samples_per_client: int | None = None,
     test_samples_per_client: int | None = None,
 ) -> list[Shard]:
-    """Turn the images of cluster k by ``angles[k]`` degrees, counter-clockwise.
+    """Turn the images of each cluster, counter-clockwise: the full turn in even steps, 0/90/180/270 for 4 clusters.
+
+    Multiples of 90 are exact quarter turns, others are interpolated linearly with corners filled by 0.
 
     Parameters
     ----------
-    angles
-        One a cluster; by default the full turn in even steps, 0/90/180/270 for 4 clusters.
-        Multiples of 90 are exact quarter turns, others are interpolated linearly with corners filled by 0.
     split
-        Which samples a cluster holds. ``shared``: all of them, cut among its clients in the same way in every
-        cluster, so that clusters differ by the turn alone. ``independent``: all, cut by a shuffle of its own.
-        ``disjoint``: a part of its own, so that no image appears in two clusters.
+        How a cluster's samples, all that there are, are cut among its clients. ``shared``: in the same way in every
+        cluster, so that clusters differ by the turn alone. ``independent``: by a shuffle of its own.
 
     Notes
     -----
@@ -42,13 +39,9 @@ def rotation(
 
     Source: CLoVE, Sec. 5, "Feature skew"; IFCA, Sec. 6.2 (rotated MNIST).
     """
-    turns = _full_turn(num_clusters) if angles is None else list(angles)
-    transforms = turns_of(data, turns, num_clusters, "rotation")
+    transforms = turns_of(data, _full_turn(num_clusters), "rotation")
     train_rows = [np.arange(len(data.x_train))] * num_clusters
     test_rows = [np.arange(len(data.x_test))] * num_clusters
-    if split == "disjoint":
-        train_rows = np.array_split(rng.permutation(len(data.x_train)), num_clusters)
-        test_rows = np.array_split(rng.permutation(len(data.x_test)), num_clusters)
     bounds = samples_per_client, test_samples_per_client
     return deal_clusters(train_rows, test_rows, num_clients, rng, *bounds, transforms, alike=split == "shared")
 
@@ -58,14 +51,9 @@ def _full_turn(num_clusters: int) -> list[float]:
     return [360.0 * k / num_clusters for k in range(num_clusters)]
 
 
-def turns_of(data: Dataset, angles: Sequence[float], num_clusters: int, partition: str) -> list[Transform | None]:
+def turns_of(data: Dataset, angles: Sequence[float], partition: str) -> list[Transform | None]:
     """Return each cluster's turn, None where nothing turns."""
     check_images(data, partition)
-    if len(angles) != num_clusters:
-        raise ValueError(
-            f"task.partition_options.angles has length {len(angles)}, but task.num_clusters={num_clusters}: "
-            f"give one angle a cluster."
-        )
     check_turns(data, angles)
     return [None if angle % 360 == 0 else partial(turned, angle=angle) for angle in angles]
 
@@ -100,7 +88,8 @@ def turned(x: FloatArray, y: TargetArray, angle: float, order: Literal[0, 1] = 1
     return np.ascontiguousarray(rotate(x, angle, axes=(-1, -2), reshape=False, order=order)), y
 
 
-_ORDERS: dict[str, Literal[0, 1]] = {"nearest": 0, "linear": 1}
+TEST_SHARE = 0.3
+"""Of each client's samples of a pool."""
 
 
 @register_partition("rotation_blocks")
@@ -110,8 +99,6 @@ def rotation_blocks(
     num_clusters: int,
     rng: np.random.Generator,
     angles: list[float] | None = None,
-    test_share: float = 0.3,
-    interpolation: Literal["nearest", "linear"] = "nearest",
     clusters: list[int] | None = None,
 ) -> list[Shard]:
     """Cut a pool in file order into one block an angle, deal each block to its clients, and split on each client.
@@ -123,11 +110,8 @@ def rotation_blocks(
     num_clusters
         K, a divisor of A: neighbouring angles are one true cluster, A / K of them.
     angles
-        Degrees, counter-clockwise; by default the full turn in K even steps. Multiples of 90 are exact.
-    test_share
-        Fraction of each client's samples that are its test set.
-    interpolation
-        Of angles that are no multiples of 90.
+        Degrees, counter-clockwise; by default the full turn in K even steps. Multiples of 90 are exact; others take
+        the nearest pixel.
     clusters
         True cluster of each angle's block, where they are not neighbouring angles in equal numbers.
 
@@ -137,15 +121,15 @@ def rotation_blocks(
     """
     turns = _full_turn(num_clusters) if angles is None else list(angles)
     of_block = [number * num_clusters // len(turns) for number in range(len(turns))] if clusters is None else clusters
-    _check_blocks(data, num_clients, num_clusters, turns, test_share, clusters)
+    _check_blocks(data, num_clients, num_clusters, turns, clusters)
     angle_of = np.arange(num_clients) * len(turns) // num_clients
     blocks = np.array_split(np.arange(len(data.x_train)), len(turns))
     shards = []
     for number, (turn, block) in enumerate(zip(turns, blocks, strict=True)):
-        transform = None if turn % 360 == 0 else partial(turned, angle=turn, order=_ORDERS[interpolation])
+        transform = None if turn % 360 == 0 else partial(turned, angle=turn, order=0)
         for rows in np.array_split(block, np.count_nonzero(angle_of == number)):
             mixed = rng.permutation(rows)
-            num_test = round(test_share * len(rows))
+            num_test = round(TEST_SHARE * len(rows))
             shards.append(Shard(of_block[number], np.sort(mixed[num_test:]), np.sort(mixed[:num_test]), transform))
     return shards
 
@@ -155,7 +139,6 @@ def _check_blocks(
     num_clients: int,
     num_clusters: int,
     turns: list[float],
-    test_share: float,
     clusters: list[int] | None,
 ) -> None:
     _check_pool(data, "rotation_blocks")
@@ -176,7 +159,6 @@ def _check_blocks(
         )
     if num_clients < len(turns):
         raise ValueError(f"num_clients={num_clients} is less than the {len(turns)} angles: each needs a client.")
-    check_ranges("partition", ("test_share", test_share, 0 < test_share < 1, "between 0 and 1"))
 
 
 def _check_pool(data: Dataset, partition: str) -> None:
@@ -197,7 +179,6 @@ def rotation_mixture(
     num_clusters: int,
     rng: np.random.Generator,
     kappa: float = 0.5,
-    test_share: float = 0.3,
 ) -> list[Shard]:
     """Cut a pool in three parts: one as it is, one turned by 180 degrees, and one each of whose images is either.
 
@@ -207,8 +188,6 @@ def rotation_mixture(
         3: the mixture is the last cluster.
     kappa
         Probability that an image of the mixture is left as it is; the nearer to 0 or 1, the harder to tell apart.
-    test_share
-        Fraction of each client's samples that are its test set.
 
     Source: CFL-GP, Sec. 5.2 (Fig. 3) and App. F.5.2.
     """
@@ -216,15 +195,14 @@ def rotation_mixture(
     check_images(data, "rotation_mixture")
     if num_clusters != _TURNS:
         raise ValueError(f"task.num_clusters={num_clusters}: partition rotation_mixture has {_TURNS} clusters.")
-    given = {"kappa": kappa, "test_share": test_share}
-    check_ranges("partition", *((name, value, 0 < value < 1, "between 0 and 1") for name, value in given.items()))
+    check_ranges("partition", ("kappa", kappa, 0 < kappa < 1, "between 0 and 1"))
     upside_down = partial(turned, angle=180.0)
     shards = []
     parts = np.array_split(rng.permutation(len(data.x_train)), _TURNS)
     for cluster, (rows, count) in enumerate(zip(parts, spread(num_clients, _TURNS), strict=True)):
         for mine in np.array_split(rows, count):
             turns = np.full(len(mine), cluster == 1) if cluster < _TURNS - 1 else rng.random(len(mine)) >= kappa
-            held = np.arange(len(mine)) < round(test_share * len(mine))
+            held = np.arange(len(mine)) < round(TEST_SHARE * len(mine))
             train, test = (_by_turn(mine, turns, which) for which in (~held, held))
             upright = Shard(cluster, train[0], test[0])
             turned_over = Shard(cluster, train[1], test[1], upside_down)
@@ -248,10 +226,11 @@ def rotated_anchors(
     rng: np.random.Generator,
     anchor_samples: int = 20,
     samples_per_client: int = 2,
-    angles: list[float] | None = None,
     test_samples_per_client: int = 10,
 ) -> list[Shard]:
-    """Turn the images of cluster k by ``angles[k]`` degrees; clients 0 to K - 1 are the clusters' anchors.
+    """Turn the images of each cluster; clients 0 to K - 1 are the clusters' anchors.
+
+    Turns are 0, 90, 180 and 270 degrees counter-clockwise for up to 4 clusters, else the full turn in even steps.
 
     Parameters
     ----------
@@ -259,18 +238,13 @@ def rotated_anchors(
         K clients are anchors, one a cluster; the others are spread evenly over the clusters, cluster by cluster.
     anchor_samples, samples_per_client
         Train images of an anchor and of every other client. No image is dealt twice.
-    angles
-        One a cluster, counter-clockwise. By default quarter turns 0, 90, 180, 270 for up to 4 clusters, else the full
-        turn in even steps.
     test_samples_per_client
         Test images of every client that is no anchor, drawn anew for each. An anchor has the whole test set, so that
         tests on a cluster's clients are tests on all of the cluster's images.
 
     Source: mixed regression, Sec. V (MNIST): two images a client, rotated by its cluster's angle.
     """
-    if angles is None:
-        angles = _full_turn(max(num_clusters, 4))[:num_clusters]
-    transforms = turns_of(data, angles, num_clusters, "rotated_anchors")
+    transforms = turns_of(data, _full_turn(max(num_clusters, 4))[:num_clusters], "rotated_anchors")
     check_bounds(samples_per_client, test_samples_per_client)
     check_ranges("partition", ("anchor_samples", anchor_samples, anchor_samples >= 1, "at least 1"))
     counts = [count - 1 for count in spread(num_clients, num_clusters)]

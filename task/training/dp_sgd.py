@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn import Module
 
-from florets.task.training.loop import new_optimizer, samples
+from florets.task.training.loop import PlainOptimizer, samples
 from florets.task.training.losses import PLAIN, Objective, per_sample_losses, targets_of
 from florets.task.training.modules import set_mode, torch_random
 from florets.task.training.settings import Training
@@ -55,7 +55,7 @@ def train(
     gradients, (rate, steps) = record_gradients(module, loss), training.drawing(len(x))
     sizes = [value.numel() for value in trained.values()]
     with torch_random(rng):
-        optimizer = new_optimizer(objective.begin(module, len(x)), training)
+        optimizer = PlainOptimizer(objective.begin(module, len(x)), training)
         for _ in range(steps):
             values = {name: value.detach() for name, value in trained.items()}
             places = torch.from_numpy(drawn(len(x), rate)).to(x.device)

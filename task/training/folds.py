@@ -1,7 +1,7 @@
 """Training of one model on each of several disjoint folds of a client's data, for discovery."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -150,7 +150,6 @@ def on_folds(training: Training, steps: int, rate: float = LEARNING_RATE) -> Tra
         learning_rate=rate,
         local_steps=steps,
         optimizer="adam",
-        optimizer_options={},
         momentum=0.0,
         weight_decay=0.0,
     )
@@ -166,22 +165,20 @@ def fold_changes(
     training: Training,
     rng: np.random.Generator,
     untrained: Collection[str] = (),
-    augment: Callable[[Tensor], Tensor] | None = None,
 ) -> Float32:
     """Train a model on each fold alone, in steps on all of the fold; return what each changes, (m, D) float32.
 
     The changes are those of the trainable parameters, in the order of the state; `untrained` names the entries that
     no gradient moves, and counters need not be named. Samples of classes are weighted, see `class_weights`. Networks
     that can be computed side by side are, all folds by one step: on some fifteen samples call overhead dominates a
-    step. With bfloat16 or `augment` each fold is computed alone. `rng` seeds dropout; the module is scratch.
+    step. `rng` seeds dropout; the module is scratch.
     """
     training = replace(training, batch_size=len(folds[0]))
     names = [name for name, value in state.items() if value.is_floating_point() and name not in untrained]
     rows = [torch.from_numpy(fold).to(x.device) for fold in folds]
     weights = [_weights(y[fold]) if loss == "cross_entropy" else None for fold in rows]
     network, after = network_of(module), list[Mapping[str, NDArray[Any]]]()
-    together = loss in PLAIN_LOSSES and len(folds) > 1 and augment is None
-    if network is not None and together and training.precision == "float32":
+    if network is not None and loss in PLAIN_LOSSES and len(folds) > 1:
         own = {name: value.to(x.device) for name, value in state.items()}
         shares = [
             Share(own, x[fold], y[fold], lambda: rng, weights=weight)
@@ -194,7 +191,7 @@ def fold_changes(
             load(module, state)
             # Batch norm has no variance of one sample: its layers stay as they are.
             frozen = _normalising(module) if len(fold) == 1 else ()
-            train(module, x[fold], y[fold], loss, training, rng, Objective((), weight, frozen, augment))
+            train(module, x[fold], y[fold], loss, training, rng, Objective((), weight, frozen))
             after.append({name: value.detach().cpu().numpy().copy() for name, value in module.state_dict().items()})
     start = _flat({name: value.detach().cpu().numpy() for name, value in state.items()}, names)
     return np.stack([_flat(arrays, names) - start for arrays in after])
@@ -215,7 +212,6 @@ def rows_of_folds(
     training: Training,
     rng: np.random.Generator,
     untrained: Collection[str] = (),
-    augment: Callable[[Tensor], Tensor] | None = None,
     estimates: bool = False,
 ) -> Float32:
     """Return a client's rows (m, D), or with `estimates` (m, 2 D): see `fold_changes` and `estimates_on`.
@@ -228,7 +224,7 @@ def rows_of_folds(
     start = state if names is None else {name: torch.zeros_like(value) for name, value in state.items()}
     # One part is of data that cannot be divided.
     folds = [part[:size] for part in parts] if len(parts) > 1 else parts
-    changes = fold_changes(module, start, x, y, loss, folds, training, rng, untrained, augment)
+    changes = fold_changes(module, start, x, y, loss, folds, training, rng, untrained)
     if not estimates:
         return changes
     own = np.zeros_like(changes) if names is None else estimates_on(names, state, x, y, loss, parts, training)

@@ -1,10 +1,7 @@
 """Local training of a model on a client's data with its optimizers, and its gradient."""
 
-import difflib
-import inspect
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,8 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module, Parameter
-from torch.nn.utils import clip_grad_norm_
-from torch.optim import Optimizer
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
@@ -31,21 +26,6 @@ from florets.task.training.losses import (
     targets_of,
 )
 from florets.task.training.settings import Training
-
-CLASSES: Mapping[str, str] = {
-    name.lower(): name
-    for name in (
-        *("Adam", "SGD", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop"),
-        "Adafactor",
-    )
-}
-"""Classes of ``torch.optim`` by the names that `train.optimizer` has for them."""
-
-_KEYS = {"lr": "learning_rate", "momentum": "momentum", "weight_decay": "weight_decay"}
-"""Parameters of the classes that have keys of `train` of their own."""
-
-_NOT_OFFERED = {"params", *_KEYS, "foreach", "fused", "capturable", "differentiable", "maximize"}
-"""Parameters that are no options: they say how a step is computed, or that the loss is to grow."""
 
 
 class PlainOptimizer:
@@ -105,53 +85,6 @@ def _zeros_like(parameter: Tensor) -> Tensor:
     return torch.zeros_like(parameter, memory_format=torch.preserve_format)
 
 
-def clip_rows(parameters: Sequence[Tensor], most: float) -> None:
-    """Clip each row of a stack of models' gradients to a norm of `most`, as ``clip_grad_norm_`` does."""
-    slopes = [slope for parameter in parameters if (slope := parameter.grad) is not None]
-    norms = torch.stack([slope.flatten(1).square().sum(dim=1) for slope in slopes]).sum(dim=0).sqrt()
-    factors = (most / (norms + 1e-6)).clamp(max=1.0)
-    for slope in slopes:
-        slope.mul_(factors.view(-1, *[1] * (slope.dim() - 1)))
-
-
-def torch_optimizer(parameters: Sequence[Tensor], training: Training) -> Optimizer:
-    """Return a new one of PyTorch's optimisers, whose class may have no momentum or weight decay.
-
-    Raise ValueError if the class takes no such option, or not such a value.
-    """
-    key, name, options = "train.optimizer_options", training.optimizer, training.optimizer_options
-    takes = _parameters(name)
-    offered = sorted(takes - _NOT_OFFERED)
-    for option, value in options.items():
-        if option not in offered:
-            near = difflib.get_close_matches(option, offered, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            own = f" It has a key of its own, train.{_KEYS[option]}." if option in _KEYS else ""
-            raise ValueError(
-                f"{key}.{option}: {CLASSES[name]} has no such option.{own or hint} Its options: "
-                f"{', '.join(offered) or 'none'}."
-            )
-        if not all(isinstance(one, int | float | None) for one in (value if isinstance(value, list) else [value])):
-            raise ValueError(f"{key}.{option}={value!r}: must be a number, true, false, null or a list of numbers.")
-    keys = {parameter: getattr(training, key) for parameter, key in _KEYS.items() if parameter in takes}
-    tuples = {option: tuple(value) if isinstance(value, list) else value for option, value in options.items()}
-    try:
-        made: Optimizer = getattr(torch.optim, CLASSES[name])(parameters, **keys, **tuples)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{key}={dict(options)!r}: {CLASSES[name]} refuses its settings ({error}); correct them."
-        ) from error
-    return made
-
-
-@cache
-def _parameters(name: str) -> frozenset[str]:
-    return frozenset(inspect.signature(getattr(torch.optim, CLASSES[name])).parameters)
-
-
-_DEFAULT = Training()
-
-
 def train(
     module: Module,
     x: Tensor,
@@ -176,7 +109,7 @@ def train(
     seen = torch.zeros((), dtype=torch.float64, device=x.device)
     with _computing(module, objective, rng):
         trainable = objective.begin(module, len(x))
-        optimizer = new_optimizer(trainable, training)
+        optimizer = PlainOptimizer(trainable, training)
         while left > 0:
             order = torch.from_numpy(rng.permutation(len(x))).to(x.device)
             # One gather an epoch; batches are then slices.
@@ -188,17 +121,13 @@ def train(
                     parameter.grad = None
                 objective.before_step()
                 x_batch, y_batch = x_epoch[begin:end], y_epoch[begin:end]
-                if objective.augment is not None:
-                    x_batch = objective.augment(x_batch)
-                outputs = modules.outputs_of(module, x_batch, training.precision)
+                outputs = module(x_batch)
                 losses = per_sample_losses(outputs, targets_of(x_batch, y_batch, loss), loss)
                 mean = losses.mean()
                 value = mean if weights is None else (losses * weights[begin:end]).mean()
                 value = objective.beside(value, Batch(module, x_batch, y_batch, outputs))
                 value.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
                 objective.add_gradients()
-                if training.clip_norm is not None:
-                    clip_grad_norm_(trainable, training.clip_norm)
                 optimizer.step()
                 record(mean)
                 seen += mean.detach() * len(x_batch)
@@ -261,18 +190,6 @@ def _batches(module: Module, num_samples: int, size: int) -> list[tuple[int, int
     return list(zip(starts, [*starts[1:], num_samples], strict=True))
 
 
-def new_optimizer(parameters: Sequence[Tensor], training: Training) -> PlainOptimizer | Optimizer:
-    """Return the optimiser of one local training; raise ValueError if its class takes no such options."""
-    if training.optimizer in ("adam", "sgd") and not training.optimizer_options:
-        return PlainOptimizer(parameters, training)
-    return torch_optimizer(parameters, training)
-
-
-def check_optimizer(training: Training) -> None:
-    """Make an optimiser; see `new_optimizer`."""
-    new_optimizer([torch.zeros(1)], training)
-
-
 def gradient(
     module: Module,
     x: Tensor,
@@ -280,7 +197,6 @@ def gradient(
     loss: str,
     batch: int | None,
     rng: np.random.Generator,
-    training: Training = _DEFAULT,
     objective: Objective = PLAIN,
     untrained: Collection[str] = (),
     chunk: int = CHUNK,
@@ -297,8 +213,6 @@ def gradient(
         brought up to date.
     batch
         Samples drawn without replacement for a stochastic gradient; None, or more than there are: all.
-    training
-        Its clipping, of the gradient that is returned, and its precision.
     untrained
         Names of the entries whose values after the pass are returned in place of a gradient.
     chunk
@@ -323,12 +237,10 @@ def gradient(
     _drop_gradients(parameters.values())
     total = torch.zeros((), dtype=torch.float64, device=x.device)
     with _computing(module, objective, rng):
-        trained = objective.begin(module, num_samples)
+        objective.begin(module, num_samples)
         for begin, end in _batches(module, len(x), chunk):
             x_part, y_part = x[begin:end], y[begin:end]
-            if objective.augment is not None:
-                x_part = objective.augment(x_part)
-            outputs = modules.outputs_of(module, x_part, training.precision)
+            outputs = module(x_part)
             losses = per_sample_losses(outputs, targets_of(x_part, y_part, loss), loss)
             weighted = losses if weights is None else losses * weights[begin:end]
             value = objective.beside(
@@ -337,8 +249,6 @@ def gradient(
             value.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
             total += losses.detach().sum(dtype=torch.float64)
         objective.add_gradients()
-        if training.clip_norm is not None:
-            clip_grad_norm_(trained, training.clip_norm)
     count(gradients=len(x))
     # Tied weights stand in the state dict under each of their names, and the server moves each of them.
     found: dict[str, Tensor] = {}

@@ -452,19 +452,16 @@ class Objective:
         Weight of each of the client's samples, (n,), on the data's device; None: 1 each. They are not normalised.
     frozen
         Name prefixes of layers that stay as they came, their running statistics included.
-    augment
-        Changes the inputs of each batch before the model sees them; None: they are as they are.
     """
 
     terms: tuple[Term, ...] = ()
     weights: Tensor | None = None
     frozen: tuple[str, ...] = ()
-    augment: Callable[[Tensor], Tensor] | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether this is the mean loss over all layers and nothing else."""
-        return self.weights is None and not self.terms and not self.frozen and self.augment is None
+        return self.weights is None and not self.terms and not self.frozen
 
     @property
     def proximal_mu(self) -> float | None:
@@ -472,7 +469,7 @@ class Objective:
 
         The solvers in closed form know no other objective.
         """
-        if self.weights is not None or self.frozen or self.augment is not None or len(self.terms) > 1:
+        if self.weights is not None or self.frozen or len(self.terms) > 1:
             return None
         term = self.terms[0] if self.terms else None
         return 0.0 if term is None else term.mu if type(term) is Proximal else None

@@ -3,7 +3,7 @@
 A client's small model is loaded many times a round; PyTorch would walk through the whole module each time.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -201,15 +201,3 @@ def on_host(*tensors: Tensor) -> list[Tensor]:
         tensor = tensors[place]
         found[place] = fetched[end - len(part) : end].view(tensor.dtype).view(tensor.shape)
     return [found[place] for place in range(len(tensors))]
-
-
-def outputs_of(module: Callable[[Tensor], Tensor], x: Tensor, precision: str) -> Tensor:
-    """Return a model's outputs in float32, computed in bfloat16 where `precision` asks for it and PyTorch can.
-
-    Autocast begins anew at each pass: it keeps the parameters that it has cast, and the next step changes them.
-    """
-    if precision == "float32":
-        return module(x)
-    with torch.autocast(x.device.type, torch.bfloat16):
-        outputs = module(x)
-    return outputs.float()

@@ -1,6 +1,5 @@
 """`Training`: local training as it is configured, as it travels in messages, and as the client's loop takes it."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -13,19 +12,15 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-Optimizer = Literal[
-    "adam", "sgd", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "asgd", "rprop", "adafactor"
-]  # fmt: skip
-"""Classes of ``torch.optim`` in lower case: those whose steps need no closure."""
-Precision = Literal["float32", "bf16"]
+Optimizer = Literal["adam", "sgd"]
 Solver = Literal["sgd", "newton"]
 ClassWeights = Literal["none", "balanced", "root"]
 Quantise = Literal["none", "round", "truncate"]
 """Ways to round what a client sends (`client_app.training.quantise`)."""
 
 OF_STEPS = (
-    *("learning_rate", "batch_size", "optimizer", "momentum", "weight_decay", "optimizer_options", "clip_norm"),
-    *("precision", "augment", "schedule", "schedule_rounds", "schedule_factor"),
+    *("learning_rate", "batch_size", "optimizer", "momentum", "weight_decay"),
+    *("schedule", "schedule_rounds", "schedule_factor"),
 )
 """Keys of gradient steps: Newton's have no use for them."""
 BIAS_RIDGE = 0.01
@@ -47,11 +42,9 @@ class Training:
         1.0, "passes over the client's data in one round; 0.5: half of an epoch's steps", above=0, cap="max-epochs"
     )
     batch_size: int = setting(100, "samples per step", least=1, cap="max-batch")
-    optimizer: Optimizer = setting(
-        "adam", "class of torch.optim, in upper or lower case; created anew for every round"
-    )
-    momentum: float = setting(0.0, "momentum of sgd and rmsprop", least=0, below=1)
-    weight_decay: float = setting(0.0, "L2 penalty; with adamw decoupled from the gradient", least=0)
+    optimizer: Optimizer = setting("adam", "of torch.optim; created anew for every round")
+    momentum: float = setting(0.0, "momentum of sgd", least=0, below=1, needs="train.optimizer=sgd")
+    weight_decay: float = setting(0.0, "L2 penalty", least=0)
     solver: Solver = setting(
         "sgd",
         "sgd: steps of the optimizer; newton: damped Newton steps of linear models (squared error, cross-entropy) of "
@@ -69,53 +62,24 @@ class Training:
         least=1,
         cap="max-steps",
     )
-    optimizer_options: dict[str, Any] = setting(
-        {}, "further parameters of that class: {betas: [0.9, 0.99]}, {nesterov: true}; PyTorch's defaults"
-    )
-    clip_norm: float | None = setting(
-        None, "largest norm of a step's gradient, over all parameters; null: not clipped", above=0
-    )
-    precision: Precision = setting(
-        "float32", "of forward and backward passes of training; bf16: autocast to bfloat16, parameters stay float32"
-    )
-    augment: str | None = setting(
-        None,
-        "random change of the inputs of each training batch: flip, crop, flip_crop (images), or a function as "
-        "package.module:function; null: none",
-    )
     class_weights: ClassWeights = setting(
         "none",
         "weights of a client's samples in training (task.loss=cross_entropy): none, balanced (one over the client's "
         "count of their class) or root (over the square root of it); of mean 1",
+        needs="task.loss=cross_entropy",
     )
-    schedule: Literal["constant", "step", "exponential", "cosine", "cosine_restarts", "inverse", "inverse_sqrt"] = (
-        setting("constant", "learning rate over the rounds, of clients and of the server's gradient step")
+    schedule: Literal["constant", "exponential", "cosine_restarts"] = setting(
+        "constant", "learning rate over the rounds, of clients and of the server's gradient step"
     )
-    schedule_rounds: int | None = setting(
-        None,
-        "step: rounds from one drop to the next; cosine: rounds to its end (null: all of the run); cosine_restarts: "
-        "rounds from one start to the next; inverse: rounds before it falls (null: 0); inverse_sqrt: rounds to "
-        "1/sqrt(2) (null: 1)",
-        least=1,
+    schedule_rounds: int = setting(
+        10, "rounds from one start to the next", least=1, needs="train.schedule=cosine_restarts"
     )
-    schedule_factor: float | None = setting(
-        None,
-        "step, exponential: factor of a drop, of a round; cosine, cosine_restarts: fraction that is left at the end "
-        "(null: 0)",
-        least=0,
-        most=1,
-    )
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether steps are those of Adam or SGD in float32, which stacks of several models take as well."""
-        return self.optimizer in ("adam", "sgd") and not self.optimizer_options and self.precision == "float32"
+    schedule_factor: float = setting(0.99, "factor of a round", least=0, most=1, needs="train.schedule=exponential")
 
     @property
     def is_gradient_descent(self) -> bool:
         """Whether a step moves the model by the learning rate times the gradient, and by nothing else."""
-        steps_by_gradient = self.optimizer == "sgd" and self.momentum == 0 and self.weight_decay == 0
-        return self.is_plain and steps_by_gradient and self.clip_norm is None
+        return self.optimizer == "sgd" and self.momentum == 0 and self.weight_decay == 0
 
     def takes_full_steps(self, num_samples: int) -> bool:
         """Return whether every step is plain gradient descent on all samples, which needs no draw."""
@@ -123,8 +87,8 @@ class Training:
 
     @property
     def has_closed_form(self) -> bool:
-        """Whether the minimum of a proximal problem can stand for its steps: nothing shrinks or clips them."""
-        return self.weight_decay == 0 and self.clip_norm is None and self.augment is None
+        """Whether the minimum of a proximal problem can stand for its steps: nothing shrinks them."""
+        return self.weight_decay == 0
 
     def on_part(self, fraction: float) -> Self:
         """Return the training whose plain steps on all of the loss are these steps on a part of it."""
@@ -132,12 +96,7 @@ class Training:
             self,
             learning_rate=self.learning_rate * fraction,
             weight_decay=self.weight_decay / fraction,
-            clip_norm=None if self.clip_norm is None else self.clip_norm / fraction,
         )
-
-    def unclipped(self) -> Self:
-        """Return the training by the whole gradient of each step."""
-        return replace(self, clip_norm=None)
 
     def penalty(self, is_bias: "npt.NDArray[np.bool_]") -> "npt.NDArray[np.float64]":
         """Return the ridge of each parameter (R,) of a linear model."""
@@ -161,22 +120,13 @@ class Training:
     def rate_factor(self, server_round: int) -> float:
         """Return what the schedule multiplies the learning rate by in a round, from 1; 0 counts as the first.
 
-        Source: cosine_restarts: Loshchilov and Hutter 2016, as in CFL-GP, App. F.6. inverse: CFL-GP, Proposition 1,
-        with ``schedule_rounds`` for Tcl and 1 / mu for the server's learning rate.
+        Source: cosine_restarts: Loshchilov and Hutter 2016, as in CFL-GP, App. F.6.
         """
-        t, rounds, factor = max(server_round - 1, 0), self.schedule_rounds or 1, self.schedule_factor or 0.0
-        if self.schedule == "step":
-            return float(factor ** (t // rounds))
+        t = max(server_round - 1, 0)
         if self.schedule == "exponential":
-            return float(factor**t)
+            return float(self.schedule_factor**t)
         if self.schedule == "cosine_restarts":
-            t %= rounds
-        if self.schedule in ("cosine", "cosine_restarts"):
-            return factor + (1 - factor) * (1 + cos(pi * min(t / rounds, 1.0))) / 2
-        if self.schedule == "inverse":
-            return 1 / max(t - (self.schedule_rounds or 0) + 1, 1)
-        if self.schedule == "inverse_sqrt":
-            return float((1 + t / rounds) ** -0.5)
+            return (1 + cos(pi * (t % self.schedule_rounds) / self.schedule_rounds)) / 2
         return 1.0
 
     def in_round(self, server_round: int) -> Self:
@@ -196,7 +146,7 @@ class Training:
         for name, key in KEYS.items():
             value = getattr(self, name)
             if name in _ALWAYS or value != getattr(default, name):
-                found[key] = json.dumps(value, sort_keys=True) if isinstance(value, dict) else value
+                found[key] = value
         return found
 
     @classmethod
@@ -223,21 +173,12 @@ CAPS: Mapping[str, str] = {
 @lru_cache(maxsize=8, typed=True)
 def _received(*sent: Any) -> Training:
     values = {name: value for name, value in zip(KEYS, sent, strict=True) if value is not None}
-    if "optimizer_options" in values:
-        values["optimizer_options"] = _options(values["optimizer_options"])
     return _checked(Training(**_steps_or_epochs(values)), "the message's config has ")
 
 
 def _steps_or_epochs(values: dict[str, Any]) -> dict[str, Any]:
     """Return values with no steps in place of 0: who trains for epochs of its own replaces the run's steps by 0."""
     return {**values, "local_steps": None} if values.get("local_steps") == 0 else values
-
-
-def _options(text: Any) -> Any:
-    try:
-        return json.loads(text) if isinstance(text, str) else text
-    except (ValueError, RecursionError):
-        return text[:100]
 
 
 def _checked(training: Training, start: str = "") -> Training:

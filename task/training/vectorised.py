@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.client_data import Part
-from florets.task.training.loop import PlainOptimizer, clip_rows
+from florets.task.training.loop import PlainOptimizer
 from florets.task.training.losses import CHUNK, Evaluated, evaluated, loss_vector, per_sample_losses, targets_of
 from florets.task.training.modules import load, on_host, set_mode, torch_seed
 from florets.task.training.networks import Convolutions, Dense, Mapped, Network, network_of
@@ -128,7 +128,7 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, trainin
     """Train each client's model on its own data, all of them side by side; see `train`.
 
     Clients of like numbers of samples together cost least: one with fewer waits for those with more, and batches are
-    filled up to the largest one. The training is plain (`Training.is_plain`).
+    filled up to the largest one.
     """
     drawn = [_Steps.drawn(share.x.shape[0], training, share.rng) for share in shares]
     # Those with most steps first: the clients that still train are then always the first ones.
@@ -156,8 +156,6 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, trainin
         # Each client's mean depends on its own parameters alone: the sum has all their gradients.
         means = losses.sum(dim=1) / batches.counts[:active, step]
         means.sum().backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
-        if training.clip_norm is not None:
-            clip_rows(list(parameters.values()), training.clip_norm)
         optimizer.step()
         batches.add(seen[:active], means.detach(), step)
     *values, sums = on_host(*stacks.values(), seen)

@@ -262,7 +262,6 @@ REFUSED: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "another encoding": (GOOD + f"1,2,{WORD}ü,0\n", {}, 'encoding = "ascii"'),
     "no text": ((GOOD + "\0").encode(), {}, ""),
     "no target": ("a,y\n" + f"{NUMBER},\n{WORD}5,\n", {}, ""),
-    "no complete record": ("a,k,y\n" + f"{NUMBER},,{WORD}\n" * 9, {"incomplete": "drop"}, ""),
     "one subject": (GOOD + "", {"group": "g", "drop": []}, 'rename = {b = "g"}'),
     "a long class": (line(4, f"1,2,3,{WORD * 40}"), {}, ""),
     "many classes": (

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.model_selection import train_test_split
 
 from florets.conf.compose import compose
 from florets.server_app import data_agreement
@@ -33,13 +32,6 @@ def test_classes_and_quantiles_have_the_same_share_on_both_sides() -> None:
     _, test = split_rows(values, None, 0.2, np.random.default_rng(1), True)
     edges = np.quantile(values, np.linspace(0, 1, 11)[1:-1])
     assert np.bincount(np.searchsorted(edges, values[test])).tolist() == [4] * 10
-
-
-def test_without_strata_the_split_is_scikit_learns_own() -> None:
-    for n, share in ((303, 0.34), (50, 0.2), (3, 0.9)):
-        expected = train_test_split(np.arange(n), test_size=min(share, (n - 1) / n), random_state=43)
-        found = split_rows(np.zeros(n), None, share, np.random.default_rng(0), False, False, 43)
-        assert [sorted(part) for part in expected] == [part.tolist() for part in found]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -104,12 +96,12 @@ def test_a_site_that_detects_repeating_persons_describes_no_test_record(tmp_path
 
 @pytest.mark.parametrize(
     ("more", "asked"),
-    [([], 1), (["task.table.incomplete=drop", "task.table.drop=[visits]"], 2), (["small"], 2), (["values"], 2)],
+    [([], 1), (["small"], 2), (["values"], 2)],
 )
 def test_statistics_are_of_the_final_training_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], asked: int
 ) -> None:
-    """Here one site does not see that persons repeat, or that targets are values, or has other complete records."""
+    """Here one site does not see that persons repeat, or that targets are values."""
     data = tmp_path / "data"
     targets = 60 if more == ["values"] else 2
     paths = {key: visits(data / key, 90, seed, targets=targets) for seed, key in enumerate(("a", "b"))}

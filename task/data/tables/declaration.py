@@ -28,7 +28,7 @@ MISSING = (
 """Cells that stand for a missing value in every table; those with # are a spreadsheet's errors."""
 
 Standardise = Literal["pooled", "site", "none"]
-Numbers = Literal["auto", "standard", "clipped", "ranks"]
+Numbers = Literal["auto", "standard", "clipped"]
 
 _MAPPINGS = {"units": Mapping[str, str], "classes": Mapping[str, tuple[str, ...]]}
 """Types of the keys that a configuration has as plain mappings."""
@@ -64,16 +64,12 @@ class Declaration(TableConfig):
         if self.standardise not in get_args(Standardise):
             raise ValueError(f"task.table.standardise={self.standardise}: must be pooled, site or none.")
         if self.numbers not in get_args(Numbers):
-            raise ValueError(
-                f"task.table.numbers={self.numbers}: must be {', '.join(get_args(Numbers)[:-1])} or ranks."
-            )
-        if self.numbers in ("clipped", "ranks") and self.standardise != "pooled":
+            raise ValueError(f"task.table.numbers={self.numbers}: must be auto, standard or clipped.")
+        if self.numbers == "clipped" and self.standardise != "pooled":
             raise ValueError(
                 f"task.table.numbers={self.numbers}: goes by the pooled records, and "
                 f"task.table.standardise={self.standardise} does not; leave out one of them."
             )
-        if self.incomplete not in ("impute", "drop"):
-            raise ValueError(f"task.table.incomplete={self.incomplete}: must be impute or drop.")
         if problems := range_problems(self, "task.table."):
             raise ValueError(problems[0])
         cells = [cell for of in self.classes.values() for cell in of]

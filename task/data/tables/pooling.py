@@ -94,9 +94,6 @@ def numeric_input(
         return [plain]
     if is_heavy(curved):
         heavy[name] = curved
-    if numbers == "ranks":
-        values, scores, mean, std = of_all.ranks()
-        return [replace(plain, mean=mean, std=std, values=values, scores=scores)] if std else [plain]
     if numbers == "clipped" or (numbers == "auto" and name in heavy):
         low, high = of_all.bounds()
         count, mean, m2 = pooled_figures(clipped(known, low, high))

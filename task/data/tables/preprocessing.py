@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -32,8 +31,7 @@ class NumericInput:
 
     `mean` stands for a missing value; `mean` and `std` standardise. All are of the pooled training records.
 
-    Values are clipped at `low` and `high` before, where these are given; or they become what is interpolated between
-    `scores` at `values`, which rise. `mean` and `std` are of what they become.
+    Values are clipped at `low` and `high` before, where these are given; `mean` and `std` are of what they become.
     """
 
     name: str
@@ -42,8 +40,6 @@ class NumericInput:
     indicator: bool = False
     low: float | None = None
     high: float | None = None
-    values: tuple[float, ...] = ()
-    scores: tuple[float, ...] = ()
 
     @property
     def width(self) -> int:
@@ -51,23 +47,16 @@ class NumericInput:
         return 1 + self.indicator
 
     def tamed(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return raw values (n,), or NaN, clipped or as scores."""
-        if self.values:
-            return np.asarray(np.interp(values, self.values, self.scores))
+        """Return raw values (n,), or NaN, clipped."""
         return values if self.low is None and self.high is None else np.clip(values, self.low, self.high)
 
     def check(self) -> None:
-        """Raise ValueError where the bounds or the scores cannot be used."""
+        """Raise ValueError where the bounds cannot be used."""
         bounds = [bound for bound in (self.low, self.high) if bound is not None]
-        if not all(map(_is_number, (*bounds, *self.values, *self.scores))):
-            raise ValueError(f"{self.name!r}: low, high, values and scores must be numbers")
+        if not all(map(_is_number, bounds)):
+            raise ValueError(f"{self.name!r}: low and high must be numbers")
         if len(bounds) == 2 and not bounds[0] < bounds[1]:
             raise ValueError(f"{self.name!r}: low must be below high")
-        rises = all(one < other for of in (self.values, self.scores) for one, other in pairwise(of))
-        if len(self.values) != len(self.scores) or not rises or (self.values and bounds):
-            raise ValueError(
-                f"{self.name!r}: values and scores must rise, be as many, and stand without low and high"
-            )
 
 
 @dataclass(frozen=True)
@@ -305,7 +294,7 @@ class Preprocessing:
         values: dict[str, Any] = json.loads(json.dumps(asdict(self), allow_nan=False))
         for column in values["numeric"]:
             # Few columns are clipped, and all travel with each message.
-            for name in [name for name in ("low", "high", "values", "scores") if column[name] in (None, [])]:
+            for name in [name for name in ("low", "high") if column[name] is None]:
                 del column[name]
         # A list: labels follow the order of the classes, and JSON that is sent has sorted keys.
         return {**values, "classes": [[name, list(raws)] for name, raws in self.classes.items()]}
@@ -324,17 +313,7 @@ class Preprocessing:
                 _check_keys("numeric: ", column, NumericInput, {"name", "mean", "std"} - scale.keys())
             for column in read["categorical"]:
                 _check_keys("categorical: ", column, CategoricalInput, ("name", "categories"))
-            numeric = tuple(
-                NumericInput(
-                    **{
-                        **scale,
-                        **column,
-                        "values": tuple(column.get("values", ())),
-                        "scores": tuple(column.get("scores", ())),
-                    }
-                )
-                for column in read["numeric"]
-            )
+            numeric = tuple(NumericInput(**{**scale, **column}) for column in read["numeric"])
             texts = [_texts(column["name"], column["categories"]) for column in read["categorical"]]
             words = tuple(
                 CategoricalInput(**{"mode": categories[0], **column, "categories": categories})

@@ -70,8 +70,7 @@ class SiteTable:
         values
             The task's `table`.
         seed, client
-            Of the run, and the site's number (`florets.task.randomness.client_number`): they draw the split where the
-            run declares no `split_seed`.
+            Of the run, and the site's number (`florets.task.randomness.client_number`): they draw the split.
         """
         import pandas as pd
 
@@ -103,8 +102,7 @@ class SiteTable:
         if prepared is None:
             for path, part, frame in zip(paths, parts, frames, strict=True):
                 check_target(path, part, frame[target], declared)
-        inputs = prepared.columns if prepared else declared.inputs_of(tuple(frames[0].columns))
-        kept = [_complete(frame, declared, target, inputs) for frame in frames]
+        kept = [_targeted(frame, declared, target) for frame in frames]
         untargeted = sum(len(frame) for frame in frames) - sum(len(frame) for frame in kept)
         frame = pd.concat(kept, ignore_index=True) if len(kept) > 1 else kept[0].reset_index(drop=True)
         if rows_of is not None:
@@ -205,13 +203,11 @@ class SiteTable:
         )
 
 
-def _complete(frame: "pd.DataFrame", declared: Declaration, target: str, inputs: Sequence[str]) -> "pd.DataFrame":
-    """Return the records with a target and, where the run asks for it, without missing values of an input."""
+def _targeted(frame: "pd.DataFrame", declared: Declaration, target: str) -> "pd.DataFrame":
+    """Return the records with a target."""
     kept = frame.dropna(subset=[target, *filter(None, [declared.event])])
-    if declared.incomplete == "drop":
-        kept = kept.dropna(subset=[name for name in inputs if name != target and name in frame.columns])
     if not len(kept):
-        raise ValueError(f"no record has a target {target!r}" + (" and all inputs." if len(frame) else "."))
+        raise ValueError(f"no record has a target {target!r}.")
     return kept
 
 
@@ -240,8 +236,7 @@ def _split(
         raws = {raw: name for name, raws in declared.classes.items() for raw in raws}
         known = values.map(lambda text: raws.get(str(text), str(text))).to_numpy(dtype=np.str_)
         numbers = np.unique(known, return_inverse=True)[1].astype(np.float64)
-    published = None if declared.split_seed is None else declared.split_seed % 2**32
-    return split_rows(numbers, groups, declared.test_share, rng, is_regression, declared.stratify, published)
+    return split_rows(numbers, groups, declared.test_share, rng, is_regression, declared.stratify)
 
 
 def targets_of(frame: "pd.DataFrame", preprocessing: Preprocessing, event: str) -> NDArray[Any]:

@@ -1,9 +1,8 @@
-"""Tails of numeric columns: what a site sends of them, and what all sites together make of it: bounds, or ranks."""
+"""Tails of numeric columns: what a site sends of them, and what all sites together make of it: bounds."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,8 @@ _HEAVY = 20.0
 records of an exponential fewer than one sample in a hundred reaches 20."""
 _OUTER = 0.001
 """Level of the quantiles that values are clipped at, and its complement."""
-_SCORES = (0.001, 0.01, 0.05, *(place / 10 for place in range(1, 10)), 0.95, 0.99, 0.999)
-"""Levels of the quantiles between which ranks are interpolated."""
 _WIDTH = 2.56
 """Standard deviations of a normal between the first and the last of the inner levels."""
-_FINE = 199
 _FEWEST = 5
 """Records that a tail holds at least, however few a site asks for."""
 
@@ -146,16 +142,6 @@ class Pooled:
         """Return the quantiles that values are clipped at."""
         low, high = self.quantiles((_OUTER, 1 - _OUTER)).tolist()
         return float(low), float(high)
-
-    def ranks(self) -> tuple[tuple[float, ...], tuple[float, ...], float, float]:
-        """Return values with their normal scores, between which scores are interpolated, their mean and spread."""
-        values, scores = self.quantiles(_SCORES), np.array([NormalDist().inv_cdf(level) for level in _SCORES])
-        # A value in many records has the mean of their scores.
-        different, place = np.unique(values, return_inverse=True)
-        common = np.bincount(place, scores) / np.bincount(place)
-        levels = (np.arange(_FINE) + 0.5) / _FINE
-        all_scores = np.interp(self.quantiles(levels.tolist()), different, common)
-        return tuple(different.tolist()), tuple(common.tolist()), float(all_scores.mean()), float(all_scores.std())
 
 
 def is_heavy(kurtosis: float) -> bool:

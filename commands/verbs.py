@@ -1,0 +1,225 @@
+"""Commands that are functions: arguments, errors and help follow from each function's signature and docstring.
+
+They are read from its source: whoever asks for help, or mistypes a key, does not wait for what the function imports.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from textwrap import indent, wrap
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from florets.api import Typed
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.reports.console import say
+from florets.task.imported import import_from
+
+if TYPE_CHECKING:
+    from florets.api.advise import Advice
+    from florets.api.discover import Groups
+    from florets.api.sweep import Sweep
+    from florets.studies.check_data import Check
+
+VERBS = {
+    "advise": "api.advise",
+    "app": "commands.new",
+    "assign": "commands.assign",
+    "check": "api.check",
+    "discover": "api.discover",
+    "export": "api.export",
+    "new": "commands.new",
+    "predict": "commands.assign",
+    "provision": "commands.provision",
+    "status": "commands.status",
+    "stop": "commands.stop",
+    "theory": "api.theory",
+    "tune": "api.sweep",
+}
+"""Modules of the functions by the commands' names, which are theirs."""
+_TYPES = {"bool": "true|false", "int": "<n>", "Path": "<path>", "str": "<text>"}
+"""Types that a command line can give, and what its usage shows for them."""
+
+
+class Parameter(NamedTuple):
+    """What a command line can give to a function: a word in its place, or a key with a value."""
+
+    kind: str
+    is_word: bool
+    is_needed: bool
+
+
+class Verb(NamedTuple):
+    """A command's function; `takes_keys`: an experiment's keys may be given as well."""
+
+    doc: str
+    own: dict[str, Parameter]
+    takes_keys: bool
+
+
+def run(word: str, arguments: Sequence[str]) -> int:
+    """Call a command's function with what was typed, print its result, and return the exit code."""
+    if not arguments and any(one.is_needed for one in verb(word).own.values()):
+        print(help_of(word))
+        return 0
+    places, keys = read(word, arguments)
+    import_from(Path.cwd())
+    result = getattr(import_module(f"florets.{VERBS[word]}"), word)(*places, **keys)
+    return _SHOWN[word](result) if word in _SHOWN else 0
+
+
+@cache
+def verb(word: str) -> Verb:
+    """Read a command's function: what it takes are texts, numbers, paths and truths, and no data in memory."""
+    spec = find_spec(f"florets.{VERBS[word]}")
+    assert spec is not None
+    assert spec.origin is not None
+    body = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
+    function = next(one for one in body if isinstance(one, ast.FunctionDef) and one.name == word)
+    of, takes_keys = function.args, function.args.kwarg is not None
+    named = [*of.posonlyargs, *of.args]
+    defaults = [*[None] * (len(named) - len(of.defaults)), *of.defaults, *of.kw_defaults]
+    own = {}
+    for one, default in zip([*named, *of.kwonlyargs], defaults, strict=True):
+        types = re.findall(r"\w+", ast.unparse(one.annotation) if one.annotation else "")
+        kind = next((kind for kind in _TYPES if kind in types and "dict" not in types), "")
+        is_word = one in of.posonlyargs
+        if kind and not (is_word and takes_keys):
+            own[one.arg] = Parameter(kind, is_word, default is None)
+    return Verb(ast.get_docstring(function) or "", own, takes_keys)
+
+
+def read(word: str, arguments: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a command's function; ConfigError with all that does not fit its signature."""
+    _, own, takes_keys = verb(word)
+    words = [name for name, one in own.items() if one.is_word]
+    problems, given, others, places = list[str](), dict[str, str](), list[str](), list[str]()
+    for text in arguments:
+        key, equals, value = text.partition("=")
+        if text in ("-q", "--quiet") and takes_keys:
+            others.append("quiet=true")
+        elif text.startswith("-"):
+            known = "-h, -q, --debug" if takes_keys else "-h, --debug"
+            problems.append(f"{text}: florets {word} has no such option ({known}).")
+        elif words and not (equals and key.isidentifier()):
+            places.append(text)
+        elif not equals or key not in own or key in words:
+            others.append(text)
+        elif not value:
+            problems.append(f"{text}: needs a value, {key}=<value>.")
+        elif given.setdefault(key, value) != value:
+            problems.append(f"{key}: given twice with two values; keep one.")
+    if not takes_keys:
+        hints = [(text, did_you_mean(text.partition("=")[0], own)) for text in others]
+        problems += [f"{text}: florets {word} has no such key.{hint}" for text, hint in hints]
+    keys = {key: _value(key, text, own[key].kind, problems) for key, text in given.items()}
+    missing = [name for name, one in own.items() if one.is_needed and not one.is_word and name not in given]
+    problems += [f"{key} is missing: florets {word} needs {key}=<path>." for key in missing]
+    if not sum(own[name].is_needed for name in words) <= len(places) <= len(words):
+        wanted, found = " and ".join(f"<{name}>" for name in words), ", ".join(places) or "nothing"
+        problems.append(f"florets {word}: takes {wanted}, and was given {found}.")
+    if problems:
+        raise ConfigError(problems)
+    return [Typed(others)] if takes_keys else places, keys
+
+
+def help_of(word: str, width: int = 110) -> str:
+    """Return the help on a command: its usage, then what the docstring says of it, its keys and its use."""
+    doc, own, takes_keys = verb(word)
+    parts = re.split(r"(?m)^(\w+)\n-{3,}\n", doc.replace("``", ""))
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    usage = " ".join(["florets", word, *(_usage(name, one) for name, one in own.items())])
+    usage += " [<key>=<value> ...]" if takes_keys else ""
+    told = dict(_parameters(sections.get("Parameters", "")))
+    column = max(map(len, own), default=0) + 2
+    keys = [_beside(name, told[name], column, width - 2) for name in own]
+    notes = sections.get("Notes", "").replace("::\n\n", "").strip("\n")
+    blocks = [_wrapped(parts[0].strip(), width - 2), "\n".join(keys), notes]
+    return f"{usage}\n" + "\n\n".join(indent(block, "  ") for block in blocks if block)
+
+
+def _value(key: str, text: str, kind: str, problems: list[str]) -> Any:
+    if kind == "bool":
+        if text not in ("true", "false"):
+            problems.append(f"{key}={text}: must be true or false.")
+        return text == "true"
+    if kind != "int":
+        return text
+    if not text.removeprefix("-").isdecimal():
+        problems.append(f"{key}={text}: must be an integer.")
+        return 0
+    return int(text)
+
+
+def _usage(name: str, one: Parameter) -> str:
+    text = f"<{name}>" if one.is_word else f"{name}={_TYPES[one.kind]}"
+    return text if one.is_needed else f"[{text}]"
+
+
+def _parameters(section: str) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of the parameters that a docstring explains."""
+    for entry in re.split(r"(?m)^(?=\S)", section):
+        names, _, text = entry.partition("\n")
+        for name in names.partition(" : ")[0].split(", "):
+            yield name, text
+
+
+def _beside(name: str, text: str, column: int, width: int) -> str:
+    first, *rest = wrap(" ".join(text.split()), width - column, break_on_hyphens=False)
+    return "\n".join([name.ljust(column) + first, *(" " * column + line for line in rest)])
+
+
+def _wrapped(text: str, width: int) -> str:
+    return "\n\n".join(
+        "\n".join(wrap(" ".join(part.split()), width, break_on_hyphens=False)) for part in text.split("\n\n")
+    )
+
+
+def _show_advice(found: "Advice") -> int:
+    say(found.text)
+    return 0 if found.chosen is not None else 1
+
+
+def _show_check(found: "Check") -> int:
+    say(found.text)
+    return 0 if found.is_usable else 1
+
+
+def _show_groups(found: "Groups") -> int:
+    say(f"{found.text}\nResults: {found.run.folder}")
+    return 0
+
+
+def _show_models(folder: Path) -> int:
+    say(f"Models: {folder}")
+    return 0
+
+
+def _show_theory(found: Any) -> int:
+    from florets.reports.tables import markdown_table  # it knows NumPy, which the help need not wait for
+
+    table = [["quantity", "theory", "here", "holds", "source"]]
+    for row in found.astype(object).where(found.notna(), None).itertuples():
+        theory, here = ("" if value is None else f"{value:.4g}" for value in (row.theory, row.here))
+        holds = {None: "", True: "yes", False: "no"}[row.holds]
+        table.append([row.quantity, f"{row.rule} {theory}" if theory else "", here, holds, row.source])
+    say(f"{found.attrs['title']}\n\n{markdown_table(table)}")
+    return 0
+
+
+def _show_trials(found: "Sweep") -> int:
+    return 1 if found.frame["error"].notna().any() else 0
+
+
+_SHOWN: Mapping[str, Callable[[Any], int]] = {
+    "advise": _show_advice,
+    "check": _show_check,
+    "discover": _show_groups,
+    "export": _show_models,
+    "theory": _show_theory,
+    "tune": _show_trials,
+}
+"""What prints a result, and returns the exit code; the other functions print themselves."""

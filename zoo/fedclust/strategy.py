@@ -1,0 +1,76 @@
+"""FedClust: clients are grouped once, by the last layer of models that they trained alone, then FedAvg in each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from scipy.spatial.distance import pdist, squareform
+
+from florets import Round, setting
+from florets.strategies.base.exchange import Replies
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client
+from florets.strategies.core import FloatArray
+from florets.strategies.shared.estimates import ask_estimates, last_layer, sent_layout, usual_size
+from florets.zoo.shared.linked_groups import LinkedClusters, LinkedSettings
+
+
+@dataclass(frozen=True)
+class FedClustSettings(LinkedSettings):
+    """Clients train alone once and send the last layer; the server groups them by it, then FedAvg in each group."""
+
+    freezes: ClassVar[bool] = True
+    asks: ClassVar[frozenset[str]] = frozenset({"descriptors"})
+
+    layers: list[str] = setting([], "name prefixes of the layers that are sent and compared; none: the last one")
+    estimate_epochs: int | None = setting(
+        None, "passes over the client's data before they are sent; null: the local training of a round", least=1
+    )
+    linkage: Literal["average", "weighted", "single", "complete"] = setting("average", "distance of merged clusters")
+
+
+def euclidean(vectors: Sequence[FloatArray]) -> FloatArray:
+    """Return the Euclidean distances (M, M) of M vectors.
+
+    Source: Islam et al. 2024 (FedClust), the proximity matrix.
+    """
+    distances: FloatArray = squareform(pdist(np.stack(vectors)))
+    return distances
+
+
+class FedClust(LinkedClusters[FedClustSettings]):
+    """Cluster the clients once, by the last layer that each trained alone from one first model.
+
+    What goes up for it is that layer alone, a few kB. Agglomerative clustering groups the clients by the Euclidean
+    distances of these layers, and each group trains a model by federated averaging, all from the same first model.
+
+    Source: Islam et al. 2024 (FedClust): one-shot clustering of the weights of the final layer by their Euclidean
+    distances, hierarchically with a threshold, FedAvg in each cluster, later clients alike. Deviation: the threshold
+    depends on the task, so that the default cuts the tree at its largest gap; clusters are merged below the threshold
+    and not at it; who has a model keeps it when later clients change the tree. Average linkage is our choice.
+    """
+
+    Settings = FedClustSettings
+
+    def check(self, models: Models) -> None:
+        """Refuse layers that the model does not have."""
+        super().check(models)
+        sent_layout(models, self._layers(models))
+
+    def describe(self, clients: Sequence[Client], r: Round) -> Replies[FloatArray]:
+        """Ask for the layers of the model that each client trained alone: their trainable parameters, flat."""
+        start = self.state.start or r.models
+        layers = self._layers(start)
+        known = usual_size(self.state.descriptions.values())
+        replies = ask_estimates(clients, r, start, self.settings.estimate_epochs, layers, known=known)
+        compared = sent_layout(start, layers).trained
+        return replies.of({key: update.vector[compared] for key, update in replies.ok})
+
+    def distances(self, clients: Sequence[FloatArray]) -> FloatArray:
+        """Return the Euclidean distances of the clients' layers."""
+        return euclidean(clients)
+
+    def _layers(self, models: Models) -> Sequence[str]:
+        """Return the name prefixes of the layers to be sent: by default that of the last trained entry."""
+        return self.settings.layers or last_layer(models)

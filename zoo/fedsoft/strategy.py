@@ -1,0 +1,271 @@
+"""FedSoft: a model for each client, pulled towards K centres by how many of its samples fit each best."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+from flwr.app import ArrayRecord, RecordDict
+
+from florets import Experiment, Plan, Round, Settings, State, Steps, Strategy, Update, setting
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client, Detail
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.shared.personal_models import PersonalModels
+from florets.task.randomness import Purpose
+from florets.task.wire import codec, kinds
+from florets.task.wire.evaluation import TestResult
+from florets.task.wire.leaving import CHOICES, MODELS
+from florets.task.wire.replies import read_update
+from florets.zoo.fedsoft.messages import CLOSEST, TRAIN_ANCHORED, ClosestCounts
+from florets.zoo.shared.mixtures import leading, refuse_equal
+
+
+@dataclass(frozen=True)
+class FedSoftSettings(Settings):
+    """Each client trains its own model, pulled towards K centres by how many of its samples fit each best."""
+
+    proximal_lambda: float = setting(
+        0.1,
+        "weight lambda of the clients' term lambda/2 sum_k u_k |w - centre_k|^2, over all parameters; 0: Local-only, "
+        "and means of its models",
+        least=0,
+    )
+    estimate_every: int = setting(
+        2, "rounds for which a client's importance weights hold before it is asked again", least=1
+    )
+    clients_per_centre: int | None = setting(
+        None,
+        "clients that each centre samples in a round by their importance, to become their plain mean; null: all of "
+        "the round's participants train, and a centre is their mean weighted by importance",
+        least=1,
+        note="null draws nobody",
+    )
+    tested: Literal["personal", "centre"] = setting(
+        "personal", "what a client tests: its own model, or the centre with its largest importance weight"
+    )
+
+    shares: ClassVar[bool] = True
+    asks: ClassVar[frozenset[str]] = frozenset({"updates", "choices"})
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse more clients for each centre than take part in a round."""
+        problems = super().problems(run)
+        drawn, participants = self.clients_per_centre, max(int(self.fraction_train * run.num_clients + 1e-9), 1)
+        # Of nodes with data of their own nobody knows how many will come.
+        if drawn is not None and run.task.partition != "own" and drawn > participants:
+            problems.append(
+                f"strategy.clients_per_centre={drawn}: a round has {participants} of {run.num_clients} clients; "
+                "draw no more of them, or leave it out, as then all count."
+            )
+        return problems
+
+
+SMOOTHING = 1e-4
+"""Importance weight instead of 0 (sigma), so that every centre may draw every client."""
+
+
+def importance(counts: IntArray) -> FloatArray:
+    """Return the importance weights u (K,) of the centres for one client.
+
+    `counts` (K,) say for how many of its samples each centre has the least loss; at least one is above 0. `SMOOTHING`
+    takes the place of 0, so that the sum may be a little above 1.
+
+    Source: Ruan and Joe-Wong 2022 (FedSoft), sigma as in the released code.
+    """
+    shares = counts / counts.sum()
+    weights: FloatArray = np.where(counts == 0, SMOOTHING, shares)
+    return weights
+
+
+def aggregation_weights(importances: FloatArray, examples: FloatArray) -> FloatArray:
+    """Return the weights v (P, K) of the clients in each centre, columns of sum 1: proportional to u_ik n_i."""
+    products = importances * examples[:, np.newaxis]
+    weights: FloatArray = products / products.sum(axis=0)
+    return weights
+
+
+def draw_clients(weights: FloatArray, size: int, rng: np.random.Generator) -> list[IntArray]:
+    """Return, for each centre, the rows of the clients that it draws, sorted: `size` without replacement, or all.
+
+    `weights` (P, K) are those of `aggregation_weights`.
+    """
+    count = len(weights)
+    if size >= count:
+        return [np.arange(count) for _ in weights.T]
+    return [np.sort(rng.choice(count, size=size, replace=False, p=column)) for column in weights.T]
+
+
+@dataclass
+class Estimate:
+    """A client's importance weights (K,), its number of samples, and the round in which it was asked."""
+
+    weights: FloatArray
+    examples: int
+    server_round: int
+
+
+@dataclass
+class FedSoftState(State):
+    """What FedSoft remembers; `assignment` has each client's centre with the largest importance weight.
+
+    Attributes
+    ----------
+    personal
+        The models of the clients that have trained.
+    start
+        The first models, from the first of which every personal one starts.
+    estimates
+        The latest of each client that was asked, by client key.
+    """
+
+    phase: str = "soft"
+    personal: PersonalModels = field(default_factory=PersonalModels)
+    start: Models | None = None
+    estimates: dict[str, Estimate] = field(default_factory=dict)
+
+
+class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
+    """Soft clustering in which a client trains one model, whatever the number of centres.
+
+    Every `estimate_every` rounds a client tells for how many of its samples each centre has the least loss; the
+    shares are its importance weights u. It trains its own last model w with the term lambda/2 sum_k u_k |w - c_k|^2,
+    and each centre becomes the mean of what clients returned, by u_ik n_i, or the plain mean of those that it drew
+    with these probabilities. A round costs FedAvg's local work; a client predicts with its own model.
+
+    Personal models are kept by the server, 4 R bytes for each client that has trained, so that clients keep nothing
+    and an interrupted run goes on. The term's gradient is that of lambda (sum_k u_k) |w - c|^2 / 2 with c the mean of
+    the centres by u: that one model is sent, and not K. With lambda 0 every client trains alone.
+
+    Source: Ruan and Joe-Wong 2022 (FedSoft, arXiv 2112.06053); lambda 0.1 of the paper's MNIST runs,
+    estimates every 2 rounds, sigma and the mean without drawing as in the released code.
+    Deviation: the run's optimiser is built anew in every round; the released one lives on in its client.
+    Deviation: all clients start from the first of the K initial models; in the released code from one more.
+    Deviation: of a round's participants alone, and not of all clients, estimates are asked, once they are
+    `estimate_every` rounds old; with full participation that is the same.
+    """
+
+    leaving = (MODELS, CHOICES)
+    Settings = FedSoftSettings
+    State = FedSoftState
+
+    @property
+    def mixtures(self) -> Mapping[str, FloatArray]:
+        """Return the latest importance weights of each client that was asked."""
+        return {key: estimate.weights for key, estimate in self.state.estimates.items()}
+
+    def details(self) -> dict[str, Detail]:
+        """Return the mean importance weight of each centre over all clients that were asked."""
+        found = [estimate.weights for estimate in self.state.estimates.values()]
+        return {"mean_importance": np.mean(found, axis=0).tolist()} if found else {}
+
+    def check(self, models: Models) -> None:
+        """Refuse several centres that are equal: every sample would be nearest to the first for ever."""
+        super().check(models)
+        refuse_equal(models, type(self).__name__)
+
+    def round(self, r: Round) -> Steps:
+        """Bring the importance weights up to date, draw clients, and let them train near their centres."""
+        state, layout = self.state, r.models.layout
+        start = state.start = state.start or r.models
+        self._estimate(r)
+        clients = [client for client in r.participants if client.key in state.estimates]
+        drawn = self._draw(clients, r)
+        if drawn is not None:
+            chosen = set().union(*drawn)
+            clients = [client for client in clients if client.key in chosen]
+        requests = [
+            r.request_custom(
+                TRAIN_ANCHORED,
+                client,
+                state.personal.of(client.key, start).one(0),
+                {**r.averaging.settings, kinds.GLOBAL_MU: self._mu(client.key)},
+                {kinds.GLOBAL: self._anchor(client.key, r.models)},
+            )
+            for client in clients
+        ]
+
+        r.participants = clients
+        updates = yield Plan(
+            requests,
+            lambda key, content: read_update(content, layout, int(np.argmax(state.estimates[key].weights))),
+        )
+        for key, update in updates:
+            state.personal[key] = update.vector
+        return self._centres(updates, drawn, r.models)
+
+    def _estimate(self, r: Round) -> None:
+        """Ask participants whose weights are missing or old; one whose reply is lost keeps those that it has."""
+        found, count = self.state.estimates, r.models.count
+        oldest = r.server_round - self.settings.estimate_every
+        due = r.newcomers({key for key, estimate in found.items() if estimate.server_round > oldest})
+        if not due:
+            return
+
+        def read(_: str, content: RecordDict) -> ClosestCounts:
+            return codec.read(ClosestCounts, content, K=count)
+
+        with r.meter.part("losses"):
+            replies = r.ask_custom(CLOSEST, due, read, r.models.record, category="evaluate")
+        for key, reply in replies.ok:
+            weights = importance(reply.counts)
+            found[key] = Estimate(weights, reply.num_examples, r.server_round)
+
+    def _draw(self, clients: Sequence[Client], r: Round) -> list[set[str]] | None:
+        """Return the keys of the clients that each centre draws; None where all count for every centre."""
+        size = self.settings.clients_per_centre
+        if size is None or not clients:
+            return None
+        known = [self.state.estimates[client.key] for client in clients]
+        examples = np.array([estimate.examples for estimate in known], dtype=np.float64)
+        weights = aggregation_weights(np.stack([estimate.weights for estimate in known]), examples)
+        rows = draw_clients(weights, size, r.random(Purpose.CENTRE_SAMPLING))
+        return [{clients[row].key for row in centre} for centre in rows]
+
+    def _mu(self, key: str) -> float:
+        return self.settings.proximal_lambda * float(self.state.estimates[key].weights.sum())
+
+    def _anchor(self, key: str, models: Models) -> ArrayRecord:
+        """Return the mean of the centres by a client's importance weights."""
+        weights = self.state.estimates[key].weights
+        mean = weights @ models.bank / weights.sum()
+        # Counters have no mean, and are no parameters.
+        mean[models.layout.integers] = models.bank[0, models.layout.integers]
+        return models.replaced(mean[np.newaxis]).one(0)
+
+    def _centres(
+        self, updates: Sequence[tuple[str, Update]], drawn: Sequence[set[str]] | None, models: Models
+    ) -> FloatArray:
+        """Return the next centres (K, R); one of which nobody that it drew replied stays as it is."""
+        own = {key: self.state.estimates[key].weights for key, _ in updates}
+        averaging = self.context.averaging
+        # With a robust rule, see `leading`.
+        counts = {
+            key: np.ones(len(w), np.bool_) if averaging.robust is None else leading(w) for key, w in own.items()
+        }
+        # A pair for each centre that a client counts for: its row, the centre, and its weight there.
+        pairs = [
+            (row, centre, 1.0 if drawn is not None else float(share) * update.num_examples)
+            for row, (key, update) in enumerate(updates)
+            for centre, share in enumerate(own[key])
+            if (counts[key][centre] if drawn is None else key in drawn[centre])
+        ]
+        vectors = np.stack([update.vector for _, update in updates])
+        rows, centres, weights = (np.array(column) for column in zip(*pairs, strict=True))
+        return averaging.next_bank(
+            models, vectors[rows], centres, weights.astype(np.float64), [updates[row][0] for row in rows]
+        )
+
+    def own_models(self, models: Models) -> dict[str, FloatArray]:
+        """Return the models of the clients that have trained; the final models are the centres."""
+        return self.state.personal.by_client()
+
+    def test(self, r: Round) -> Plan[TestResult]:
+        """Let every tester that has trained test its own model, or its nearest centre."""
+        state = self.state
+        testers = [client.key for client in r.testers if client.key in state.personal.vectors]
+        if self.settings.tested == "centre":
+            return r.test_assigned({key: self.assignment[key] for key in testers})
+        start = state.start or r.models
+        return r.test({key: state.personal.of(key, start).one(0) for key in testers})

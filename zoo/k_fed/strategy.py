@@ -1,0 +1,149 @@
+"""k-FED: clients cluster their own data, the server groups their centres in one shot, then FedAvg in each group."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from flwr.app import RecordDict
+
+from florets import Experiment, ManyModels, Round, setting
+from florets.strategies.base.exchange import Replies
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.cluster import canonical, centroids, nearest_centroid
+from florets.strategies.settings import idle
+from florets.strategies.shared.fixed_groups import FixedClusters, FixedGroups
+from florets.task.randomness import Purpose
+from florets.task.wire import codec, kinds
+from florets.task.wire.leaving import CENTRES, MODELS
+from florets.zoo.k_fed.messages import KMEANS, LocalCentres
+
+
+@dataclass(frozen=True)
+class KFEDSettings(ManyModels):
+    """Clients cluster their own data, the server groups the centres once, then FedAvg in each group."""
+
+    freezes: ClassVar[bool] = True
+    asks: ClassVar[frozenset[str]] = frozenset({"descriptors"})
+
+    local_clusters: int = setting(1, "k', centres that a client finds in its data; 1: their mean", least=1)
+    local_method: Literal["kmeans", "awasthi_sheffet"] = setting(
+        "kmeans",
+        "how a client finds several centres: k-means++, or Awasthi and Sheffet's k-means, as the paper has it",
+    )
+    features: Literal["inputs", "inputs_and_targets"] = setting(
+        "inputs", "what is clustered: the inputs, or the inputs with the targets (labels one-hot) as well"
+    )
+
+    def conflicts(self) -> list[str]:
+        """Refuse a method where a client's one centre is its mean."""
+        return idle(self, ["local_method"], "strategy.local_clusters=2 or more") if self.local_clusters == 1 else []
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse more local clusters than models."""
+        if run.k == "auto" or not self.local_clusters > run.k >= 1:
+            return []
+        return [
+            f"strategy.local_clusters={self.local_clusters}: a client cannot hold more groups than k={run.k}; "
+            "lower it, or raise k."
+        ]
+
+
+def group_centres(
+    centres: FloatArray, owners: IntArray, num_groups: int, rng: np.random.Generator
+) -> tuple[IntArray, FloatArray]:
+    """Return the group (N,) of all clients' centres (N, D), in one pass, and each group's mean (C, D).
+
+    One random client's centres are taken as they are; then, as long as there are too few, the centre that is farthest
+    from all those taken is taken as well. Every centre then belongs to the nearest of those taken. Where there are
+    fewer distinct centres than `num_groups`, fewer groups are found. No client has more centres than groups.
+
+    Source: Dennis et al. 2021 (k-FED), Alg. 2; the paper leaves open which client comes first.
+    """
+    first = rng.choice(np.unique(owners))
+    taken: list[int] = []
+    distances = np.full(len(centres), np.inf)
+    for row in np.flatnonzero(owners == first):
+        # A centre sent twice is one.
+        if distances[row] > 0:
+            distances = _take(int(row), centres, distances, taken)
+    while len(taken) < num_groups and distances.max() > 0:
+        distances = _take(int(distances.argmax()), centres, distances, taken)
+    groups = canonical(nearest_centroid(centres, centres[taken]))
+    return groups, centroids(centres, groups)
+
+
+def main_group(groups: IntArray, sizes: IntArray) -> int:
+    """Return the group that holds most of a client's samples; the lowest number among equals.
+
+    `groups` (N,) are those of the client's centres, `sizes` (N,) the samples behind each.
+    """
+    # Integers all the way: bincount's weights would be floats, and ties would hang on rounding.
+    samples = np.zeros(int(groups.max()) + 1, dtype=np.int64)
+    np.add.at(samples, groups, sizes)
+    return int(samples.argmax())
+
+
+def _take(row: int, centres: FloatArray, distances: FloatArray, taken: list[int]) -> FloatArray:
+    """Note a centre as taken and return every centre's distance to the nearest one taken (N,)."""
+    taken.append(row)
+    nearer: FloatArray = np.minimum(distances, np.linalg.norm(centres - centres[row], axis=1))
+    return nearer
+
+
+class KFED(FixedClusters[KFEDSettings, FixedGroups]):
+    """One-shot federated k-means on the data themselves, whatever the models make of them.
+
+    A client belongs to the group that holds most of its samples; group g trains initial model g by federated
+    averaging, from round 1 on. What clients send are means of samples: of a client with a single sample, or with as
+    many local clusters as samples, the samples themselves.
+
+    Source: Dennis et al. 2021, Alg. 1 and 2, followed by FedAvg in each group; CLoVE, App. C.1.1. Deviation: by
+    default clients run k-means++ with ten starts; ``local_method="awasthi_sheffet"`` is the paper's k-means.
+    """
+
+    leaving = (MODELS, CENTRES)
+    Settings = KFEDSettings
+    State = FixedGroups
+
+    def check(self, models: Models) -> None:
+        """Refuse more local clusters than models."""
+        super().check(models)
+        local = self.settings.local_clusters
+        if local > models.count:
+            raise ValueError(
+                f"local_clusters={local}: a client cannot hold more groups than the {models.count} there are; lower "
+                "local_clusters, or raise k"
+            )
+
+    def describe(self, clients: Sequence[Client], r: Round) -> Replies[LocalCentres]:
+        """Ask for the centres of each client's data."""
+        own = self.settings
+        # Labels are one-hot columns next to the input.
+        length = math.prod(self.input_shape) + (self.num_outputs if own.features == "inputs_and_targets" else 0)
+        settings: dict[str, object] = {kinds.LOCAL_CLUSTERS: own.local_clusters, kinds.FEATURES: own.features}
+        if own.local_method != "kmeans":
+            settings[kinds.LOCAL_METHOD] = own.local_method
+
+        def read(_: str, content: RecordDict) -> LocalCentres:
+            return codec.read(LocalCentres, content, D=length, n=range(1, own.local_clusters + 1))
+
+        replies = r.ask_custom(KMEANS, clients, read, settings=settings)
+        means = [np.average(found.centres, axis=0, weights=found.sizes) for _, found in replies.ok]
+        r.note_vectors("means", [key for key, _ in replies.ok], means)
+        return replies
+
+    def form(self, clients: Sequence[LocalCentres], r: Round) -> tuple[IntArray, FloatArray]:
+        """Group all centres; a client belongs where most of its samples are."""
+        owners = np.repeat(np.arange(len(clients)), [len(client.sizes) for client in clients])
+        centres = np.concatenate([client.centres for client in clients])
+        groups, means = group_centres(centres, owners, r.models.count, r.random(Purpose.CLUSTERING))
+        own = [main_group(groups[owners == index], client.sizes) for index, client in enumerate(clients)]
+        return np.array(own, dtype=np.int64), means
+
+    def place(self, client: LocalCentres, centroids: FloatArray) -> int:
+        """Return the group of a client that comes later, by the groups' means alone, as Dennis et al. have it."""
+        return main_group(nearest_centroid(client.centres, centroids), client.sizes)

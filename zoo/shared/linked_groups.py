@@ -1,0 +1,181 @@
+"""Groups of clients formed once, by a tree of their distances, that later clients extend."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeVar
+
+import numpy as np
+
+from florets import Experiment, Round, Settings, setting
+from florets.strategies.base.exchange import Replies
+from florets.strategies.base.models import Models
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.settings import Compared, idle
+from florets.strategies.shared.fixed_groups import GroupedOnce, OnceState
+from florets.zoo.shared.agglomerative import Grouping, group_below, group_by_largest_gap, group_into
+
+
+@dataclass(frozen=True)
+class TreeSettings(Settings):
+    """Keys of an algorithm that groups clients once, by agglomerative clustering."""
+
+    cut: Literal["largest_gap", "threshold", "k"] = setting(
+        "largest_gap", "where the tree is cut: at its largest gap, at strategy.threshold, or into k clusters"
+    )
+    threshold: float | None = setting(
+        None, "clusters nearer than this are merged (cut=threshold); its unit is the distance's", least=0
+    )
+    smallest_group: int = setting(
+        1,
+        "consider only cuts that leave two clusters of at least this many clients; 2 or more keeps one distant "
+        "client from taking the largest gap",
+        least=1,
+    )
+
+    compares: ClassVar[Compared] = "clients"
+    one_model: ClassVar[bool] = True
+    """The tree says how many models there are; `k` is used with cut=k alone."""
+
+    def conflicts(self) -> list[str]:
+        """Refuse a threshold that is missing, and keys that have no effect."""
+        if self.cut != "largest_gap" and (lines := idle(self, ["smallest_group"], "strategy.cut=largest_gap")):
+            return lines
+        if self.cut == "threshold" and self.threshold is None:
+            return ["strategy.cut=threshold: needs strategy.threshold; add it, or use strategy.cut=largest_gap."]
+        if self.cut != "threshold" and self.threshold is not None:
+            return [
+                f"strategy.threshold={self.threshold:g}: has an effect only with strategy.cut=threshold; add that, "
+                "or leave it out."
+            ]
+        return []
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse a K that cannot be, and clusters of more clients than two of them can have."""
+        if self.cut == "k":
+            return problems_of_k(run, "strategy.cut=k", "largest_gap")
+        # Of nodes with data of their own nobody knows how many will come.
+        if run.task.partition == "own" or 2 * self.smallest_group <= run.num_clients or self.smallest_group == 1:
+            return []
+        return [
+            f"strategy.smallest_group={self.smallest_group}: two such groups are more than "
+            f"num_clients={run.num_clients}; use at most {max(run.num_clients // 2, 1)}."
+        ]
+
+
+@dataclass(frozen=True)
+class LinkedSettings(TreeSettings):
+    """Keys of an algorithm whose tree is cut at a difference of distances, if at all.
+
+    `least_ratio` is a measurement, 3 seeds each. Of groups by labels or rotations (digits, MNIST, CIFAR-10) the
+    largest gap's two distances have a ratio of 1.6 to 5.0 (PACFL's sums of angles) and 1.4 to 4.3 (FedClust); of
+    clients of one distribution, or with Dirichlet labels of 0.3 or 1, of 1.0 to 1.1, which would be parted into 2
+    to 59 groups. PACFL has 1.1 to 1.4 with Dirichlet 0.1, where clients stay alone in 2 of 3 seeds.
+    """
+
+    least_ratio: float = setting(
+        1.25,
+        "the largest gap counts where the distance above it is at least so many times the one under it; else all "
+        "clients are one group. 1: always",
+        least=1,
+    )
+
+    def conflicts(self) -> list[str]:
+        """Refuse a ratio that has no effect, besides what trees refuse."""
+        unused = [] if self.cut == "largest_gap" else idle(self, ["least_ratio"], "strategy.cut=largest_gap")
+        return super().conflicts() or unused
+
+
+def problems_of_k(run: Experiment, setting: str, otherwise: str) -> list[str]:
+    """Return what is wrong with K where a setting, `key=value`, asks for it; `otherwise` is a value that does not."""
+    if run.k == "auto":
+        name = setting.partition("=")[0]
+        return [f"k=auto: {setting} needs a number; give an integer, or use {name}={otherwise}."]
+    # Of nodes with data of their own the number of clients is not known before.
+    if run.k < 1 or (run.num_clients >= 1 and run.k > run.num_clients):
+        return [f"k={run.k}: {setting} needs a number of clusters from 1 to num_clients={run.num_clients}."]
+    return []
+
+
+def extended(clusters: IntArray, previous: IntArray) -> IntArray:
+    """Return every client's model (M,), where some have one (`previous`, else -1) and all have been clustered anew.
+
+    Who has a model keeps it. Another client takes the model that most clients of its cluster have, the lowest number
+    among equals; where none has one, the cluster's clients share a new model, numbered on in order of first
+    appearance.
+    """
+    models = previous.copy()
+    following = int(previous.max(initial=-1)) + 1
+    for cluster in dict.fromkeys(clusters.tolist()):
+        members = clusters == cluster
+        known = previous[members & (previous >= 0)]
+        if len(known) == 0:
+            models[members] = following
+            following += 1
+        else:
+            models[members & (previous < 0)] = int(np.bincount(known).argmax())
+    return models
+
+
+@dataclass
+class LinkedGroups(OnceState):
+    """What is remembered of the groups: how every client described itself, and where the tree was cut.
+
+    Attributes
+    ----------
+    descriptions
+        By client key; a reply is checked before it is kept.
+    threshold
+        Distance at which the tree of the first round was cut, None before it.
+    start
+        The model that every group starts from.
+    """
+
+    descriptions: dict[str, Any] = field(default_factory=dict)
+    threshold: float | None = None
+    start: Models | None = None
+
+
+T = TypeVar("T", bound=LinkedSettings)
+
+
+class LinkedClusters(GroupedOnce[T, LinkedGroups]):
+    """Clients grouped once by a tree of their distances; a subclass says how they are described and compared."""
+
+    State = LinkedGroups
+
+    @abstractmethod
+    def distances(self, clients: Sequence[Any]) -> FloatArray:
+        """Return the clients' distances (M, M)."""
+
+    def admit(self, replies: Replies[Any], r: Round) -> Models:
+        """Find the groups, or place later clients; return the models, one for each group.
+
+        For later clients the tree of all clients is made anew and cut at the same distance, and a later client joins
+        the model that most of its cluster have. A cluster of later clients alone starts a separate model. Nobody who
+        has a model changes it.
+        """
+        state = self.state
+        models = r.models if state.is_formed else r.models.replaced(r.models.bank[:1])
+        start = state.start = state.start or models
+        state.descriptions.update(replies.ok)
+        keys = sorted(state.descriptions)
+        distances = self.distances([state.descriptions[key] for key in keys])
+        r.note_vectors("distances", keys, distances)
+        grouping = self._group(distances)
+        before = np.array([self.assignment.get(key, -1) for key in keys], dtype=np.int64)
+        placed = extended(grouping.clusters, before)
+        state.threshold = grouping.threshold
+        self.assignment.update({key: int(model) for key, model in zip(keys, placed, strict=True)})
+        started = np.repeat(start.bank, int(placed.max()) + 1 - models.count, axis=0)
+        return models.replaced(np.concatenate([models.bank, started])) if len(started) else models
+
+    def _group(self, distances: FloatArray) -> Grouping:
+        settings: Any = self.settings
+        linkage: str = settings.linkage
+        threshold = settings.threshold if self.state.threshold is None else self.state.threshold
+        if threshold is not None:
+            return group_below(distances, threshold, linkage)
+        if settings.cut == "k":
+            return group_into(distances, int(self.k or 1), linkage)
+        return group_by_largest_gap(distances, linkage, settings.smallest_group, settings.least_ratio)
