@@ -110,7 +110,7 @@ class Patience:
         best = found is not None and (
             self._value is None or (found > self._value if self._higher else found < self._value)
         )
-        # With nothing better the first models are what the run ends with.
+        # With nothing better the initial models are what the run ends with.
         first = self.best is None and self._value is None and self._waited == 0
         self._waited = 0 if best else self._waited + 1
         if best:

@@ -109,7 +109,7 @@ ASSUMED = {"1.41": _1_41, "1.42": _1_41}
 
 @pytest.mark.parametrize("part", FOUND)
 def test_a_private_part_of_flower_is_as_it_is_used(part: str) -> None:
-    assert MINOR in ASSUMED, f"nothing is known of Flower {flwr.__version__}: docs/extending.md says how to take it"
+    assert MINOR in ASSUMED, f"nothing is known of Flower {flwr.__version__}: CONTRIBUTING.md says how to take it"
     assert FOUND[part]() == ASSUMED[MINOR][part], f"Flower {flwr.__version__} has changed {part}"
 
 

@@ -1,6 +1,6 @@
 """Flower's private parts, and the versions in which they are known: the only module that imports or touches them.
 
-`tests/test_flower_parts.py` compares each with the installed Flower; docs/extending.md says how to take the next.
+`tests/test_flower_parts.py` compares each with the installed Flower; CONTRIBUTING.md says how to take the next.
 """
 
 import hashlib
