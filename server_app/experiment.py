@@ -345,7 +345,7 @@ class _Run:
         if self._stopped:
             rounds = f"round {len(recorder.lines)} of {self._total}"
             recorder.warn(f"stopped after {rounds}. {self._checkpointing.how_to_go_on('')}")
-        # The last round's training says nothing of an earlier one's models.
+        # The last round's training says nothing about an earlier one's models.
         matrix = losses if best_round in (None, len(recorder.lines)) else None
         for warning in self._diagnoses(recorder.lines[:best_round], matrix):
             recorder.warn(warning)

@@ -39,7 +39,7 @@ def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> fl
             for one in evaluations.values()
             if one.validation is not None and name in one.scores
         ]
-        # What is not defined on one client's records says nothing of the model.
+        # What is not defined on one client's records says nothing about the model.
         count = sum(count for count, _ in known)
         value = math.fsum(count * score for count, score in known) / count if count else math.nan
     elif measure == "accuracy":

@@ -85,7 +85,7 @@ def test_one_client_that_lies_about_its_losses_does_not_choose_the_start() -> No
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (("strategy.restarts=2", "num_rounds=5"), r"restarts=2: each start has strategy.restart_rounds=5"),
+        (("strategy.restarts=2", "num_rounds=5"), r"restarts=2: each attempt has strategy.restart_rounds=5"),
         (("strategy.restarts=2", "k=auto"), "k=auto: attempts with different numbers of models"),
         (("strategy.restarts=2", "first_round=update"), "first_round=update starts from one model"),
         (("strategy.restarts=2", "strategy.probes=1"), "strategy.probes=1: cannot be used with strategy.restarts"),

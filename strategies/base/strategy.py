@@ -220,7 +220,7 @@ class Strategy(Hooks, ABC, Generic[S, M]):
             )
 
     def estimate_cost(self, models: Models) -> CostEstimate | None:
-        """Return the cost of the rounds before those of `num_rounds`, for the clients online; None: there are none"""
+        """Estimate the rounds before those of `num_rounds`, for the clients online; None: there are none."""
         return None
 
     @property

@@ -148,7 +148,7 @@ class GradientProfile:
         blocks that both have; see `mixing`. The result (m, m) is symmetric and positive semidefinite.
 
         Deviation: the paper's clients all take part in every round, and its profile starts from zeros. With zeros
-        clients are told apart by when they took part, and with the mean of all clients, which says nothing of a
+        clients are told apart by when they took part, and with the mean of all clients, which says nothing about a
         client, one that lacks several blocks lies between the groups and joins a wrong one.
         """
         total = np.zeros((len(rows), len(rows)))

@@ -134,7 +134,7 @@ class SecureAggregation:
         for model, keys in sorted(members.items()):
             there = [key for key in keys if key in found]
             if set(keys) <= set(asked) and self._suffices(model, there):
-                # Nobody may know beforehand, or have a say in, who is whose neighbour.
+                # Nobody may know beforehand, or influence, who is whose neighbour.
                 ring = secrets.SystemRandom().sample(there, len(there))
                 groups.append(Group(model, ring, [found[key].keys for key in ring], {}))
         return groups

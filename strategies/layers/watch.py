@@ -160,7 +160,7 @@ class Watched:
         """Return the change by which each model's clients are judged, and the models whose cluster departed."""
         by_model: dict[int, list[float]] = {}
         for key, (model, change) in changes.items():
-            # Who has departed already says nothing of its cluster.
+            # Who has departed already says nothing about its cluster.
             if key not in self.departed:
                 by_model.setdefault(model, []).append(change)
         everybody = [change for of in by_model.values() for change in of]

@@ -160,7 +160,7 @@ class RandomEffectsClients(PersonalMethod[Settings, RandomEffectsKept]):
         members: Sequence[tuple[str, OwnTerms]],
         places: Mapping[str, FloatArray],
     ) -> dict[str, FloatArray]:
-        """Fit a group's mixed model (R,); return its members' effects (P,), of whoever says nothing 0."""
+        """Fit a group's mixed model (R,); return its members' effects (P,), 0 for those that sent nothing."""
         layer = self.fitted(r.models)
         basis = self._basis(layer)
         size = basis.shape[1]

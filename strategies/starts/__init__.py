@@ -1,1 +1,1 @@
-"""How a run begins: groups drawn at random or found by updates, and restarts with other initial models."""
+"""First assignments of a run (drawn at random, or found by updates), and restarts with other initial models."""
