@@ -10,6 +10,7 @@ from benchmarks.measuring import Heard, ListeningGrid
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_task
+from florets.strategies import STRATEGIES
 from florets.task.wire import kinds
 from tests.grid_runs import run_on
 from tests.method_runs import SMALL
