@@ -15,9 +15,8 @@ from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Vecto
 from florets.task.given import hold
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
-from florets.task.wire.flower import entries
+from florets.task.wire.flower import filled
 from florets.task.wire.narrow import MODEL_RECORDS, Narrowing, widen_reply
-from florets.task.wire.records import filled, new_message, record_dict
 from florets.task.wire.replies import (
     Answer,
     check_examples,
@@ -148,8 +147,8 @@ class Asking:
             sent |= {name: self.narrowing.record(record) for name, record in models.items()}
             if (kept := settings.get(kinds.MODEL_INDEX)) is not None:
                 models[kinds.ARRAYS] = self.models.one(int(str(kept)))
-        content = record_dict({kinds.CONFIG: filled(self.config.copy(), own), **sent})
-        message = new_message(content, client.node_id, kind, self.timeout, str(self.server_round))
+        content = filled(RecordDict(), {kinds.CONFIG: filled(self.config.copy(), own), **sent})
+        message = Message(content, client.node_id, kind, ttl=self.timeout, group_id=str(self.server_round))
         return Request(client.key, message, models)
 
     def query(
@@ -246,7 +245,7 @@ class Asking:
         def checked(key: str, content: RecordDict) -> T:
             if (request := asked.get(key)) is not None:
                 sent = request.message
-                config = entries(sent.content[kinds.CONFIG])
+                config = sent.content[kinds.CONFIG]
                 content = widen_reply(content, sent.metadata.message_type, config, request.models)
             reading = read(key, content)
             check_examples(getattr(reading, "num_examples", None), introduced.get(key))

@@ -11,7 +11,7 @@ from functools import partial
 from statistics import median_low
 
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from florets.strategies.base.exchange import Patience, Replies, Request, Waiting, alike, exchange, joined
@@ -19,9 +19,8 @@ from florets.strategies.base.report import Client, named
 from florets.strategies.settings import sampled_of
 from florets.task.randomness import client_number
 from florets.task.wire import codec, kinds
-from florets.task.wire.flower import INSTALLED, minor
+from florets.task.wire.flower import INSTALLED, filled, minor
 from florets.task.wire.leaving import refusal
-from florets.task.wire.records import filled, new_message, record_dict
 from florets.task.wire.replies import Introduction, Magnitude, key_problem
 
 MOST_TIMES_MEDIAN = 1000
@@ -440,8 +439,8 @@ class Federation:
             for name in some:
                 node = called[name]
                 own = with_number(config, node, registered.get(node, ""), keys.get(node, b""))
-                content = record_dict({kinds.CONFIG: own})
-                requests.append(Request(name, new_message(content, node, kinds.HELLO, left, "0")))
+                content = filled(RecordDict(), {kinds.CONFIG: own})
+                requests.append(Request(name, Message(content, node, kinds.HELLO, ttl=left, group_id="0")))
             parts.append(exchange(grid, requests, _introduction, Patience(left), warn=False))
         return joined(parts)
 

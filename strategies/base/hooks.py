@@ -29,8 +29,8 @@ from florets.task.device import give_back_freed
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
+from florets.task.wire.flower import filled
 from florets.task.wire.narrow import Narrowing
-from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
 
 

@@ -19,7 +19,7 @@ from florets.strategies.core.robust import Robust, RobustRule
 from florets.strategies.settings import Settings
 from florets.task.wire import Layout, kinds
 from florets.task.wire.evaluation import TestResult
-from florets.task.wire.records import array_record
+from florets.task.wire.flower import filled
 from florets.task.wire.replies import Update, read_update
 
 S = TypeVar("S", bound=Settings)
@@ -328,4 +328,4 @@ class Method(PersonalMethod[S, K]):
                 f"{type(self).__name__}.{hook}: gives an array of shape {np.shape(vector)}; a model is a vector of "
                 f"shape ({self.layout.size},)"
             )
-        return array_record(self.layout.arrays(vector))
+        return filled(ArrayRecord(), self.layout.arrays(vector))

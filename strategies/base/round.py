@@ -20,7 +20,7 @@ from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
-from florets.task.wire.records import filled
+from florets.task.wire.flower import filled
 from florets.task.wire.replies import (
     Losses,
     SelectedUpdate,

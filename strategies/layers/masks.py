@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from florets.strategies.base.exchange import Replies, Request, log
 from florets.strategies.base.federation import FederationError
@@ -29,8 +29,7 @@ from florets.strategies.base.report import ADVICE, SUMMED, Client, Detail, named
 from florets.strategies.base.round import Plan, Round
 from florets.strategies.core.outliers import UPDATE_FACTOR
 from florets.task.wire import codec, kinds, masking
-from florets.task.wire.flower import entries
-from florets.task.wire.records import config_record, put
+from florets.task.wire.flower import filled
 from florets.task.wire.replies import Update
 
 _ON = "secure_aggregation=true"
@@ -119,7 +118,7 @@ class SecureAggregation:
         number = {id(r.models.one(model)): model for model in range(r.models.count)}
         members: dict[int, list[str]] = {}
         for request in requests:
-            record = entries(request.message.content)[kinds.ARRAYS]
+            record = request.message.content[kinds.ARRAYS]
             assert isinstance(record, ArrayRecord)
             members.setdefault(number[id(record)], []).append(request.key)
         asked = [key for model, keys in members.items() if self._suffices(model, keys) for key in keys]
@@ -199,8 +198,9 @@ class SecureAggregation:
                     **({} if math.isinf(bound) else {kinds.PRIVACY_CLIP: bound}),
                 }
                 request = requests[group.keys[place]]
-                put(request.message.content, {kinds.MASKING: config_record(asked)})
-                entries(request.message.content[kinds.CONFIG])[kinds.ATTEMPT] = r.meter.tries
+                filled(request.message.content, {kinds.MASKING: filled(ConfigRecord(), asked)})
+                settings: Any = request.message.content[kinds.CONFIG]
+                settings[kinds.ATTEMPT] = r.meter.tries
                 found.append(request)
         return found
 
