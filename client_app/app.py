@@ -93,7 +93,7 @@ def own_texts_alone(message: Message, context: Context) -> Iterator[None]:
                 "this node cannot answer; the reason may depend on its data and is only in its log (florets node log)"
             ) from error
         if is_simulated(context):
-            # A bare KeyError or NotImplementedError is no help to whoever wrote the code.
+            # A bare KeyError or NotImplementedError does not help the author of the code.
             if place := raised_in(error, in_own_code=bool(str(error).strip())):
                 error.args = (f"{error} ({place})" if str(error).strip() else place,)
             raise

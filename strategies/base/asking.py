@@ -1,4 +1,4 @@
-"""`Asking`: one round's clients, and the exchanges with them: messages out, replies checked and counted."""
+"""`Asking`: a round's clients and the exchanges with them; replies are checked and counted."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ Handler = str | Callable[..., Any]
 def handler_path(handler: Handler) -> str:
     """Return the import path ``package.module:function`` of a handler; one that is a path already stays as it is.
 
-    One that is written in a notebook or a script has the path of the copy that other processes are handed.
+    A handler from a notebook or a script has the path of the copy that other processes are given.
 
     Raises
     ------
@@ -68,9 +68,9 @@ class Asking:
     config
         Settings that travel with every message.
     online
-        Clients that are there, sorted by key.
+        Clients that are online, sorted by key.
     participants
-        Of these the clients sampled for this round.
+        Those of them sampled for this round.
     models
         The K models that the round starts from; after aggregation, those that it ends with.
     timeout, quorum, grace
@@ -80,7 +80,7 @@ class Asking:
     narrowing
         How models are sent in 16 or 8 bits; None: as they are.
     layers
-        What stands around the exchanges, of `base.layer.Layer`.
+        Layers around the exchanges (`base.layer.Layer`).
     """
 
     server_round: int
@@ -113,7 +113,7 @@ class Asking:
         return generator(self.seed, self.server_round, purpose)
 
     def newcomers(self, known: Container[str]) -> list[Client]:
-        """Return the participants that are not among those known."""
+        """Return the participants that are not in `known`."""
         return [client for client in self.participants if client.key not in known]
 
     def ask(self, requests: Sequence[Request], read: Read[T]) -> Replies[T]:
@@ -184,8 +184,8 @@ class Asking:
         Returns
         -------
         dict
-            By client key, sorted. Whoever sent other names, shapes or types, or a value that is not finite, is left
-            out and counted as invalid.
+            By client key, sorted. A client that sent other names, shapes or types, or a value that is not finite, is
+            left out and counted as invalid.
         """
         replies = self.ask_custom(
             handler,
@@ -256,7 +256,7 @@ class Asking:
         return triaged
 
     def note_vectors(self, kind: str, keys: Sequence[str], vectors: Vectors) -> None:
-        """Keep the vectors by which this round compares clients, for the results; it changes nothing.
+        """Keep the vectors by which this round compares clients, for the results only.
 
         Of vectors with more than `MOST_NUMBERS` entries a random projection is kept, one for the whole run. A second
         call in a round replaces the first one's.
@@ -283,7 +283,7 @@ class Asking:
         self.meter.compared = Compared(kind, tuple(keys), sketched(vectors, MOST_NUMBERS, rng))
 
     def require(self, replies: Replies[T], what: str) -> None:
-        """Hold an exchange that the round stands on to the quorum.
+        """Raise RoundFailed if an exchange that the round needs is below the quorum.
 
         Raises
         ------

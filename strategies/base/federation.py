@@ -84,7 +84,7 @@ class WrongNodeCount(FederationError):
         return self.explain()
 
     def explain(self, run_config: str = "") -> str:
-        """Return what is wrong and the whole command that would be right, with the settings of `run_config`."""
+        """Return what is wrong and the full command that works, with the settings of `run_config`."""
         settings = f" --run-config {shlex.quote(run_config)}" if run_config else ""
         nodes, hosted, remedy = self.expected, "", "Give the same number to both"
         if self.per_node > 1:
@@ -103,10 +103,10 @@ class Federation:
     Parameters
     ----------
     num_clients
-        Number of clients that the experiment has; None takes whoever is there.
+        Number of clients that the experiment has; None: all that are online.
     start_timeout
-        Seconds to wait for the nodes and for their first answers, and for a client to come back where all have gone
-        that a round could do something with.
+        Seconds to wait for the nodes and their first answers, and for a client to come back where all that a round
+        needs have gone.
     min_clients
         Clients needed to start; None: `num_clients`.
     fingerprint
@@ -114,10 +114,10 @@ class Federation:
     handlers
         Import paths of the strategy's own client handlers, which a client must allow and have.
     leaving
-        Names of what every run of the strategy makes leave the clients.
+        Names of what leaves the clients in every run of the strategy.
     compares
-        Whether a client's number of samples and the magnitude of its inputs are held against the other clients'. With
-        privacy none's place depends on another's data, and all count alike.
+        Whether a client's number of samples and the magnitude of its inputs are compared with the other clients'.
+        With privacy no client's place depends on another's data, and all count alike.
 
     Attributes
     ----------
@@ -127,9 +127,9 @@ class Federation:
     most_messages
         Messages that a client answers in a day, where its owner limits them.
     subsets
-        Settings by which clients will be asked for an answer from so many of their samples, for their owners' rules.
+        Settings that ask clients for an answer from this many samples, for their owners' rules.
     is_simulated
-        Whether all clients so far are a simulation's.
+        Whether all clients so far are simulated.
     """
 
     def __init__(
@@ -166,11 +166,11 @@ class Federation:
         self._doubles: dict[int, int] = {}
 
     def refresh(self, grid: Grid, config: ConfigRecord) -> None:
-        """Look who is online and let new nodes introduce themselves; each has three tries.
+        """Find out who is online and let new nodes introduce themselves; each has three tries.
 
-        A node that cannot take part costs itself its place and not everybody the run, where `min_clients` are left.
-        Of two nodes with one key the one that is registered under it keeps the place, else the one that has it
-        already, else the one with the lower node id.
+        A node that cannot take part is left out, and the run goes on if `min_clients` are left. Of two nodes with one
+        key the one registered under it keeps it, else the one that has it already, else the one with the lower node
+        id.
 
         Raises
         ------
@@ -186,7 +186,7 @@ class Federation:
             raise RoundFailed(f"no client came back online within {self.start_timeout:g} s; start SuperNodes")
 
     def wait_for(self, grid: Grid, config: ConfigRecord, keys: Container[str] | None = None) -> bool:
-        """Look who is online, up to `start_timeout` until one of `keys` (None: anybody) is; say whether one is."""
+        """Wait up to `start_timeout` until one of `keys` (None: anybody) is online; return whether one is."""
         deadline = time.monotonic() + self.start_timeout
         self._introduce(self._look(grid), grid, config)
         if self._count(keys):
@@ -214,7 +214,7 @@ class Federation:
         return sorted(nodes - barred)
 
     def begin_round(self, server_round: int) -> None:
-        """Take over what the server knows of its simulated clients in this round, see `known_at`."""
+        """Update simulated clients by what the server knows about them in this round, see `known_at`."""
         if self.known_at is not None:
             known = {key: self.known_at(client, server_round) for key, client in self.clients.items()}
             if known != self.clients:
@@ -330,11 +330,11 @@ class Federation:
 
     @property
     def left_out(self) -> list[str]:
-        """What the nodes are called that were online and could not take part so far."""
+        """Names of the nodes that were online and could not take part so far."""
         return sorted(set(self._left_out.values()))
 
     def remember(self, clients: Iterable[Client]) -> None:
-        """Take in clients of an earlier part of the run; those that are not here now count as offline."""
+        """Add clients of an earlier part of the run; those not here now count as offline."""
         for client in clients:
             self.clients.setdefault(client.key, replace(client, node_id=_NO_NODE))
 
@@ -350,7 +350,7 @@ class Federation:
     ) -> list[Client]:
         """Draw floor(fraction * M) of the M online clients (at least one) without replacement, sorted by key.
 
-        Only those that `among` accepts are drawn, as far as there are so many.
+        Only those that `among` accepts are drawn, as far as there are enough.
         """
         clients = self.online()
         if not clients:
@@ -362,7 +362,7 @@ class Federation:
         return clients if chosen is None else [clients[index] for index in sorted(chosen)]
 
     def wait_for_nodes(self, grid: Grid) -> list[int]:
-        """Return the nodes that are online, once those that the run wants are there or the deadline has come.
+        """Return the nodes online, once those that the run needs are there or the deadline has passed.
 
         Raises
         ------

@@ -24,11 +24,11 @@ stay below: a client with more would make every average its own model.
 """
 
 _FEWEST_COUNTS = 3
-"""Of two counts that differ nothing says which one is wrong."""
+"""Of two counts that differ either may be wrong."""
 
 
 def client_key(node_id: int, claimed: str, registered_name: str, public_key: bytes) -> str:
-    """Return the key of a client that calls itself `claimed`; the name that its node is registered under wins."""
+    """Return the key of a client that calls itself `claimed`; its node's registered name takes precedence."""
     key = registered_name or claimed
     return hashlib.sha256(public_key or str(node_id).encode()).hexdigest()[:16] if key == kinds.NO_KEY else key
 
@@ -42,7 +42,7 @@ def with_number(config: ConfigRecord, node_id: int, registered_name: str, public
 
 
 def client_of(node_id: int, hello: Introduction, registered_name: str, public_key: bytes) -> Client:
-    """Return a client as it introduced itself; the name that its node is registered under is its key."""
+    """Return a client as it introduced itself; the name under which its node is registered is its key."""
     key = client_key(node_id, hello.key, registered_name, public_key)
     if (registered_name or hello.key) == kinds.NO_KEY:
         log.warning("node %d has no name: it will be client %s; set client-id in its node config", node_id, key)
@@ -84,7 +84,7 @@ def problem_of(
 
 
 def implausible_counts(claimed: Mapping[int, int], others: Iterable[int]) -> dict[int, str]:
-    """Return by node why the number of examples that it claims now is not believed; `others` take part already."""
+    """Return by node why its claimed number of examples is not believed; `others` take part already."""
     counts = [*claimed.values(), *others]
     if len(counts) < _FEWEST_COUNTS:
         return {}
@@ -105,13 +105,13 @@ _MOST_NAMED = 5
 
 
 class InputMagnitudes:
-    """Magnitude of each client's inputs, as far as clients say it."""
+    """Magnitude of each client's inputs, where clients report it."""
 
     def __init__(self) -> None:
         self._known: dict[str, Magnitude] = {}
 
     def warning(self, new: Mapping[str, Magnitude]) -> str | None:
-        """Take in new clients, and return which of them have inputs of another magnitude; None where none has."""
+        """Add clients, and warn of those whose inputs have another magnitude; None if none has."""
         self._known.update(new)
         # Of two clients the smaller one counts: most often the other has forgotten to scale.
         median = median_low([one.value for one in self._known.values()]) if self._known else 0.0

@@ -132,7 +132,7 @@ class FoldPlan:
             samples = min(smallest, MOST)
             steps = min(max(round(max(PASSES_OF_EIGHT, local) / samples), LEAST_STEPS), STEPS_OF_EIGHT)
             return cls(8, samples // 8, steps, rate)
-        # Of one sample no fold is left over: whoever has no more is placed afterwards.
+        # One sample leaves no fold over: a client without more is placed afterwards.
         samples = max(2, min(smallest, MOST_FINE if fine else MOST))
         folds = min(3 if samples < THREE_FOLDS else 4, samples)
         if len(tested) > 2:

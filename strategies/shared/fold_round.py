@@ -42,7 +42,7 @@ from florets.task.wire.replies import Update, read_update
 
 @dataclass(frozen=True)
 class Found:
-    """What a discovery found: the number of models, the clients' groups, and how later clients are placed.
+    """What a discovery found: the number of models, the clients' groups, and how newcomers are placed.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class FoldRound:
         return key in self.rows or key in self.small
 
     def emptied(self) -> "FoldRound":
-        """Return it without the rows: what later clients need."""
+        """Return it without the rows: what newcomers need."""
         kept = (self.common, self.plan, self.form, self.seed, self.held_out, self.place_one_class)
         return FoldRound(*kept, noised=self.noised, estimates=self.estimates)
 
@@ -149,7 +149,7 @@ class FoldRound:
         return self.plan.size_of(_samples(client, self.held_out))
 
     def sure_size_of(self, client: Client) -> int:
-        """Return the samples of each fold of a later client; 0: one row of all its data, for the nearest group.
+        """Return the samples of each fold of a newcomer; 0: one row of all its data, for the nearest group.
 
         Much smaller folds than the others' are too noisy to say that no group fits.
         """

@@ -30,8 +30,8 @@ each gradient was common to all, none of up to 500 times.
 class MomentScale:
     """The size of the median client's moments, the reference for outliers.
 
-    It is the largest of the run so far: moments shrink as anchors come near the models of most clients, and the
-    moments of the others, which do not shrink, must not become outliers by that.
+    It is the largest of the run so far: moments shrink as anchors approach the models of most clients, and the other
+    clients' moments, which do not shrink, must not become outliers for that reason.
     """
 
     value: float = 0.0

@@ -1,6 +1,6 @@
-"""Parts of Flower that have no public name: the only module that touches them, each with the reason.
+"""Flower's private parts, each with the reason; the only module that touches them.
 
-`tests/test_flower_parts.py` compares each with the installed Flower; docs/extending.md says how to take the next.
+`tests/test_flower_parts.py` compares each with the installed Flower; CONTRIBUTING.md says how to take the next.
 """
 
 import hashlib

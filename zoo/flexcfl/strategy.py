@@ -13,7 +13,7 @@ from florets.strategies.base.models import ModelAveraging, Models
 from florets.strategies.base.report import Client
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import centroids, cluster, one_thread
-from florets.strategies.settings import SharedLayers, Start
+from florets.strategies.settings import Initial, SharedLayers
 from florets.strategies.shared.estimates import ask_estimates
 from florets.task.randomness import Purpose
 from florets.task.wire import codec
@@ -165,7 +165,7 @@ class FlexCFLSettings(SharedLayers):
     )
 
     # Updates are comparable only where they start from one model.
-    starts: ClassVar[Start] = "same"
+    usual_initial: ClassVar[Initial] = "same"
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse migration where there are no labels to count."""
@@ -183,7 +183,7 @@ class FlexCFLState(State):
 
     Attributes
     ----------
-    start
+    reference
         The one initial model, from which every client's cold start begins; None before round 1.
     directions
         Mean update of each group's clients at the cold start, (C, D); None before. Of trainable parameters.
@@ -192,7 +192,7 @@ class FlexCFLState(State):
     """
 
     phase: str = "clustering"
-    start: Models | None = None
+    reference: Models | None = None
     directions: FloatArray | None = None
     label_counts: dict[str, IntArray] = field(default_factory=dict)
 
@@ -247,9 +247,9 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
         return mix_groups(r.average(updates), len(directions), self.settings.inter_group_rate, mixed)
 
     def _form_groups(self, founders: Sequence[Client], counts: Mapping[str, IntArray], r: Round) -> Models:
-        """Return the groups' first models: what their clients' cold starts came to, on average."""
+        """Return the groups' initial models: what their clients' cold starts came to, on average."""
         models = r.models
-        self.state.start = models.replaced(models.bank[:1])
+        self.state.reference = models.replaced(models.bank[:1])
         replies = self._cold_start(founders, r)
         r.require(replies, "cold start")
         with r.meter.part("cluster"):
@@ -284,9 +284,9 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
 
     def _cold_start(self, clients: Sequence[Client], r: Round) -> Replies[Update]:
         """Let clients take local steps from the one initial model (one exchange)."""
-        assert self.state.start is not None
+        assert self.state.reference is not None
         with r.meter.part("cold_start"):
-            start, directions, known = self.state.start, self.state.directions, 0.0
+            start, directions, known = self.state.reference, self.state.directions, 0.0
             if directions is not None:
                 # One newcomer alone is compared with the largest value in the mean cold starts of the groups.
                 known = float(np.abs(start.bank[0, start.layout.trained] + directions).max())
@@ -295,9 +295,9 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
 
     def _changes(self, vectors: FloatArray) -> FloatArray:
         """Return what cold starts changed in the trainable parameters, (M, D)."""
-        assert self.state.start is not None
-        trained = self.state.start.layout.trained
-        changes: FloatArray = vectors[:, trained] - self.state.start.bank[0, trained]
+        assert self.state.reference is not None
+        trained = self.state.reference.layout.trained
+        changes: FloatArray = vectors[:, trained] - self.state.reference.bank[0, trained]
         return changes
 
     def _count_labels(self, clients: Mapping[str, Client], r: Round) -> dict[str, IntArray]:

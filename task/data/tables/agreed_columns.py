@@ -16,7 +16,7 @@ from florets.task.data.tables.names import (
 )
 
 _ENOUGH = 20
-"""Records of a site from which on it has a say in what a column is."""
+"""Fewest records with which a site counts in the decision on a column's type."""
 ENCODING = (
     f"its file is no UTF-8, and was read as cp1252; name its encoding in {NODE_FILE_WORDS}, such as encoding = "
     '"cp1250" (or "cp1252" where the letters are right), or save it as UTF-8'
@@ -89,7 +89,7 @@ def agreed_columns(
             names = {its: common for common, its in nearest_columns(inputs, here).items() if its}
             foreign = sites[key].guessed and foreign_words(here)
             pairs = [f"{toml_key(its)} = {toml_text(common)}" for its, common in names.items()]
-            same = f"if they mean the same, say so in {NODE_FILE_WORDS}: rename = {{{', '.join(pairs)}}}; else "
+            same = f"if they mean the same, declare it in {NODE_FILE_WORDS}: rename = {{{', '.join(pairs)}}}; else "
             rest = f"{same if pairs else ''}add it, or do without it at all sites, task.table.drop"
             left_out[key] = f"{lacking}; {ENCODING if foreign else rest}"
             continue
