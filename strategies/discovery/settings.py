@@ -7,7 +7,8 @@ from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray
 from florets.strategies.core.placement import Centres
 from florets.strategies.settings import SharedLayers
-from florets.strategies.shared.fold_round import NOISED_SIZE, FoldRound
+from florets.strategies.shared.fold_plan import NOISED_SIZE
+from florets.strategies.shared.fold_round import FoldRound
 from florets.task.keys import setting
 
 
