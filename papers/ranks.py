@@ -125,7 +125,7 @@ class Odds:
     worse: float
 
 
-def signed_rank(differences: Sequence[float], rope: float = ROPE, seed: int = 0) -> Odds:
+def signed_rank(differences: Sequence[float]) -> Odds:
     """Return the odds of the Bayesian signed-rank test, given the mean difference in each row of data.
 
     Source: Benavoli, Corani, Demsar and Zaffalon, "Time for a change: a tutorial for comparing multiple classifiers
@@ -134,12 +134,12 @@ def signed_rank(differences: Sequence[float], rope: float = ROPE, seed: int = 0)
     The odds are the draws in which each of the three has the most weight.
     """
     values: npt.NDArray[np.float64] = np.array([0.0, *differences])
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     weights = rng.dirichlet([0.5, *[1.0] * len(differences)], size=_DRAWS)
     sums = values[:, np.newaxis] + values
     mass = [
         np.einsum("di,ij,dj->d", weights, part.astype(np.float64), weights, optimize=True)
-        for part in (sums > 2 * rope, np.abs(sums) <= 2 * rope, sums < -2 * rope)
+        for part in (sums > 2 * ROPE, np.abs(sums) <= 2 * ROPE, sums < -2 * ROPE)
     ]
     counts = np.bincount(np.argmax(mass, axis=0), minlength=3) / _DRAWS
     return Odds(*map(float, counts))

@@ -55,9 +55,7 @@ def describe_sites(
         own = with_number(settings, node, names[node], getattr(infos.get(node), "public_key", b""))
         content = RecordDict({kinds.CONFIG: own})
         requests.append(Request(name, Message(content, node, kinds.DESCRIBE, ttl=start_timeout, group_id="0")))
-    replies = exchange(
-        grid, requests, lambda _, content: read_description(content), Patience(start_timeout), warn=False
-    )
+    replies = exchange(grid, requests, lambda _, content: read_description(content), Patience(start_timeout))
     found: dict[str, Description] = {}
     # Of two nodes with one key the one that is registered under it holds it, else the one with the lower node id.
     for name, (claimed, description) in sorted(

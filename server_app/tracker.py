@@ -155,10 +155,10 @@ def _safe(key: str) -> str:
     return safe if safe == key else f"{safe[:80]}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
 
-def short_text(value: Any, longest: int = 500) -> str:
+def short_text(value: Any) -> str:
     """Return the value of a parameter as a text of bounded length."""
     text = str(value)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return text if len(text) <= 500 else f"{text[:499]}…"
 
 
 def as_param(value: Any) -> bool | int | float | str:

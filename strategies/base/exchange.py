@@ -190,16 +190,14 @@ def alike(reasons: Mapping[str, str]) -> list[list[str]]:
     return list(groups.values())
 
 
-def exchange(
-    grid: Grid, requests: Sequence[Request], read: Read[T], patience: Patience, warn: bool = True
-) -> Replies[T]:
+def exchange(grid: Grid, requests: Sequence[Request], read: Read[T], patience: Patience) -> Replies[T]:
     """Send the requests, wait as long as `patience` lasts, and sort the replies."""
 
     def name_of(node_id: int) -> str:
         return next(request.key for request in requests if request.message.metadata.dst_node_id == node_id)
 
     replies = send(grid, [request.message for request in requests], patience, name_of)
-    return sort_replies(requests, replies, read, warn)
+    return sort_replies(requests, replies, read, warn=False)
 
 
 def joined(parts: Sequence[Replies[T]]) -> Replies[T]:

@@ -325,7 +325,7 @@ class Federation:
                 own = with_number(config, node, registered.get(node, ""), keys.get(node, b""))
                 content = filled(RecordDict(), {kinds.CONFIG: own})
                 requests.append(Request(name, Message(content, node, kinds.HELLO, ttl=left, group_id="0")))
-            parts.append(exchange(grid, requests, _introduction, Patience(left), warn=False))
+            parts.append(exchange(grid, requests, _introduction, Patience(left)))
         return joined(parts)
 
     @property

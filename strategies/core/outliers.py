@@ -65,9 +65,7 @@ def outlier_losses(losses: FloatArray, scale: float, factor: float) -> BoolArray
     return mask
 
 
-def outlier_updates(
-    vectors: FloatArray, bank: FloatArray, factor: float = UPDATE_FACTOR, known: float = 0.0
-) -> BoolArray:
+def outlier_updates(vectors: FloatArray, bank: FloatArray, known: float = 0.0) -> BoolArray:
     """Return the mask (P,) of the updates that are outliers by their largest value.
 
     The reference is the largest value in the median client's update, or in the models themselves where that is more:
@@ -83,7 +81,7 @@ def outlier_updates(
     # Those that were refused before are asked together: their median may be an outlier itself.
     usual = known or lower_median(largest)
     reference = max(usual, float(bank.max(initial=0.0)), -float(bank.min(initial=0.0)))
-    mask: BoolArray = largest > factor * reference
+    mask: BoolArray = largest > UPDATE_FACTOR * reference
     return mask
 
 
@@ -91,9 +89,7 @@ _TERMS_FACTOR = 1e5
 """Times the median client's curvature per record: that of a category with a share of 1e-5 at its only site."""
 
 
-def outlier_terms(
-    slopes: FloatArray, curvatures: FloatArray, length: float, factor: float = _TERMS_FACTOR
-) -> BoolArray:
+def outlier_terms(slopes: FloatArray, curvatures: FloatArray, length: float) -> BoolArray:
     """Return the mask (P,) of the clients whose gradients and Hessians are outliers by their largest entries.
 
     These add up to one step for all, so that a client's own model, which stays small, says nothing of them. `slopes`
@@ -103,7 +99,7 @@ def outlier_terms(
     """
     if len(slopes) < LEAST_CLIENTS:
         return np.zeros(len(slopes), dtype=bool)
-    most = factor * max(lower_median(curvatures), 1.0)
+    most = _TERMS_FACTOR * max(lower_median(curvatures), 1.0)
     mask: BoolArray = (curvatures > most) | (slopes > most * max(length, 1.0))
     return mask
 

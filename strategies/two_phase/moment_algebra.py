@@ -36,15 +36,15 @@ class MomentScale:
 
     value: float = 0.0
 
-    def judge(self, sizes: FloatArray, factor: float = MOMENT_FACTOR) -> BoolArray:
-        """Raise the reference to one exchange's median; return the mask (M,) of sizes above `factor` times it.
+    def judge(self, sizes: FloatArray) -> BoolArray:
+        """Raise the reference to one exchange's median; return the mask (M,) of sizes above `MOMENT_FACTOR` times it.
 
         The sizes are each client's `term_size` or `factors_size`; of fewer than three clients none is an outlier.
         """
         if len(sizes) < LEAST_CLIENTS:
             return np.zeros(len(sizes), dtype=bool)
         self.value = max(self.value, lower_median(sizes))
-        mask: BoolArray = sizes > factor * self.value
+        mask: BoolArray = sizes > MOMENT_FACTOR * self.value
         return mask & (self.value > 0)
 
 
