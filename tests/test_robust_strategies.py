@@ -10,6 +10,7 @@ from benchmarks.measuring import Heard, ListeningGrid
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_task
+from florets.strategies import STRATEGIES
 from florets.task.wire import kinds
 from tests.grid_runs import run_on
 from tests.method_runs import SMALL
@@ -18,7 +19,6 @@ ALONE = ("centralised", "local")
 """Strategies in which clients share nothing."""
 MORE = {
     "clove": ("first_round=update",),
-    "fedala": ("strategy.most_passes=5",),
     "feddrift": ("strategy.period=1", "strategy.delta=5"),
     "fedgwc": ("strategy.fraction_train=0.5",),
     "flux": ("strategy.cluster_round=1",),

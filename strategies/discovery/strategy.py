@@ -33,8 +33,7 @@ class Discovery(Waiting):
 
     Where the first model is far from every group's, what its updates share can hide what they do not. The common
     model of a regression is therefore the one that FedAvg has trained until the mean updates of two rounds have
-    nothing in common, and with `first_look` the one of a given round; with `second_look` a trained one takes the
-    first one's place where no groups were found.
+    nothing in common, and with `first_look` the one of a given round.
 
     Source: `strategies.core.folds` has the method and its theory.
     """
@@ -51,9 +50,6 @@ class Discovery(Waiting):
     def round(self, r: Round) -> Steps:
         """Look for groups while there are none; then let every participant train its group's model."""
         state = self.state
-        if self._is_second_look(r.server_round):
-            # What all clients share has been learned by now: of what is left, more tells them apart.
-            state.folds, state.decided, state.looks = None, False, 0
         if self.waits(r):
             state.phase = "training"
             if self.settings.first_look is None and r.server_round == 1:
@@ -127,11 +123,6 @@ class Discovery(Waiting):
         self.state.details = evidence.details()
         if evidence.verdict == "groups":
             self.state.details[STABLE_FROM] = self.context.server_round + 1
-
-    def _is_second_look(self, server_round: int) -> bool:
-        """Return whether the one model that there is takes the place of the first common one."""
-        found_none = self.state.decided and self.state.centres is None
-        return found_none and self.k == "auto" and server_round == self.settings.second_look
 
     def _is_due(self, server_round: int) -> bool:
         every = self.settings.rediscover_every
