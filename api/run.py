@@ -212,7 +212,7 @@ def run(experiment: Any = None, /, **keys: Any) -> Run:
         and the strategy may be classes and functions, the model a module and the strategy an instance as well. Data
         in memory are given as ``clients=``, a `Federation` or what it takes; its arguments ``target=``, ``owner=``,
         ``clusters=``, ``names=``, ``classes=`` and ``regression=`` may be given as well. ``tracker=`` also takes
-        objects and classes of your own, see docs/trackers.md.
+        objects and classes of your own, see docs/operations.md.
 
     Returns
     -------
@@ -315,7 +315,7 @@ def load(folder: str | Path, *, trust: bool = False) -> "Run | Sweep":
 
 
 def prepare(experiment: str | None = None, /, **keys: Any) -> "tuple[ArrayRecord, ConfigRecord]":
-    """Return the first models of an experiment, and the settings that travel with every message.
+    """Return the initial models of an experiment, and the settings that travel with every message.
 
     With ``florets.apps.client`` as the ClientApp, any ServerApp can hand both to a strategy::
 

@@ -18,7 +18,7 @@ from florets.conf.saved import absolute, results_folder, saved_config
 from florets.conf.schema import Config
 from florets.reports.summary import ALL_RIGHT, found_ari, last, reaches, read_lines
 from florets.server_app.build import build_checked, build_task
-from florets.strategies import STRATEGIES
+from florets.strategies import STRATEGIES, package_of
 from florets.strategies.base.theory import Case, Row
 from florets.strategies.core import FloatArray
 from florets.strategies.registry import find_strategy
@@ -106,14 +106,14 @@ def _theory_of(config: Config, folder: Path | None) -> list[Row]:
         If no theorem of the strategy is implemented, or the groups are not known.
     """
     name = find_strategy(config.strategy.name).id
-    having = [one for one in STRATEGIES if find_spec(f"florets.strategies.{one}.theory")]
+    having = [one for one in STRATEGIES if find_spec(f"{package_of(one)}.theory")]
     if name not in having:
         raise ConfigError(f"strategy={name}: no theorem is implemented; choose one of {', '.join(having)}.")
     if config.task.partition == "own":
         raise ConfigError(
             "task.partition=own: theory needs the data of all clients here; give a preset of simulated clients."
         )
-    theory: Callable[[Case], Iterator[Row]] = import_module(f"florets.strategies.{name}.theory").theory
+    theory: Callable[[Case], Iterator[Row]] = import_module(f"{package_of(name)}.theory").theory
     return list(theory(_case(config, build_task(config), folder)))
 
 

@@ -10,7 +10,7 @@ from time import perf_counter
 from types import FunctionType
 
 import torch
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
@@ -41,9 +41,9 @@ from florets.task.randomness import Purpose
 from florets.task.registry import OwnCodeFailed
 from florets.task.training.losses import counted
 from florets.task.wire import bank, kinds
+from florets.task.wire.flower import filled
 from florets.task.wire.narrow import MODEL_RECORDS, narrow_reply
 from florets.task.wire.noise import ANSWERED, NOISED_HANDLERS
-from florets.task.wire.records import config_record, put, reply_message
 from florets.task.wire.replies import Work
 
 Handler = Callable[[Message, Context], Message]
@@ -93,7 +93,7 @@ def own_texts_alone(message: Message, context: Context) -> Iterator[None]:
                 "this node cannot answer; the reason may depend on its data and is only in its log (florets node log)"
             ) from error
         if is_simulated(context):
-            # A bare KeyError or NotImplementedError is no help to whoever wrote the code.
+            # A bare KeyError or NotImplementedError does not help the author of the code.
             if place := raised_in(error, in_own_code=bool(str(error).strip())):
                 error.args = (f"{error} ({place})" if str(error).strip() else place,)
             raise
@@ -191,8 +191,8 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
             cost = Work(perf_counter() - start + prepared, effort.gradients, effort.losses)
             cost = Work() if is_noised else cost
             # Flower's own strategies demand one record of metrics in a reply: this one is of another kind.
-            put(content, {kinds.WORK: config_record(vars(cost))})
-        return reply_message(content, message)
+            filled(content, {kinds.WORK: filled(ConfigRecord(), vars(cost))})
+        return Message(content, reply_to=message)
 
     return answer
 

@@ -1,7 +1,7 @@
 """Caps: the most that a node does for a server, each of which its owner can lower or raise in the node config.
 
 They hold on nodes that hold somebody's own data. The defaults are far above what a legitimate run asks for, and there
-to keep a server from taking a node's memory or days of its time; docs/deployment.md lists what each is held against.
+to keep a server from taking a node's memory or days of its time; docs/reference.md lists them.
 """
 
 from collections import Counter
@@ -16,7 +16,6 @@ from florets.task.consent import Refused
 from florets.task.spec import PREPARED, TaskSpec
 from florets.task.training.settings import CAPS
 from florets.task.wire import kinds
-from florets.task.wire.flower import entries
 
 SETTINGS: Mapping[str, node_keys.Cap] = {
     **{key: next(cap for cap in node_keys.ALL_CAPS if cap.key == name) for key, name in CAPS.items()},
@@ -83,7 +82,7 @@ class Limits:
         for key in config.keys() & LISTS.keys():
             if isinstance(config[key], list):
                 self.hold(LISTS[key], f"length of {key}", len(config[key]))
-        for name, record in entries(content).items():
+        for name, record in content.items():
             if isinstance(record, ArrayRecord):
                 count, size = _models_in(name, record)
                 self.hold(node_keys.MODELS, f"models in {name!r}", count)
@@ -137,10 +136,10 @@ def _leaves(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _models_in(name: str, record: ArrayRecord) -> tuple[int, int]:
     """Return how many models an array record holds, and how many numbers the largest of them has."""
-    arrays, sizes, shared = entries(record), Counter[str](), 0
+    sizes, shared = Counter[str](), 0
     if name in (kinds.ESTIMATES, kinds.BASES):
-        return _anchors_in({key: array.shape for key, array in arrays.items()})
-    for key, array in arrays.items():
+        return _anchors_in({key: array.shape for key, array in record.items()})
+    for key, array in record.items():
         index, slash, _ = key.partition("/")
         if slash and index.isdecimal():
             sizes[index] += prod(array.shape)

@@ -49,7 +49,6 @@ from florets.task.training.settings import KEYS, Training
 from florets.task.training.unsaved import Unsaved, keeps_something
 from florets.task.training.vectorised import Trained
 from florets.task.wire import bank, kinds
-from florets.task.wire.flower import entries
 from florets.task.wire.leaving import LABELS
 from florets.task.wire.narrow import whole
 from florets.task.wire.records import view_array
@@ -540,7 +539,7 @@ class Client:
 
     def arrays(self, record: str = kinds.ARRAYS) -> ArrayRecord:
         """Return one of the message's array records; raise ValueError where it has none of this name."""
-        arrays = entries(self.content).get(record)
+        arrays = self.content.get(record)
         if not isinstance(arrays, ArrayRecord):
             raise ValueError(f"the message has no {record!r}")
         return session.whole(arrays) if kinds.WIRE in self.config else arrays
@@ -596,10 +595,11 @@ class Client:
 
 def config_of(content: RecordDict) -> Config:
     """Return a message's settings; raise ValueError where it has none."""
-    config = entries(content).get(kinds.CONFIG)
+    config = content.get(kinds.CONFIG)
     if not isinstance(config, ConfigRecord):
         raise ValueError(f"the message has no {kinds.CONFIG!r}")
-    return entries(config)
+    # A plain dictionary, which is read in a tenth of the time.
+    return dict(config.items())
 
 
 _at_hand: dict[int, Client] = {}

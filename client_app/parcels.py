@@ -19,7 +19,6 @@ from florets.task.data.tables.declaration import client_folders, name_of
 from florets.task.node_config import CLIENTS, flag
 from florets.task.wire import kinds
 from florets.task.wire.parcels import Failure, Hosted, Hosting, pack_clients, pack_replies, unpack
-from florets.task.wire.records import inner_message, reply_message
 
 log = logging.getLogger("florets")
 
@@ -33,14 +32,13 @@ def opened(app: ClientApp, message: Message, context: Context) -> Message:
     contexts = clients_of(context, hosting)
     if message.metadata.message_type == kinds.HOSTED:
         nodes = int(context.node_config["num-partitions"]) if is_simulated(context) else 0
-        return reply_message(pack_clients(Hosted(list(contexts), nodes)), message)
+        return Message(pack_clients(Hosted(list(contexts), nodes)), reply_to=message)
     begun = monotonic()
     replies: list[RecordDict | Failure] = []
-    for number, item in enumerate(items):
+    for item in items:
         left = message.metadata.ttl - (monotonic() - begun)
-        part = f"{message.metadata.message_id}/{number}"
-        inner = inner_message(message, item.content, item.kind, part, left)
         try:
+            inner = Message(item.content, context.node_id, item.kind, ttl=left, group_id=message.metadata.group_id)
             # By name: folders that come or go while the run is on change nobody else's data.
             client = item.client or next(iter(contexts), "")
             if client not in contexts:
@@ -50,7 +48,7 @@ def opened(app: ClientApp, message: Message, context: Context) -> Message:
         except Exception as error:  # as in every Flower runtime, whatever a client raises is its reply alone
             log.debug("client %s of node %d failed", item.client, context.node_id, exc_info=True)
             replies.append(Failure(f"{type(error).__name__}: {error}"))
-    return reply_message(pack_replies(replies, list(contexts) if _in_folders(context) else ()), message)
+    return Message(pack_replies(replies, list(contexts) if _in_folders(context) else ()), reply_to=message)
 
 
 def clients_of(context: Context, hosting: Hosting) -> dict[str, Context]:

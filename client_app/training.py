@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar, get_args
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
@@ -41,8 +41,8 @@ from florets.task.training.newton import MOST_PARAMETERS, newton_update
 from florets.task.training.settings import Quantise, Training
 from florets.task.wire import kinds, noise
 from florets.task.wire.codec import pack
-from florets.task.wire.flower import Record
-from florets.task.wire.records import array_record, metric_record, record_dict, write_array
+from florets.task.wire.flower import filled
+from florets.task.wire.records import Record, write_array
 from florets.task.wire.replies import Losses, SelectedUpdate, TracedUpdate, Update
 from florets.task.wire.sampled_noise import Declared, multiplier
 
@@ -355,16 +355,17 @@ def _by_full_steps(client: Client, problem: _Problem) -> tuple[Arrays, float] | 
 
 def reply(arrays: ArrayRecord | None, metrics: Mapping[str, Number], **others: ArrayRecord) -> RecordDict:
     """Return a reply of arrays, numbers and further array records by name."""
-    records: dict[str, Record] = {kinds.METRICS: metric_record(metrics), **others}
+    records: dict[str, Record] = {kinds.METRICS: filled(MetricRecord(), metrics), **others}
     if arrays is not None:
         records[kinds.ARRAYS] = arrays
-    return record_dict(records)
+    return filled(RecordDict(), records)
 
 
 def packed(arrays: Mapping[str, NDArray[Any] | Array]) -> ArrayRecord:
     """Return arrays as they are sent; their values are copied."""
-    return array_record(
-        {name: values if isinstance(values, Array) else write_array(values) for name, values in arrays.items()}
+    return filled(
+        ArrayRecord(),
+        {name: values if isinstance(values, Array) else write_array(values) for name, values in arrays.items()},
     )
 
 

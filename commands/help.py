@@ -16,8 +16,8 @@ from florets.strategies.settings import Experiment, Privacy, Settings
 from florets.task.settings import TaskConfig
 from florets.task.training.settings import Training
 
-_USAGE = """florets: clustered federated learning. Clients fall into unknown groups,
-which Florets detects while it trains.
+_USAGE = """florets: clustered federated learning. Clients fall into unknown groups;
+Florets finds them while it trains one model per group.
 
 Usage
   florets                                       the quickstart
@@ -41,7 +41,7 @@ Options
   -h, --help      this text; with strategy=<name> that strategy and its keys;
                   after a command's name: help on that command
 
-A key given by hand wins over the preset, which wins over the defaults.
+A key given by hand overrides the preset, which overrides the defaults.
 task.data_options.noise=1 changes one option of a preset,
 'task.data_options={noise: 1}' replaces all of them.
 Code that a preset or a saved run names by an import path needs trust=true.

@@ -104,7 +104,7 @@ def plan_of(config: Config) -> Plan:
     each_model = one * models.count
     participants = sampled_of(config.strategy.settings.fraction_train, clients)
     tested = participants if config.eval_clients == "participants" else clients
-    rounds = strategy.first_rounds + config.num_rounds
+    rounds = strategy.rounds_before + config.num_rounds
     parts = [
         Part("round", rounds, participants, participants * one, participants * one),
         Part("test", -(-rounds // config.eval_every), tested, tested * one, 0),
@@ -188,7 +188,7 @@ def lines(plan: Plan) -> list[str]:
         )
     if (masked := plan.masked) is not None:
         lines.append(
-            f"Once groups are fixed, a round is masked: {masked.messages} messages, {size(masked.down)} "
+            f"Once groups are frozen, a round is masked: {masked.messages} messages, {size(masked.down)} "
             f"down, {size(masked.up)} up."
         )
     if (spent := plan.privacy) is not None:

@@ -26,7 +26,7 @@ def provision(file: str, /, *, to: str | Path | None = None) -> None:
 
         server:
           addresses: [fl.example.org, 10.0.0.5]   names and addresses in the certificate; nodes use the first
-          port: 8000                              the next port is the health check's, on loopback
+          port: 8000                              the only one that nodes and flwr run connect to
         nodes:
           - name: hospital-a
             data-dir: /srv/data                   on the node's machine

@@ -56,7 +56,7 @@ def _words(state: RunState) -> str:
         ended = f"No process is at work, after {counted(len(state.lines), 'round')}: it was killed, and "
         return ended + ("has no checkpoint." if Checkpoints(state.folder).newest() is None else "can go on.")
     asked = state.status not in OVER and (state.folder / STOP).exists()
-    return f"{state.words} It was asked to stop after the present round." if asked else state.words
+    return f"{state.words} It was asked to stop after the current round." if asked else state.words
 
 
 def lines_of(folder: Path) -> Iterator[str]:

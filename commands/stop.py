@@ -1,4 +1,4 @@
-"""The command `florets stop`: asks a run to end after its present round, with its results written."""
+"""The command `florets stop`: asks a run to end after its current round, with its results written."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from florets.reports.run_state import runs_below
 
 
 def stop(folder: str, /) -> None:
-    """Let a run end after its present round, with checkpoint, models, tables and report.
+    """Let a run end after its current round, with checkpoint, models, tables and report.
 
     ``florets resume=<folder>`` goes on. To end a run at once, interrupt it (ctrl-C, SIGTERM, `flwr stop`): it keeps
     the checkpoint of its last whole round.
@@ -32,4 +32,4 @@ def stop(folder: str, /) -> None:
     with naming(run / STOP):
         # Neither a file that is there nor where a link leads is written to.
         os.close(os.open(run / STOP, os.O_CREAT | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o600))
-    say(f"The run ends after its present round: {run}")
+    say(f"The run ends after its current round: {run}")

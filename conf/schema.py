@@ -61,8 +61,8 @@ class Config(Experiment):
     )
     superlink: str = setting(
         "",
-        "engine=flwr: a connection of Flower's configuration, to a federation that runs already, with nodes that are "
-        "simulated or real and a results folder that this machine sees; empty: a SuperLink for this run alone",
+        "engine=flwr: a connection in Flower's configuration to a running federation, simulated or real, whose "
+        "results folder this machine can read; empty: a SuperLink for this run alone",
         needs="engine=flwr",
     )
     batch_clients: int | Literal["off", "auto"] = setting(
@@ -97,13 +97,13 @@ class Config(Experiment):
     )
     patience: int | None = setting(
         None,
-        "end the run once `measure` over all validation records has not improved for so many evaluations, and take "
-        "the models of the best one; null: after num_rounds, with the last ones",
+        "end the run once `measure` on validation data has not improved for this many evaluations, and keep the "
+        "models of the best one; null: after num_rounds, with the last ones",
         least=1,
         needs="task.validation_fraction",
     )
     stop_at_groups: bool = setting(
-        False, "end the run with the round that decides whether there are groups (strategy=discovery)"
+        False, "end the run after the round in which discovery searches for groups (strategy=discovery)"
     )
     loss_matrix: bool = setting(
         True, "at the end ask every client for the loss of every final model (loss_matrix.csv and its picture)"
@@ -112,7 +112,7 @@ class Config(Experiment):
     tracker: str | list[str] = setting(
         [],
         "where else the run is logged: tensorboard, mlflow (extras of the same names), a class as "
-        "package.module:Class, or a list of them; stores lie in results_dir, see docs/trackers.md",
+        "package.module:Class, or a list of them; stores lie in results_dir, see docs/operations.md",
     )
     quiet: bool = setting(
         False, "one plain line per round instead of a progress bar; notes, warnings and the result stay"

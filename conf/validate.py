@@ -365,7 +365,7 @@ def _drift(config: Config) -> Iterator[str]:
     if not drift.rounds:
         return
     given = f"task.drift.rounds={show(drift.rounds)}"
-    total = config.strategy.settings.first_rounds + config.num_rounds
+    total = config.strategy.settings.rounds_before + config.num_rounds
     yield from drift.problems()
     if max(drift.rounds) > total:
         yield f"{given}: must be rounds of the run, which has {total}; lower them, or raise num_rounds."

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from florets.deploy.credentials import make_node_key
-from florets.deploy.federation import DeploymentError, Federation, free_ports
+from florets.deploy.federation import DeploymentError, Federation
 from florets.deploy.provision import SERVER
 from florets.engines import flower_processes
 from florets.engines.flower_run import FlowerRunError, app_to_send
@@ -134,7 +134,7 @@ def check_refusals(federation: Federation) -> None:
     }
     intruders = {}
     for name, (_, options) in cases.items():
-        arguments = [*options, "--superlink", federation.address, "--port", str(free_ports())]
+        arguments = [*options, "--superlink", federation.address, "--port", str(flower_processes.free_port())]
         intruders[name] = federation.start_program(name, "flower-supernode", arguments, empty)
     deadline = time.monotonic() + _REFUSAL_SECONDS
     for name, process in intruders.items():

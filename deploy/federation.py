@@ -3,8 +3,6 @@
 import contextlib
 import json
 import os
-import random
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -50,7 +48,7 @@ class Federation:
         self.kits = root / "kits"
         self.nodes: dict[str, Node] = {}
         self.superlink: subprocess.Popen[bytes] | None = None
-        self.port = free_ports()
+        self.port = flower_processes.free_port()
         self._sites: list[dict[str, str | int]] = []
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -82,7 +80,9 @@ class Federation:
         DeploymentError
             If a part does not start, or the SuperLink does not take a key.
         """
-        self._sites += [{"name": name, "port": free_ports(), **config} for name, config in nodes.items()]
+        self._sites += [
+            {"name": name, "port": flower_processes.free_port(), **config} for name, config in nodes.items()
+        ]
         server = {"addresses": [HOST], "port": self.port, "bind": HOST}
         file = self.root / "federation.yaml"
         file.write_text(yaml.safe_dump({"server": server, "nodes": self._sites}, sort_keys=False), encoding="utf-8")
@@ -187,14 +187,3 @@ class Federation:
         with contextlib.ExitStack() as stack:
             for process in self._started:
                 stack.callback(flower_processes.end, process)
-
-
-def free_ports() -> int:
-    """Return a port of this machine that nobody listens on, nor on the next one."""
-    while True:
-        # Below those that systems choose for connections.
-        port = random.randrange(10_000, 32_000, 2)
-        with contextlib.suppress(OSError), socket.socket() as first, socket.socket() as second:
-            first.bind((HOST, port))
-            second.bind((HOST, port + 1))
-            return port

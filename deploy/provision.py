@@ -94,7 +94,7 @@ class Plan:
     addresses
         Names and addresses of the server; nodes use the first.
     port
-        Of the SuperLink. The next one is its health check's, on loopback; the same holds for each node's port.
+        Of the SuperLink.
     bind
         Address that the SuperLink listens on.
     """
@@ -207,8 +207,7 @@ def _plain(host: str) -> str:
 
 def _port_problems(values: Mapping[str, Any], place: str) -> list[str]:
     port = values.get("port", 1)
-    rule = "must be from 1 to 65534; the next one is for the health check"
-    return [] if 1 <= port < 2**16 - 1 else [f"{place}port={port}: {rule}."]
+    return [] if 1 <= port < 2**16 else [f"{place}port={port}: must be from 1 to 65535."]
 
 
 def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -84,9 +85,12 @@ def past_proxies(environment: Mapping[str, str]) -> dict[str, str]:
 
 def free_port() -> int:
     """Return a port of this machine that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    while True:
+        # Below those that systems choose for connections.
+        port = random.randrange(10_000, 32_000)
+        with contextlib.suppress(OSError), socket.socket() as listener:
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_for_port(process: "subprocess.Popen[bytes]", port: int, seconds: float, http: bool = False) -> bool:

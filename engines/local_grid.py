@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -92,7 +93,7 @@ class LocalGrid(Grid):
         """Whether clients' work may be computed together: mods of an app may change each message by itself."""
         self.block_size = 1
         """Most clients whose work is computed together; 1: each by itself."""
-        self._run = flower.empty_run(_RUN_ID)
+        self._run: Any = None
         self._message_ids = count(1)
         self._waiting: dict[str, Message] = {}
         # Node ids start after the server's own.
@@ -140,12 +141,12 @@ class LocalGrid(Grid):
         if self._adopt is not None:
             self._adopt(None if task.is_own else task)
 
-    def set_run(self, run: flower.Run) -> None:
+    def set_run(self, run: Any) -> None:
         """Set the run's information."""
         self._run = run
 
     @property
-    def run(self) -> flower.Run:
+    def run(self) -> Any:
         """The run's information."""
         return self._run
 
@@ -159,7 +160,7 @@ class LocalGrid(Grid):
         """Return all node ids."""
         return list(self._contexts)
 
-    def get_nodes(self) -> list[flower.NodeInfo]:
+    def get_nodes(self) -> list[Any]:
         """Return all nodes; their node config's client-id is the name that they would be registered under."""
         return [
             flower.NodeInfo(node_id=node_id, name=str(self._contexts[node_id].node_config.get("client-id", "")))
@@ -172,7 +173,7 @@ class LocalGrid(Grid):
         for message in messages:
             message_id = str(next(self._message_ids))
             # The id is private to the grid that sends the message, as in Flower's own grids.
-            flower.set_metadata(message, message_id=message_id)
+            flower.set_message_id(message, message_id)
             self._waiting[message_id] = message
             message_ids.append(message_id)
         return message_ids

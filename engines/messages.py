@@ -13,7 +13,7 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 
 from florets.task.shared_file import Place, SharedFile
-from florets.task.wire.flower import array
+from florets.task.wire.records import array
 
 Sent = Sequence[tuple[Message, Context]]
 """Messages, and the contexts of the clients that they go to."""

@@ -118,7 +118,7 @@ def _name_problems(root: Path, folders: Sequence[Path], keys: Sequence[str]) -> 
 
 
 def check_device(config: Config, nodes: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ConfigError for a device that this machine does not have; a node's own setting wins over the run's."""
+    """Raise ConfigError for a device that this machine does not have; a node's own setting overrides the run's."""
     from florets.task.device import find_device
 
     names = {str(node.get("device", config.device)) for node in nodes or [{}]}

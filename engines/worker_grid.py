@@ -1,10 +1,11 @@
 """`WorkerGrid`: the in-process engine with workers, whose replies have the bits of `LocalGrid`'s."""
 
+import copy
 import time
 from collections.abc import Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
@@ -14,7 +15,6 @@ from florets.engines.pool import WorkerPool, WorkersFailed
 from florets.engines.processes import LoadClientSide, Processes, Unit, add_workers
 from florets.task.task import Task
 from florets.task.wire import bank, kinds
-from florets.task.wire.flower import entries, restored, with_content
 
 
 class KeptModels:
@@ -33,9 +33,8 @@ class KeptModels:
         return [self._completed(message) for message in messages]
 
     def _completed(self, message: Message) -> Message:
-        records = entries(message.content)
-        config, arrays = records.get(kinds.CONFIG), records.get(kinds.ARRAYS)
-        if not isinstance(config, ConfigRecord) or not isinstance(token := entries(config).get(kinds.BANK), str):
+        config, arrays = message.content.get(kinds.CONFIG), message.content.get(kinds.ARRAYS)
+        if not isinstance(config, ConfigRecord) or not isinstance(token := config.get(kinds.BANK), str):
             return message
         if isinstance(arrays, ArrayRecord):
             if token != self._token:
@@ -46,11 +45,13 @@ class KeptModels:
             return message
         if index not in self._models:
             self._models[index] = bank.model(self._record, index)
-        plain = dict(entries(config))
+        plain, content = config.copy(), message.content.copy()
         del plain[kinds.BANK], plain[kinds.MODEL_INDEX]
-        own = {**records, kinds.CONFIG: restored(ConfigRecord, plain), kinds.ARRAYS: self._models[index]}
+        content.update({kinds.CONFIG: plain, kinds.ARRAYS: self._models[index]})
         # The sender counts the bytes of what it sent: its own message stays as it is.
-        return with_content(message, restored(RecordDict, own))
+        completed = copy.copy(message)
+        completed.content = content
+        return completed
 
 
 _MOST_MESSAGES = 32

@@ -1,4 +1,4 @@
-"""Cells of a page's tables and curves of their runs, in two files, of which pages are made where no run's folder is."""
+"""Cells of the tables of a page, and curves of their runs: pages are made of them where no folder of a run is."""
 
 import csv
 import json

@@ -84,7 +84,7 @@ def chance_level(loss: str, num_outputs: int, lines: Sequence[RoundLine]) -> str
             return ""
         found = f"test accuracy is {accuracy:.1%}, and guessing among {num_outputs} classes {chance:.1%}"
     else:
-        # Rounds that trained fewer clients, or others, say nothing of how the loss has moved.
+        # Rounds that trained fewer clients, or others, say nothing about how the loss has moved.
         end = lines[-1]
         start = next(line for line in lines if line["cluster_sizes"] == end["cluster_sizes"])
         first, now = start["train_loss"], end["train_loss"]

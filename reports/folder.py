@@ -31,7 +31,7 @@ MARKER = "rounds.jsonl"
 """Every run writes this file first: a folder with it is an earlier run's, and may be replaced."""
 
 STOP = "stop"
-"""While a run's folder holds this file, the run ends after its present round; it removes the file."""
+"""While a run's folder holds this file, the run ends after its current round; it removes the file."""
 
 
 def open_folder(folder: Path) -> bool:
@@ -141,7 +141,7 @@ def private(wanted: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole_file(path: Path, mode: Literal["w", "wb"] = "w") -> Iterator[IO[Any]]:
-    """Open a file for writing aside, and rename it: whoever reads finds all of it, or what was there before.
+    """Open a file for writing aside, and rename it: a reader sees either the old file or the whole new one.
 
     Raises
     ------

@@ -22,7 +22,7 @@ MOST_TABLES = 12
 """With more models than this their tables of predictions are left to confusion.csv."""
 SCORE_FIGURES = ("mean", "std", "weighted", "worst", "worst_tenth", "median", "q10", "q90")
 MOST_COLUMNS = 30
-"""A table of clusters with more models than this tells nothing."""
+"""With more models than this the table of clusters is left out."""
 _SHOWN: tuple[Part, ...] = ("test", "tuned_test")
 _PLOTS = ("curves", "discovery", "spectrum", "loss_matrix")
 """Names of a run's figures, without `.png`."""

@@ -214,7 +214,7 @@ def _configuration(folder: Path) -> tuple[Names, int | None]:
     # Code that the configuration names is not imported to show a state.
     with contextlib.suppress(ConfigError):
         config = saved_config(folder)
-        rounds = config.num_rounds + config.strategy.settings.first_rounds
+        rounds = config.num_rounds + config.strategy.settings.rounds_before
     return names, rounds if isinstance(rounds, int) else None
 
 

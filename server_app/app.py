@@ -162,7 +162,7 @@ def end_hung_clients() -> None:
     """End the client processes of Flower's simulation that do not end; called at the end of the run.
 
     Nobody waits for their replies any more but Flower itself, whose simulation does not end before them. Elsewhere
-    this does nothing: a SuperNode's clients are its own affair. Only processes of this machine are found.
+    this does nothing: a real SuperNode ends its own clients. Only processes of this machine are found.
     """
     if "ray" in sys.modules:
         # A daemon: it is gone with the simulation's process, as a rule long before it has looked once.

@@ -1,4 +1,4 @@
-"""From a checked configuration to the objects of a run: strategy, first models, message settings."""
+"""From a checked configuration to the objects of a run: strategy, initial models, message settings."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -89,7 +89,7 @@ def build_strategy(config: Config, task: Task) -> Strategy[Any, Any]:
 
 
 def build_checked(config: Config, task: Task) -> tuple[Strategy[Any, Any], Models, ConfigRecord]:
-    """Return the strategy, its first models and the messages' settings; ConfigError where they do not fit."""
+    """Return the strategy, its initial models and the messages' settings; ConfigError where they do not fit."""
     with refused():
         task.check()
         check_training(config, task)
@@ -167,7 +167,7 @@ def build_models(config: Config, task: Task) -> ArrayRecord:
     orthonormal models are wanted than a model has parameters, or the task has no true models of this number and size.
     """
     settings = config.strategy.settings
-    count, how = 1, settings.start
+    count, how = 1, settings.initial
     if not (settings.one_model or settings.grows):
         count = config.k_max if config.k == "auto" else config.k
     total = count + settings.extra_models

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from florets.conf.problems import ConfigError
@@ -35,7 +35,6 @@ from florets.task.spec import DECLARED, PREPARED, TaskSpec
 from florets.task.task import Task
 from florets.task.wire import kinds
 from florets.task.wire.description import read_description
-from florets.task.wire.records import new_message, record_dict
 
 
 def describe_sites(
@@ -53,8 +52,8 @@ def describe_sites(
     requests = []
     for name, node in node_of.items():
         own = with_number(settings, node, names[node], getattr(infos.get(node), "public_key", b""))
-        content = record_dict({kinds.CONFIG: own})
-        requests.append(Request(name, new_message(content, node, kinds.DESCRIBE, start_timeout, "0")))
+        content = RecordDict({kinds.CONFIG: own})
+        requests.append(Request(name, Message(content, node, kinds.DESCRIBE, ttl=start_timeout, group_id="0")))
     replies = exchange(
         grid, requests, lambda _, content: read_description(content), Patience(start_timeout), warn=False
     )

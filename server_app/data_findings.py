@@ -177,7 +177,7 @@ def _columns(key: str, site: Description, site_level: Container[str], varied: Co
             how = "declare it"
             if column.quantiles:
                 value = f'{toml_key(column.name)} = ["{column.quantiles[1]:g}"]'
-                how = f"say so in {NODE_FILE_WORDS}: missing_in = {{{value}}}"
+                how = f"declare it in {NODE_FILE_WORDS}: missing_in = {{{value}}}"
             text = f"{column.name!r} has one value in all records"
             yield _warning(key, text, f"If it stands for a missing value, {how}.")
 

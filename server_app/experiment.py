@@ -134,7 +134,7 @@ def _run(
         strategy, models, settings = build_checked(config, task)
         with refused():
             config = _prepared(grid, config, task)
-        total = strategy.first_rounds + config.num_rounds
+        total = strategy.rounds_before + config.num_rounds
         if checkpoint is not None:
             refuse_other_frozen(folder, checkpoint, task)
             _take_up(checkpoint, strategy, config, folder)
@@ -142,7 +142,7 @@ def _run(
         strategy.federation.refresh(grid, settings)
         strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
         done_rounds = checkpoint.server_round if checkpoint is not None else 0
-        first_phase = _phase_1(strategy, models, config.num_rounds) if done_rounds < strategy.first_rounds else ""
+        first_phase = _phase_1(strategy, models, config.num_rounds) if done_rounds < strategy.rounds_before else ""
         budget = _earlier_budget(config, folder, done_rounds) if lock is not None else None
         guard = strategy.protect(config.num_rounds, budget)
         if guard is not None and config.num_rounds > _began(config, checkpoint):
@@ -194,8 +194,8 @@ def _earlier_budget(config: Config, folder: Path, done_rounds: int) -> Budget | 
 
 def _take_up(checkpoint: Checkpoint, strategy: Strategy[Any, Any], config: Config, folder: Path) -> None:
     """Give a strategy the state of a checkpoint; refuse one of another strategy, or beyond the run's end."""
-    if checkpoint.server_round > strategy.first_rounds + config.num_rounds:
-        done = checkpoint.server_round - strategy.first_rounds
+    if checkpoint.server_round > strategy.rounds_before + config.num_rounds:
+        done = checkpoint.server_round - strategy.rounds_before
         raise ConfigError(
             f"num_rounds={config.num_rounds}: the run has done {counted(done, 'round')} already; give more."
         )
@@ -345,7 +345,7 @@ class _Run:
         if self._stopped:
             rounds = f"round {len(recorder.lines)} of {self._total}"
             recorder.warn(f"stopped after {rounds}. {self._checkpointing.how_to_go_on('')}")
-        # The last round's training says nothing of an earlier one's models.
+        # The last round's training says nothing about an earlier one's models.
         matrix = losses if best_round in (None, len(recorder.lines)) else None
         for warning in self._diagnoses(recorder.lines[:best_round], matrix):
             recorder.warn(warning)

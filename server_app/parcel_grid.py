@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from itertools import count
+from typing import Any
 
 from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
@@ -13,8 +14,7 @@ from flwr.serverapp import Grid
 from florets.strategies.base.exchange import Patience, clean_reason, send
 from florets.strategies.base.federation import WrongNodeCount
 from florets.task.wire import MalformedMessage, kinds, parcels
-from florets.task.wire.flower import CLIENT_APP_RAISED, NodeInfo, Run, set_metadata
-from florets.task.wire.records import new_message, reply_message
+from florets.task.wire.flower import CLIENT_APP_RAISED, NodeInfo, set_message_id
 
 _SECONDS = 3600.0
 """Time to live of the question which clients a node hosts; the run itself waits for less."""
@@ -110,7 +110,8 @@ class ParcelGrid(Grid):
         new = [node for node in nodes if node not in self._asked.values()]
         if new and self._deadline == math.inf:
             self._deadline = time.monotonic() + self._seconds
-        asked = [new_message(parcels.ask_clients(self._hosting), node, kinds.HOSTED, _SECONDS, "0") for node in new]
+        question = parcels.ask_clients(self._hosting)
+        asked = [Message(question.copy(), node, kinds.HOSTED, ttl=_SECONDS, group_id="0") for node in new]
         for node, message_id in zip(new, self._grid.push_messages(asked) if asked else [], strict=True):
             self._until.setdefault(node, time.monotonic() + self._seconds)
             if message_id:
@@ -139,7 +140,7 @@ class ParcelGrid(Grid):
         known = {name: client for client, name in self._clients[node].items()}
         self._clients[node] = {known.get(name) or next(self._numbers): name for name in names}
 
-    def get_nodes(self) -> Iterable[NodeInfo]:
+    def get_nodes(self) -> Iterable[Any]:
         """Return what is known of each client's node; a registered name is the node's and the client's own."""
         if self._hosting.per_node == 1:
             return self._grid.get_nodes()
@@ -175,13 +176,13 @@ class ParcelGrid(Grid):
             for _, message in group:
                 if message is not parcel:
                     own_id = f"{parcel_id}/{next(self._message_ids)}" if parcel_id else ""
-                    set_metadata(message, message_id=own_id)
+                    set_message_id(message, own_id)
         self._parcels.pop("", None)
         return [message.metadata.message_id for message in sent]
 
     def _fail(self, message: Message, reason: str) -> None:
         own_id = f"failed/{next(self._message_ids)}"
-        set_metadata(message, message_id=own_id)
+        set_message_id(message, own_id)
         self._failed[own_id] = Message(Error(code=CLIENT_APP_RAISED, reason=reason), reply_to=message)
 
     def _parcel(self, node: int, group: list[tuple[str, Message]]) -> Message:
@@ -189,7 +190,7 @@ class ParcelGrid(Grid):
         if len(group) == self._hosting.per_node == 1:
             return group[0][1]
         items = [parcels.Item(message.metadata.message_type, name, message.content) for name, message in group]
-        return new_message(parcels.pack(items, self._hosting), node, kinds.PARCEL, about.ttl, about.group_id)
+        return Message(parcels.pack(items, self._hosting), node, kinds.PARCEL, ttl=about.ttl, group_id=about.group_id)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that are there to these messages, which must be whole exchanges."""
@@ -220,7 +221,7 @@ class ParcelGrid(Grid):
             if isinstance(content, parcels.Failure):
                 yield Message(Error(code=code, reason=content.reason), reply_to=message)
             else:
-                yield reply_message(content, message)
+                yield Message(content, reply_to=message)
 
     def _look_for_changes(self, node: int, content: RecordDict) -> None:
         """Take over which clients a node hosts by now: folders may have come or gone, with or without a restart."""
@@ -242,11 +243,11 @@ class ParcelGrid(Grid):
         """Build a message."""
         return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
 
-    def set_run(self, run: Run) -> None:
+    def set_run(self, run: Any) -> None:
         """Set the run's information."""
         self._grid.set_run(run)
 
     @property
-    def run(self) -> Run:
+    def run(self) -> Any:
         """The run's information."""
         return self._grid.run

@@ -39,7 +39,7 @@ def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> fl
             for one in evaluations.values()
             if one.validation is not None and name in one.scores
         ]
-        # What is not defined on one client's records says nothing of the model.
+        # What is not defined on one client's records says nothing about the model.
         count = sum(count for count, _ in known)
         value = math.fsum(count * score for count, score in known) / count if count else math.nan
     elif measure == "accuracy":
@@ -110,7 +110,7 @@ class Patience:
         best = found is not None and (
             self._value is None or (found > self._value if self._higher else found < self._value)
         )
-        # With nothing better the first models are what the run ends with.
+        # With nothing better the initial models are what the run ends with.
         first = self.best is None and self._value is None and self._waited == 0
         self._waited = 0 if best else self._waited + 1
         if best:

@@ -110,7 +110,7 @@ _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Show nothing of the runs inside, but pass each finished round on: whoever started them has a bar for all."""
+    """Show nothing of the runs inside, but pass each finished round on: their caller has one bar for all."""
     token = _LISTENER.set(listener)
     try:
         yield

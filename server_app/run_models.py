@@ -1,4 +1,4 @@
-"""Models of a finished run, and its frozen clusters, for clients that come later."""
+"""Models of a finished run, and its frozen clusters, for newcomers."""
 
 import json
 import logging
@@ -42,13 +42,13 @@ log = logging.getLogger("florets")
 
 @dataclass(frozen=True)
 class RunModels:
-    """A finished run, as far as later clients need it: the K models at its end, each by its arrays' names."""
+    """A finished run, as far as newcomers need it: the K models at its end, each by its arrays' names."""
 
     config: Config
     task: Task
     models: tuple[Arrays, ...]
     frozen: Frozen | None
-    """The groups by which later clients are assigned, None where the run froze none."""
+    """The groups by which newcomers are assigned, None where the run froze none."""
     preprocessing: Preprocessing | None = None
     """How tables become the models' inputs; None where the run's clients had none."""
     own: Mapping[str, Arrays] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class RunModels:
 
     @property
     def frozen_by(self) -> str:
-        """What later clients are compared by, see `Frozen`; empty where the run froze no groups."""
+        """What newcomers are compared by, see `Frozen`; empty where the run froze no groups."""
         return "" if self.frozen is None else self.frozen.by
 
     @property

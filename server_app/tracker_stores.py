@@ -204,7 +204,7 @@ def default_store(results_dir: Path) -> str:
     """Return the address of the store in a results folder."""
     from sqlalchemy import URL
 
-    # MLflow's store of plain files is no longer maintained, and refused by its present version.
+    # MLflow's store of plain files is no longer maintained, and refused by its current version.
     return str(URL.create("sqlite", database=str(results_dir / "mlflow.db")).render_as_string())
 
 

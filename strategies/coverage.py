@@ -1,4 +1,4 @@
-"""Coverage: what each protection covers of what an algorithm asks of clients, and which keys it goes with."""
+"""Coverage: what each protection covers of an algorithm's requests, and which keys it is compatible with."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ COVERS: dict[str, frozenset[str]] = {
     "robust": frozenset(ASKS) - {"moments", "means", "models"},
     "secure_aggregation": frozenset(ASKS) - {"updates", "models", "means"},
 }
-"""Of what an algorithm asks (`Settings.asks`), what each protection covers."""
+"""What each protection covers of `Settings.asks`."""
 
 COMPARED = 5
 """Rounds after the first in which, with central noise, clients' choices are made by comparing noised sums."""
@@ -26,12 +26,12 @@ _DECIDE = {
     **{"watch": None, "stop_when_stable": True, "fold_upload": "projection", "subgroups": False},
     **{"place_one_class": False, "rediscover_every": 0, "least_gain": 0.03},
 }
-"""Keys of algorithms by which groups are decided without noise, with the value that decides nothing."""
+"""Keys of algorithms that make groups without noise, with the value that makes none."""
 
 
 @dataclass(frozen=True)
 class Releases:
-    """What of one client's data is released with noise besides an update in each round.
+    """Releases of a client's data with noise, besides an update in each round.
 
     Attributes
     ----------
@@ -39,21 +39,21 @@ class Releases:
         Releases for grouping in all, until groups are frozen.
     each
         Releases for grouping in each round.
-    start
+    first
         Releases for grouping in round 1, with first_round=update.
     compared
         Rounds after the first one in which clients compare models with the mean client, see `Guard.compared`.
     hidden
-        The server alone knows who belongs to which group (`privacy.kind=central`): sizes of groups are noised.
+        Only the server knows who belongs to which group (`privacy.kind=central`): group sizes are noised.
     handlers
-        Client handlers whose answers hold nothing else.
+        Client handlers whose answers hold only these releases.
     finds_k
-        The number of groups is found in these releases.
+        Whether these releases give the number of groups.
     """
 
     before: int = 0
     each: int = 0
-    start: int = 0
+    first: int = 0
     compared: int = 0
     hidden: bool = False
     handlers: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Releases:
 
 
 def releases_of(settings: Settings, kind: PrivacyKind) -> Releases | None:
-    """Return what a kind of noise has to cover of an algorithm; None: it cannot."""
+    """Return what a kind of noise must cover in an algorithm; None: it cannot."""
     asks = settings.asks
     if kind == "none" or asks - COVERS[kind]:
         return None
@@ -75,14 +75,14 @@ def releases_of(settings: Settings, kind: PrivacyKind) -> Releases | None:
         if not asks:
             return Releases()
         compared = COMPARED if "choices" in asks else rounds
-        return Releases(compared=compared, start=PARTS, hidden=True, handlers=_FOLD_HANDLERS[:1])
+        return Releases(compared=compared, first=PARTS, hidden=True, handlers=_FOLD_HANDLERS[:1])
     if "folds" in asks:
         return Releases(before=1, handlers=_FOLD_HANDLERS, finds_k=True)
     return Releases(before=rounds if "losses" in asks else 0, each=int("choices" in asks))
 
 
 def bare(settings: Settings, protection: str) -> str:
-    """Return in words what a protection does not cover of what an algorithm asks; empty: nothing."""
+    """Return in words what a protection leaves uncovered in an algorithm; empty: nothing."""
     found = sorted(settings.asks - COVERS[protection])
     return " and ".join(ASKS[name] for name in found)
 
@@ -92,7 +92,7 @@ def _name(settings: Settings) -> str:
 
 
 def protection_problems(settings: Settings, run: RunKeys) -> list[str]:
-    """Return one line for each protection of a run that does not go with the algorithm, or with another key."""
+    """Return one line for each protection of a run that is incompatible with the algorithm or another key."""
     return [*_of_noise(settings, run), *_of_robust(settings, run), *_of_masks(settings, run)]
 
 

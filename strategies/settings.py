@@ -18,7 +18,7 @@ Robust = Literal["none", "clip", "trimmed_mean", "median", "geometric_median", "
 Wire = Literal["float32", "float16", "int8"]
 PersonalName = Literal["none", "intercept", "slopes"]
 Weighting = Literal["examples", "uniform", "all_participants"]
-Start = Literal["different", "same", "orthonormal", "true"]
+Initial = Literal["different", "same", "orthonormal", "true"]
 
 
 PrivacyKind = Literal["none", "central", "local", "example"]
@@ -30,12 +30,12 @@ class Privacy:
 
     kind: PrivacyKind = setting(
         "none",
-        "noise on all that depends on a client's data: the server adds it to sums over clients (central), or each "
-        "client to what it sends (local); or enough to hide single records, added in training (example)",
+        "differential privacy of each client, with noise added by the server to sums over clients (central) or by "
+        "each client (local); or of each record, with noise added in training (example)",
     )
     epsilon: float | Literal["inf"] | None = setting(
         None,
-        "largest epsilon of the whole run, which ends before it would pass it; inf: the plain run, without noise",
+        "epsilon of the whole run, which ends before it would exceed it; inf: no noise",
         above=0,
     )
     delta: float | None = setting(
@@ -51,7 +51,7 @@ class Privacy:
         least=1e-6,
     )
     loss_clip: float = setting(
-        5.0, "largest loss that counts in grouping, in place of strategy.outlier_loss", above=0
+        5.0, "bound at which losses for grouping are clipped; replaces strategy.outlier_loss", above=0
     )
     grouping: float = setting(
         0.2, "fraction of the budget (of the sum of squared noise levels) that is spent on grouping", above=0, below=1
@@ -147,27 +147,27 @@ class RunKeys:
     )
     hostile: float = setting(
         0.2,
-        "largest fraction of a group's clients that may be hostile (robust): so many are left out by trimmed_mean "
-        "and multi_krum, bounded in weight, and put in quarantine at most",
+        "largest fraction of a group's clients that may be hostile (robust): bounds how many clients trimmed_mean "
+        "and multi_krum leave out, how much weight they have, and how many may be in quarantine",
         most=0.5,
     )
     secure_aggregation: bool = setting(
         False,
-        "once groups are fixed, clients mask their updates so that the server learns the sum of each group's alone "
-        "(docs/privacy.md); groups of less than 3 are not trained then",
+        "once groups are frozen, clients mask their updates, and the server learns only the sum of each group "
+        "(docs/privacy.md); groups of fewer than 3 clients are not trained",
     )
     privacy: Privacy = setting(Privacy(), "differential privacy of clients, or of single records")
     loss_data: LossData | None = setting(
         None,
-        "loss vectors are taken on the training data, or on a fifth of them that is then not trained on; null: train",
+        "losses for grouping are computed on the training data, or on a held-out fifth; null: train",
     )
     loss_batch: int | None = setting(
         None, "samples, drawn anew in each round, that a client takes the losses of the models on; null: all", least=1
     )
     personal: PersonalName | None = setting(
         None,
-        "what of its group's model each client has of its own: its last layer's intercepts, or all coefficients of "
-        "that layer; null: none",
+        "each client's own part of its group's model: the last layer's intercepts, or all coefficients of that "
+        "layer; null: none",
     )
     eval_every: int = setting(
         1, "rounds between evaluations on test data; the last round is always evaluated", least=1
@@ -177,8 +177,8 @@ class RunKeys:
     )
     fine_tune_epochs: float = setting(
         0.0,
-        "local epochs for which each client, at every evaluation, also fine-tunes a copy of the model that it "
-        "tests; reported in addition. Costs as much as training: raise eval_every. 0: none",
+        "at every evaluation each client also fine-tunes a copy of its model for this many epochs and tests it. "
+        "Costs as much as training: raise eval_every. 0: none",
         least=0,
     )
     statistics: bool = setting(
@@ -188,7 +188,8 @@ class RunKeys:
     )
     min_clients: int | None = setting(
         None,
-        "clients needed to start; null: num_clients. For nodes with their own data it is the only count",
+        "clients needed to start; null: num_clients. With nodes' own data the number of clients is not known "
+        "otherwise",
         least=1,
     )
     quorum: float = setting(
@@ -200,7 +201,7 @@ class RunKeys:
     )
     start_timeout: float = setting(
         120.0,
-        "seconds to wait for the clients at the start, and later for any of them (of two_phase's anchors) "
+        "seconds to wait for the clients at the start, and later for any client (two_phase: anchor) "
         "if all have gone offline",
         above=0,
     )
@@ -211,7 +212,7 @@ class RunKeys:
         None, "seconds to wait for the rest once the quorum replied; null: round_timeout", least=0
     )
     round_tries: int = setting(
-        3, "how often a round below the quorum is tried before the run (two_phase: or its phase 1) ends", least=1
+        3, "tries of a round below the quorum before the run (or two_phase's phase 1) ends", least=1
     )
 
 
@@ -219,7 +220,7 @@ class RunKeys:
 class Experiment(RunKeys):
     """The keys of a run, which `Settings.problems` is given."""
 
-    k: int | Literal["auto"] = setting(4, "number K of models; auto determines it (clove, cfl_gp)")
+    k: int | Literal["auto"] = setting(4, "number K of models; auto: determined by the data (clove, cfl_gp, ...)")
     k_max: int = setting(10, "largest K that k=auto may choose, and the number of models then")
     num_clients: int = setting(20, "number of clients", least=1)
     num_rounds: int = setting(
@@ -248,15 +249,15 @@ class Settings:
     one_model: ClassVar[bool] = False
     """All clients share one model, or each has its own: `k` is not used."""
     has_groups: ClassVar[bool] = True
-    """Ends with clients in groups, known or estimated, of which an ARI can be taken."""
+    """Whether a run ends with groups of clients, so that an ARI exists."""
     grows: ClassVar[bool] = False
-    """Starts from one model, of which groups make theirs: `k` counts groups, and a preset's does not apply."""
+    """Begins with one model, from which the groups' models grow: `k` counts groups, and a preset's does not apply."""
     finds_k: ClassVar[bool] = False
     """Takes `k=auto`."""
     mixes: ClassVar[bool] = False
-    """A client predicts with a mixture of all K models, and not with the one that it is assigned."""
+    """A client predicts with a mixture of all K models instead of its assigned one."""
     splits_samples: ClassVar[bool] = False
-    """Takes losses of single samples or batches, which a loss that is one number for all samples has not."""
+    """Needs losses of single samples or batches, so a loss that is one number for all samples will not do."""
     shares: ClassVar[bool] = False
     """Has, for each client, its share of each model (`Strategy.mixtures`)."""
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -264,32 +265,32 @@ class Settings:
         "personal": ("none", "intercept", "slopes"),
     }
     """Values that the algorithm can follow of run-level choices (`conf.compose.CHOICES`); the first is its default. A
-    key that is not named means nothing to it. Who names `loss_data` follows `loss_batch`, too."""
+    key that is not named has no effect. An algorithm that names `loss_data` follows `loss_batch`, too."""
     adapts: ClassVar[bool] = False
     """Each client adapts the model to its own data before it uses it: what a run saves is the model before that."""
     asks: ClassVar[frozenset[str]] = frozenset()
     """What the algorithm asks of clients besides the mean of their updates, of `ASKS`: what protections must cover.
 
-    Where noise or masks protect the mean alone, an algorithm that looks at more is stopped in its first round."""
+    Where noise or masks protect only the mean, an algorithm that looks at more is stopped in its first round."""
     freezes: ClassVar[bool] = False
-    """Groups stay as they are from some round on."""
+    """Whether groups are frozen from some round on."""
     grouping_rounds: ClassVar[int | None] = None
     """Rounds with groupings until groups may be frozen; None: as many as there are."""
     compares: ClassVar[Compared] = ""
-    """Whose pairs the server compares, a round's participants' or all clients': memory grows with their square."""
-    starts: ClassVar[Start] = "different"
-    """How the first models are made, where `init` is no key."""
+    """Which clients the server compares pairwise: memory grows with the square of their number."""
+    usual_initial: ClassVar[Initial] = "different"
+    """The initial models, where `init` is no key."""
     gradient_batch: ClassVar[Literal["full", "train"]] = "full"
     """Examples of a gradient where `gradient_batch` is null: all, or `train.batch_size`."""
 
     @property
-    def first_rounds(self) -> int:
+    def rounds_before(self) -> int:
         """Rounds that the algorithm needs before those that `num_rounds` counts."""
         return 0
 
     @property
     def extra_models(self) -> int:
-        """First models that the algorithm needs in addition to the K that are trained."""
+        """Initial models that the algorithm needs in addition to the K that are trained."""
         return 0
 
     def conflicts(self) -> list[str]:
@@ -299,16 +300,16 @@ class Settings:
     def problems(self, run: Experiment) -> list[str]:
         """Return one line for each setting that cannot work in this run: key and value, rule, remedy.
 
-        Called with the keys of the run by the command, `florets.run` and all that start runs; and by
-        `florets.prepare` with ``strategy=``, without which a ServerApp of one's own does not ask it.
+        Called with the keys of the run by the command, `florets.run` and everything else that starts runs; and by
+        `florets.prepare` with ``strategy=``, without which a ServerApp of your own does not call it.
         """
         return []
 
     @property
-    def start(self) -> Start:
-        """How the first models are made: as `init` says, where that is a key; "true": the task's true models."""
-        start: Start = getattr(self, "init", self.starts)
-        return start
+    def initial(self) -> Initial:
+        """The initial models: those of `init`, where that is a key; "true": the task's true models."""
+        initial: Initial = getattr(self, "init", self.usual_initial)
+        return initial
 
 
 @dataclass(frozen=True)
@@ -330,7 +331,7 @@ class OneModel(SharedLayers):
 class ManyModels(SharedLayers):
     """Keys of an algorithm with several models."""
 
-    init: Literal["different", "same", "orthonormal"] = setting("different", "how the K initial models relate")
+    init: Literal["different", "same", "orthonormal"] = setting("different", "the K initial models")
 
 
 @dataclass(frozen=True)
@@ -370,7 +371,7 @@ def choice_of(settings: Settings, name: str, given: Any) -> Any:
 
 
 def start_with(settings: Settings, run: RunKeys, choose_k: ChooseK | None) -> FirstRound | None:
-    """Return how round 1 is to start: where folds find K, and as long as all is noised, by updates."""
+    """Return the first assignment: by updates where folds find K or all is noised."""
     first_round = run.first_round
     if run.k != "auto" or choose_k != "folds":
         knows = "update" in settings.follows.get("first_round", ())

@@ -269,7 +269,7 @@ def _codes(
             "",
             f"{name!r} is {cells} in {sum(counts.values())} records of {listed(sorted(counts))}, far outside its "
             "other values",
-            f"If that stands for a missing value, say so in {NODE_FILE_WORDS}: "
+            f"If that stands for a missing value, declare it in {NODE_FILE_WORDS}: "
             f"missing_in = {{{toml_key(name)} = [{cells}]}}.",
         )
         for (name, cells), counts in found.items()

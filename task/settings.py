@@ -24,7 +24,7 @@ class Drift:
     rounds: list[int] = setting([], "rounds, from 2, in which clients' data begin to change; none: never")
     kind: Literal["sudden", "gradual", "returning"] = setting(
         "sudden",
-        "sudden: all data are new at once; gradual: a part more in each of task.drift.span rounds; returning: "
+        "sudden: all data are new at once; gradual: a further part in each of task.drift.span rounds; returning: "
         "sudden, and reverted after that span",
         needs="task.drift.rounds",
     )
@@ -125,12 +125,13 @@ class TableConfig:
         "then (0): survival times, task.loss=cox",
     )
     columns: list[str] = setting(
-        [], "columns of an input; none: those that most sites have. With header=false all columns of the file"
+        [], "input columns; none: those that most sites have; with header=false the names of all columns"
     )
     drop: list[str] = setting([], "columns that are not inputs")
     id: list[str] = setting([], "columns that identify a record: never trained on, returned with predictions")
     group: str = setting(
-        "", "column whose equal values belong together (a patient, a device), in every split and fold"
+        "",
+        "column that identifies a subject (a patient, a device), whose records stay together in every split and fold",
     )
     owner: str = setting(
         "", "one table for all: the column that says which client each record is of; for short owner=<column>"
@@ -216,9 +217,9 @@ class TaskConfig:
     )
     partition: str = setting(
         "rotation",
-        "who holds what: composed (from parts, see docs/partitions.md), natural, rotation, rotation_blocks, "
-        "rotation_mixture, rotated_anchors, label_skew_1 to label_skew_4, concept_shift, by_class, label_counts, "
-        "n_way, random_clusters, own (each node its own data), or an import path",
+        "how samples are divided among clients: composed (from parts, see docs/partitions.md), natural, rotation, "
+        "rotation_blocks, rotation_mixture, rotated_anchors, label_skew_1 to label_skew_4, concept_shift, "
+        "by_class, label_counts, n_way, random_clusters, own (each node its own data), or an import path",
     )
     model: str = setting(
         "mlp",

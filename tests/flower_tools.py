@@ -10,20 +10,29 @@ from flwr.cli.config_utils import load_and_validate
 from flwr.cli.utils import collect_files
 from flwr.client.mod import secaggplus_mod
 from flwr.common.config import get_project_config, parse_config_args
+from flwr.common.constant import ErrorCode
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 from flwr.server import LegacyContext
 from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.supercore.fab import Fab
 from flwr.supercore.object_ref import load_app, validate
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode import start_client_internal
 
 __all__ = [
+    "SUPPORTED",
     "DefaultWorkflow",
+    "ErrorCode",
     "Fab",
     "LegacyContext",
+    "NodeInfo",
     "RecordDictProto",
+    "Run",
     "SecAggPlusWorkflow",
+    "TaskIdentity",
     "build_fab_from_disk",
     "get_project_config",
     "load_app",
@@ -36,6 +45,9 @@ __all__ = [
     "start_client_internal",
     "validate",
 ]
+
+SUPPORTED = ("1.41", "1.42")
+"""Minor versions with which all tests have passed, those of pyproject.toml."""
 
 
 def publish_check(app: Path) -> tuple[list[Path], dict[str, Any]]:

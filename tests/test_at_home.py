@@ -160,7 +160,7 @@ def test_a_run_goes_on_with_the_frozen_values_that_it_began_with(code: Path) -> 
     run = florets.run(results_dir=code, **keys)
     shutil.copyfile(code / "body.pt", code / "kept.pt")
     torch.save(nn.Linear(64, 16).state_dict(), code / "body.pt")
-    with pytest.raises(ConfigError, match=r"freezes .requires_grad=False. are not those that this run's rounds"):
+    with pytest.raises(ConfigError, match=r"freezes .requires_grad=False. are not those that"):
         florets.run(resume=run.folder, num_rounds=3, trust=True)
     shutil.copyfile(code / "kept.pt", code / "body.pt")
     assert len(florets.run(resume=run.folder, num_rounds=3, trust=True).rounds) == 3

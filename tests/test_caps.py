@@ -172,7 +172,6 @@ def test_the_file_of_a_data_folder_counts_on_a_real_node(node: dict[str, Any]) -
     for text, error in {
         "max-epochs = 1": "max-epochs has one value in the SuperNode's --node-config and another in node.toml",
         "max_epochs = 1": "node.toml: max_epochs: there is no such key. Did you mean max-epochs?",
-        "log = 'json'": "log: belongs into the --node-config of a real node alone",
     }.items():
         file.write_text(text)
         with pytest.raises(ValueError, match=re.escape(error)):

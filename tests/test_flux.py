@@ -118,7 +118,7 @@ def test_every_row_is_brought_to_0_to_1_on_its_own() -> None:
     scale = row_scale(descriptors)
     found = scale_rows(descriptors, *scale)
     np.testing.assert_array_equal(found, [[[0, 0.5], [0, 0]], [[1, 0.25], [0, 0]]])
-    # A later client is put on the same scale, be it outside; a row in which all were equal tells nothing.
+    # A newcomer is put on the same scale, be it outside; a row in which all were equal tells nothing.
     np.testing.assert_array_equal(scale_rows(np.array([[8.0, -4.0], [9.0, 9.0]]), *scale), [[2, -1], [0, 0]])
 
 

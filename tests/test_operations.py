@@ -113,7 +113,7 @@ def test_status_names_who_is_late_and_for_how_long(tmp_path: Path, capsys: pytes
         status.status(str(tmp_path))
     said = capsys.readouterr().out
     assert "Running: round 4 of 8; about 4 s left." in said
-    assert "4 s left. It was asked to stop after the present round." in said
+    assert "4 s left. It was asked to stop after the current round." in said
     assert "Test of round 4: ARI 1.000  accuracy 75.00%" in said
     assert "Groups: 2 (clients 2, 2), not stable" in said
     assert "Clients: 4, late: 01, 03" in said

@@ -21,7 +21,6 @@ from florets.server_app.build import build_task
 from florets.server_app.experiment import run_experiment
 from florets.server_app.parcel_grid import ParcelGrid
 from florets.task.wire import MalformedMessage, bank, kinds, parcels
-from florets.task.wire.records import reply_message
 from tests.grid_runs import run_on
 
 SMALL = ("num_clients=7", "k=2", "task.num_clusters=2", "num_rounds=4", "quiet=true")
@@ -134,7 +133,7 @@ def test_a_node_that_says_another_number_of_nodes_than_the_others_is_left_out_al
 
         def _deliver(self, message: Message) -> Message:
             if message.metadata.message_type == kinds.HOSTED and message.metadata.dst_node_id == 3:
-                return reply_message(parcels.pack_clients(self.says), message)
+                return Message(parcels.pack_clients(self.says), reply_to=message)
             return super()._deliver(message)
 
     config = compose(["num_clients=9", "k=1", "strategy=fedavg", "num_rounds=1", "quorum=0.5", "min_clients=4"])
@@ -167,7 +166,9 @@ def test_a_nodes_folders_are_its_clients(tmp_path: Path) -> None:
 
 def test_folders_that_come_during_a_run_change_nobody_elses_data(tmp_path: Path) -> None:
     def called(message: Message, context: Context) -> Message:
-        return reply_message(RecordDict({"config": ConfigRecord({"of": context.node_config["client-id"]})}), message)
+        return Message(
+            RecordDict({"config": ConfigRecord({"of": context.node_config["client-id"]})}), reply_to=message
+        )
 
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()

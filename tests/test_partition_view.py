@@ -42,7 +42,7 @@ def test_the_table_shows_the_clusters():
 def test_what_a_cluster_does_is_told_in_words():
     assert described(None) == "-"
     both = Change(mirror=True, angle=90, renamed=np.array([1, 0]))
-    assert described(both) == "mirrored, turned by 90°, labels 1 0"
+    assert described(both) == "mirrored, rotated by 90°, labels 1 0"
     assert described(partial(turned, angle=45.0)) == "turned, angle 45"
     assert described(lambda x, y: (x, y)) == "<lambda>"
 
@@ -53,7 +53,7 @@ def test_the_command_tells_who_holds_what_and_draws_it(tmp_path, capsys, monkeyp
     keys = ["task.partition=composed", "task.num_clusters=2", "k=2", "num_clients=4"]
     assert main(["plan", "--partition", *keys, f"task.partition_options={options}"]) == 0
     told = capsys.readouterr().out
-    assert "turned by 90°" in told
+    assert "rotated by 90°" in told
     assert "of its own cluster  75%" in told
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["partition.png"]
 

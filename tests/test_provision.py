@@ -42,7 +42,7 @@ server:
 nodes:
   - {name: St. Mary/2, data-dir: data}
   - {name: north, data-dir: /srv/data, max-epoch: 3, max-steps: 0, device: 1}
-  - {name: north, data-dir: /srv, port: 65535}
+  - {name: north, data-dir: /srv, port: 65536}
   - {name: server, data-dir: /srv/../etc, device: tpu}
 extra: 1
 """
@@ -191,10 +191,9 @@ def test_systemd_and_compose_start_the_same_file_which_starts_flower(tmp_path: P
         assert f"\nExecStart={start}\n" in (kit / "systemd" / f"florets-{name}.service").read_text()
     assert started == {
         "north": "node start approved=approved.json --superlink fl.example.org:8000 --root-certificates ca.crt "
-        "--auth-supernode-private-key node.key --node-config node.toml --port 9094 "
-        "--health-server-address 127.0.0.1:9095",
+        "--auth-supernode-private-key node.key --node-config node.toml --port 9094",
         "server": "--host 0.0.0.0 --port 8000 --database state/state.db --enable-supernode-auth --ssl-ca-certfile "
-        "ca.crt --ssl-certfile server.pem --ssl-keyfile server.key --health-server-address 127.0.0.1:8001",
+        "ca.crt --ssl-certfile server.pem --ssl-keyfile server.key",
     }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from florets.task.wire.flower import SUPPORTED
+from tests.flower_tools import SUPPORTED
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -11,7 +11,7 @@ from florets.strategies.base.models import GradientAveraging, ModelAveraging, Mo
 from florets.strategies.core import FloatArray
 from florets.strategies.core.robust import SKETCH, RobustName, RobustRule, bounded, distances_of, gram_of
 from florets.task.wire import Layout, bank
-from florets.task.wire.records import array_record
+from florets.task.wire.flower import filled
 from florets.task.wire.replies import Update
 
 ALL: tuple[RobustName, ...] = ("clip", "trimmed_mean", "median", "geometric_median", "multi_krum")
@@ -89,7 +89,7 @@ def test_distances_of_long_updates_are_nearly_those_of_their_sketches() -> None:
 
 
 def test_shared_layers_statistics_and_counters_are_protected_apart() -> None:
-    one = array_record({name: Array(np.zeros(1, dtype)) for name, dtype in zip("absc", "fffq", strict=True)})
+    one = filled(ArrayRecord(), {name: Array(np.zeros(1, dtype)) for name, dtype in zip("absc", "fffq", strict=True)})
     models = Models(bank.pack(np.zeros((2, 4)), Models(one).layout), shared_layers=["a"], untrained=["s", "c"])
     vectors = np.array([[1.0, 1.0, 2.0, 5.0]] * 8)
     vectors[[0, 4]] = [-1e5, 1e5, 1e9, 1e6]
@@ -104,7 +104,7 @@ def test_shared_layers_statistics_and_counters_are_protected_apart() -> None:
 
 
 def test_gradients_are_averaged_robustly() -> None:
-    models = Models(array_record({"a": Array(np.zeros(2))}))
+    models = Models(filled(ArrayRecord(), {"a": Array(np.zeros(2))}))
     gradients = np.array([[1.0, 2.0], [1.0, 2.0], [1e9, -1e9]])
     averaging = GradientAveraging(learning_rate=0.5, robust=RobustRule("median"))
     found = averaging.next_bank(models, gradients, np.zeros(3, dtype=np.int64), np.ones(3))
@@ -113,7 +113,7 @@ def test_gradients_are_averaged_robustly() -> None:
 
 def test_updates_as_they_were_sent_give_what_their_vectors_give() -> None:
     rng = np.random.default_rng(4)
-    start = array_record({"a": Array(np.ones((70, 60), np.float32)), "b": Array(np.ones(9, np.float32))})
+    start = filled(ArrayRecord(), {"a": Array(np.ones((70, 60), np.float32)), "b": Array(np.ones(9, np.float32))})
     layout = Layout.of(start)
     rows = 1.0 + 0.1 * rng.normal(size=(100, layout.size)).astype(np.float32)
     sent = [("", Update(0, layout.checked(layout.arrays(row.astype(np.float64))), 1, 0.0)) for row in rows]

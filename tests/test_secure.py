@@ -23,9 +23,8 @@ from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.local.strategy import Local
 from florets.strategies.settings import Privacy
 from florets.task.wire import kinds
-from florets.task.wire.flower import entries
+from florets.task.wire.flower import filled
 from florets.task.wire.masking import decoded, encoded, mask, neighbours, scale_bits
-from florets.task.wire.records import record_dict
 from tests.flower_tools import secaggplus_mod
 
 CONFIG = compose(
@@ -102,7 +101,7 @@ def test_sums_are_those_of_the_clients_that_stay_with_a_fifth_lost_at_each_step(
 def content_bytes(content: RecordDict) -> bytes:
     parts: list[bytes] = []
     for record in content.values():
-        for value in entries(record).values():
+        for value in record.values():
             one = value if isinstance(value, list) else [value]
             parts += [v.data if hasattr(v, "data") else v if isinstance(v, bytes) else repr(v).encode() for v in one]
     return b"".join(parts)
@@ -158,13 +157,13 @@ def test_a_client_does_no_step_twice_and_sends_nothing_in_clear_afterwards() -> 
     for kind in STEPS[1:]:
         assert "it does none twice" in again(kind, first[kind].content)
     for kind in (kinds.TRAIN, kinds.TRAIN_SELECT, kinds.TRAIN_ESTIMATE, "train.custom", "query.custom"):
-        assert "sends no update in clear" in again(kind, record_dict(clear))
-    assert again(kinds.EVALUATE, record_dict(clear)) == ""
+        assert "sends no update in clear" in again(kind, filled(RecordDict(), clear))
+    assert again(kinds.EVALUATE, filled(RecordDict(), clear)) == ""
     # A later try of the same round could leave one member out.
     later = first[kinds.SECURE_KEYS].content
-    entries(later["config"])[kinds.ATTEMPT] = 2
+    later["config"][kinds.ATTEMPT] = 2
     assert "has been in it already" in again(kinds.SECURE_KEYS, later)
-    entries(later["config"])[kinds.SERVER_ROUND] = 2
+    later["config"][kinds.SERVER_ROUND] = 2
     assert again(kinds.SECURE_KEYS, later) == ""
 
 
@@ -172,18 +171,18 @@ STEPS = (kinds.SECURE_KEYS, kinds.SECURE_SHARES, kinds.TRAIN, kinds.SECURE_UNMAS
 
 
 def config(content: RecordDict, **values: Any) -> None:
-    entries(content["config"]).update(values)
+    content["config"].update(values)
 
 
 def alone(kind: str, node: int, content: RecordDict) -> None:
     if kind == kinds.SECURE_UNMASK:
         # Of its own: a client's place on the ring comes last.
-        config(content, alive=entries(content["config"])[kinds.ALIVE][-1:])
+        config(content, alive=content["config"][kinds.ALIVE][-1:])
 
 
 def two(kind: str, node: int, content: RecordDict) -> None:
     if kind == kinds.SECURE_SHARES:
-        held, own = entries(content["config"]), entries(content["config"])[kinds.MEMBER]
+        held, own = content["config"], content["config"][kinds.MEMBER]
         other = (own + 1) % 10
         config(
             content, members=[own, other], keys=[k for m in (own, other) for k in held[kinds.KEYS][2 * m : 2 * m + 2]]
@@ -192,7 +191,7 @@ def two(kind: str, node: int, content: RecordDict) -> None:
 
 def moved(kind: str, node: int, content: RecordDict) -> None:
     if kind == kinds.TRAIN and kinds.MASKING in content:
-        boxes = entries(content[kinds.MASKING])[kinds.BOXES]
+        boxes = content[kinds.MASKING][kinds.BOXES]
         boxes[0], boxes[1] = boxes[1], boxes[0]
 
 
@@ -213,7 +212,7 @@ def test_a_client_refuses_a_server_that_departs_from_the_protocol(before: Change
 def test_a_sum_with_a_false_share_leaves_the_models_as_they_are(caplog: Any) -> None:
     def false(kind: str, node: int, content: RecordDict) -> None:
         if kind == kinds.SECURE_UNMASK and node == 3:
-            shares = entries(content["config"])["shares"]
+            shares = content["config"]["shares"]
             shares[0] = shares[0][:4] + bytes(len(shares[0]) - 4)
 
     lost = {kinds.SECURE_UNMASK: [0, 1, 2, 4]}

@@ -1,4 +1,4 @@
-"""Starts of CLoVE and IFCA: several of them, of which the best goes on."""
+"""Restarts of CLoVE and IFCA: several attempts, of which the best is continued."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def test_how_good_a_start_was_by_hand() -> None:
     assert least_loss(np.full((2, 2), np.inf)) == np.inf
 
 
-# Several starts
+# Restarts
 
 
 @pytest.mark.parametrize("make", [IFCA, CLoVE])
@@ -41,7 +41,7 @@ def test_the_best_start_goes_on_as_if_it_had_been_the_only_one(make: Any) -> Non
         details.append(report.details)
 
     strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=5, on_round=note)
-    # Three starts that do not go on, of two rounds each, and the five that were asked for.
+    # Three attempts that are not continued, of two rounds each, and the five that were asked for.
     assert len(banks) == 3 * 2 + 5
     judged = [places.get("score") for places in details]
     assert [number for number, score in enumerate(judged, 1) if score] == [3, 5, 7, 9]
@@ -85,8 +85,8 @@ def test_one_client_that_lies_about_its_losses_does_not_choose_the_start() -> No
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (("strategy.restarts=2", "num_rounds=5"), r"restarts=2: each start has strategy.restart_rounds=5"),
-        (("strategy.restarts=2", "k=auto"), "k=auto: starts with different numbers of models"),
+        (("strategy.restarts=2", "num_rounds=5"), r"restarts=2: each attempt has strategy.restart_rounds=5"),
+        (("strategy.restarts=2", "k=auto"), "k=auto: attempts with different numbers of models"),
         (("strategy.restarts=2", "first_round=update"), "first_round=update starts from one model"),
         (("strategy.restarts=2", "strategy.probes=1"), "strategy.probes=1: cannot be used with strategy.restarts"),
         (("strategy.restart_rounds=2",), "restart_rounds=2: has an effect only with strategy.restarts of 2 or more"),

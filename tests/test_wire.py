@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, Metadata, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florets.engines.local_grid import as_flowers_process
 from florets.strategies.shared.fold_round import FoldPlan
-from florets.task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes, records
-from florets.task.wire.flower import entries, set_metadata
+from florets.task.wire import Layout, MalformedMessage, bank, payload_bytes, records
+from florets.task.wire.flower import filled
 from florets.task.wire.folds import RowForm
 
 MODEL = {
@@ -126,70 +125,21 @@ CONFIG: dict[str, Any] = {**VALUES, "f": "text", "g": b"bytes", "h": True, "i": 
 
 
 def test_filled_records_are_those_that_flower_makes() -> None:
-    assert records.metric_record(VALUES) == MetricRecord(VALUES)
-    assert records.config_record(CONFIG) == ConfigRecord(CONFIG)
-    assert records.filled(ConfigRecord({"a": 7, "z": 1}), CONFIG) == ConfigRecord({**CONFIG, "z": 1})
-    assert records.metric_record(VALUES).object_id == MetricRecord(VALUES).object_id
-    assert records.config_record(CONFIG).object_id == ConfigRecord(CONFIG).object_id
-    assert dict(entries(records.config_record(CONFIG))) == CONFIG
+    metrics, config = filled(MetricRecord(), VALUES), filled(ConfigRecord(), CONFIG)
+    assert (metrics, config) == (MetricRecord(VALUES), ConfigRecord(CONFIG))
+    assert (metrics.object_id, config.object_id) == (MetricRecord(VALUES).object_id, ConfigRecord(CONFIG).object_id)
+    assert filled(ConfigRecord({"a": 7, "z": 1}), CONFIG) == ConfigRecord({**CONFIG, "z": 1})
+    assert dict(config.items()) == CONFIG
     # NumPy's float is Python's as well.
-    assert records.metric_record({"a": np.float64(1.5)})["a"] == 1.5
-
-
-CONTENT = RecordDict({"config": ConfigRecord({"rate": 0.5})})
-
-
-@pytest.fixture(autouse=True)
-def _process() -> None:
-    as_flowers_process()
-
-
-def timeless(message: Message) -> dict[str, object]:
-    """All that a message's metadata holds, but the times."""
-    return {name: value for name, value in vars(message.metadata).items() if name not in ("_created_at", "_ttl")}
-
-
-def hold_equal(ours: Message, theirs: Message) -> None:
-    assert vars(ours).keys() == vars(theirs).keys()
-    assert vars(ours.metadata).keys() == vars(theirs.metadata).keys()
-    assert timeless(ours) == timeless(theirs)
-    assert (ours.has_content(), ours.has_error(), ours.content) == (True, False, theirs.content)
-    assert ours.metadata.created_at == pytest.approx(theirs.metadata.created_at, abs=10)
-    assert ours.metadata.ttl == pytest.approx(theirs.metadata.ttl, abs=10)
-
-
-def sent_and_received(message: Message) -> Message:
-    found = Message.inflate(message.deflate(), {message.content.object_id: message.content})
-    # The id stays behind: whoever delivers the message gives it.
-    set_metadata(found, message_id=message.metadata.message_id)
-    return found
-
-
-@pytest.mark.parametrize("kind", [kinds.TRAIN, "train.custom"])
-def test_a_new_message_is_the_one_that_flower_makes(kind: str) -> None:
-    ours = records.new_message(CONTENT, 7, kind, 3600.0, "3")
-    hold_equal(ours, Message(CONTENT, 7, kind, ttl=3600.0, group_id="3"))
-    assert ours.metadata.ttl == 3600.0
-    hold_equal(sent_and_received(ours), ours)
-    assert isinstance(ours.metadata, Metadata)
-
-
-def test_a_reply_is_the_one_that_flower_makes() -> None:
-    message = records.new_message(CONTENT, 7, kinds.TRAIN, 3600.0, "3")
-    set_metadata(message, message_id="12")
-    ours = records.reply_message(RecordDict(), message)
-    hold_equal(ours, Message(RecordDict(), reply_to=message))
-    assert (ours.metadata.reply_to_message_id, ours.metadata.src_node_id) == ("12", 7)
-    # It is waited for as long as the message is.
-    ends = message.metadata.created_at + message.metadata.ttl
-    assert ours.metadata.created_at + ours.metadata.ttl == pytest.approx(ends, abs=1e-3)
-    hold_equal(sent_and_received(ours), ours)
-
-
-@pytest.mark.parametrize("kind", ["teach", "train.a.b"])
-def test_types_that_flower_refuses_are_refused(kind: str) -> None:
-    with pytest.raises(ValueError, match="message type"):
-        records.new_message(CONTENT, 7, kind, 3600.0, "3")
+    assert filled(MetricRecord(), {"a": np.float64(1.5)})["a"] == 1.5
+    arrays = {"a": records.write_array(np.ones(2, np.float32))}
+    content = {"arrays": filled(ArrayRecord(), arrays), "config": config}
+    assert content["arrays"] == ArrayRecord(arrays)
+    assert filled(RecordDict(), content).object_id == RecordDict(content).object_id
+    wrong: list[tuple[Any, Any]] = [(MetricRecord(), "text"), (ArrayRecord(), 1.0), (RecordDict(), arrays["a"])]
+    for record, value in [*wrong, (ConfigRecord(), [1, "a"])]:
+        with pytest.raises(TypeError):
+            filled(record, {"a": value})
 
 
 def rng() -> np.random.Generator:

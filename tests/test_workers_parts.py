@@ -20,7 +20,7 @@ from florets.task.client_data import ClientData
 from florets.task.shared_file import Place, SharedFile, SharedTask, share_clients
 from florets.task.task import Task
 from florets.task.wire import kinds
-from florets.task.wire.flower import set_metadata
+from florets.task.wire.flower import set_message_id
 from tests.own_functions import SPEC
 
 
@@ -86,7 +86,7 @@ class Odd(Task):
 
 def test_messages_of_every_kind_come_out_of_their_bytes_as_they_went_in() -> None:
     (asked, context), (failing, _) = sent(record(1.0, 2.0), record(3.0), bank="t", seed=5)
-    set_metadata(asked, message_id="7")
+    set_message_id(asked, "7")
     context.state["own"] = MetricRecord({"seen": [1.5, 2.0], "n": 3})
     context.node_config["partition-id"] = 4
     # An array that is no NumPy array, and one whose hash was asked for, which it then keeps.

@@ -19,7 +19,7 @@ from florets.task.training.losses import Evaluated
 from florets.task.training.scores import CONCORDANCE, LOG_LOSS, in_unit, measured
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import MIN_RECORDS, PartSums, pack_scores, pack_sums
-from florets.task.wire.records import put
+from florets.task.wire.flower import filled
 
 
 def evaluate(client: Client, own: State | None = None) -> RecordDict:
@@ -51,7 +51,7 @@ def answer_tests(
         values[LOG_LOSS] = loss
     values |= _measured(client, results)
     if values:
-        put(content, {kinds.SCORES: pack_scores(values, counts)})
+        filled(content, {kinds.SCORES: pack_scores(values, counts)})
     if (
         client.config.get(kinds.TEST_SUMS) is True
         and client.shares_statistics
@@ -61,7 +61,7 @@ def answer_tests(
         classes = client.task.num_outputs if client.loss == "cross_entropy" else 0
         parts = dict(_sums(client, classes, {"": results, kinds.TUNED: tuned or {}}))
         train = target_sums(_in_unit(client, client.data.y_train.cpu().numpy()), classes)
-        put(content, {kinds.TEST_SUMS: pack_sums(parts, train)})
+        filled(content, {kinds.TEST_SUMS: pack_sums(parts, train)})
     return content
 
 

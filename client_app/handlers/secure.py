@@ -6,6 +6,7 @@ when the sum is unmasked. Nothing of it has an effect on results: a client that 
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,8 @@ from florets.client_app.client import Client
 from florets.client_app.training import sends_gradient
 from florets.task.wire import kinds, masking
 from florets.task.wire.codec import pack
-from florets.task.wire.flower import entries
 from florets.task.wire.noise import within
-from florets.task.wire.records import config_record, view_array
+from florets.task.wire.records import view_array
 
 _STATE = "secure-"
 _IN_CLEAR = (kinds.TRAIN, kinds.TRAIN_SELECT, kinds.TRAIN_ESTIMATE)
@@ -59,12 +59,13 @@ class Standing:
     def of(cls, client: Client) -> "Standing":
         """Return what this client keeps; clients that one node hosts each have their own."""
         record = client.context.state.get(_STATE + client.key)
-        return cls(**entries(record)) if isinstance(record, ConfigRecord) else cls()
+        kept: dict[str, Any] = dict(record.items()) if isinstance(record, ConfigRecord) else {}
+        return cls(**kept)
 
     def keep(self, client: Client, step: str) -> None:
         """Keep it from now on, with a step that is done."""
         self.step = step
-        client.context.state[_STATE + client.key] = config_record(asdict(self))
+        client.context.state[_STATE + client.key] = ConfigRecord(asdict(self))
 
     def at(self, client: Client, step: str) -> "Standing":
         """Return it if its last step is this one; ValueError for a message of another round, or a repeated one."""
@@ -149,7 +150,7 @@ def masked(client: Client, train: Callable[[Client], RecordDict]) -> RecordDict:
     asked = client.content[kinds.MASKING]
     if not isinstance(asked, ConfigRecord):
         raise ValueError(f"{kinds.MASKING!r} is no record of settings")
-    wanted = entries(asked)
+    wanted: dict[str, Any] = dict(asked.items())
     now.peers = masking.ring(wanted.get(kinds.MEMBERS))
     boxes = wanted.get(kinds.BOXES)
     now.require(len(now.peers) + 1)
@@ -165,8 +166,9 @@ def masked(client: Client, train: Callable[[Client], RecordDict]) -> RecordDict:
         now.seed_shares.append(seed)
         now.key_shares.append(key)
     reply = train(client)
-    arrays, metrics = entries(reply[kinds.ARRAYS]), entries(reply[kinds.METRICS])
-    names = entries(client.arrays())
+    arrays: Any = reply[kinds.ARRAYS]
+    metrics: Any = reply[kinds.METRICS]
+    names = client.arrays()
     values = _flat(arrays, names)
     if (bound := wanted.get(kinds.PRIVACY_CLIP)) is not None:
         # The server's noise is for updates of this norm, and it cannot shorten what it does not see.

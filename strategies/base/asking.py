@@ -1,4 +1,4 @@
-"""`Asking`: one round's clients, and the exchanges with them: messages out, replies checked and counted."""
+"""`Asking`: a round's clients and the exchanges with them; replies are checked and counted."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +15,8 @@ from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Vecto
 from florets.task.given import hold
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
-from florets.task.wire.flower import entries
+from florets.task.wire.flower import filled
 from florets.task.wire.narrow import MODEL_RECORDS, Narrowing, widen_reply
-from florets.task.wire.records import filled, new_message, record_dict
 from florets.task.wire.replies import (
     Answer,
     check_examples,
@@ -32,7 +31,7 @@ Handler = str | Callable[..., Any]
 def handler_path(handler: Handler) -> str:
     """Return the import path ``package.module:function`` of a handler; one that is a path already stays as it is.
 
-    One that is written in a notebook or a script has the path of the copy that other processes are handed.
+    A handler from a notebook or a script has the path of the copy that other processes are given.
 
     Raises
     ------
@@ -69,9 +68,9 @@ class Asking:
     config
         Settings that travel with every message.
     online
-        Clients that are there, sorted by key.
+        Clients that are online, sorted by key.
     participants
-        Of these the clients sampled for this round.
+        Those of them sampled for this round.
     models
         The K models that the round starts from; after aggregation, those that it ends with.
     timeout, quorum, grace
@@ -81,7 +80,7 @@ class Asking:
     narrowing
         How models are sent in 16 or 8 bits; None: as they are.
     layers
-        What stands around the exchanges, of `base.layer.Layer`.
+        Layers around the exchanges (`base.layer.Layer`).
     """
 
     server_round: int
@@ -114,7 +113,7 @@ class Asking:
         return generator(self.seed, self.server_round, purpose)
 
     def newcomers(self, known: Container[str]) -> list[Client]:
-        """Return the participants that are not among those known."""
+        """Return the participants that are not in `known`."""
         return [client for client in self.participants if client.key not in known]
 
     def ask(self, requests: Sequence[Request], read: Read[T]) -> Replies[T]:
@@ -148,8 +147,8 @@ class Asking:
             sent |= {name: self.narrowing.record(record) for name, record in models.items()}
             if (kept := settings.get(kinds.MODEL_INDEX)) is not None:
                 models[kinds.ARRAYS] = self.models.one(int(str(kept)))
-        content = record_dict({kinds.CONFIG: filled(self.config.copy(), own), **sent})
-        message = new_message(content, client.node_id, kind, self.timeout, str(self.server_round))
+        content = filled(RecordDict(), {kinds.CONFIG: filled(self.config.copy(), own), **sent})
+        message = Message(content, client.node_id, kind, ttl=self.timeout, group_id=str(self.server_round))
         return Request(client.key, message, models)
 
     def query(
@@ -185,8 +184,8 @@ class Asking:
         Returns
         -------
         dict
-            By client key, sorted. Whoever sent other names, shapes or types, or a value that is not finite, is left
-            out and counted as invalid.
+            By client key, sorted. A client that sent other names, shapes or types, or a value that is not finite, is
+            left out and counted as invalid.
         """
         replies = self.ask_custom(
             handler,
@@ -246,7 +245,7 @@ class Asking:
         def checked(key: str, content: RecordDict) -> T:
             if (request := asked.get(key)) is not None:
                 sent = request.message
-                config = entries(sent.content[kinds.CONFIG])
+                config = sent.content[kinds.CONFIG]
                 content = widen_reply(content, sent.metadata.message_type, config, request.models)
             reading = read(key, content)
             check_examples(getattr(reading, "num_examples", None), introduced.get(key))
@@ -257,7 +256,7 @@ class Asking:
         return triaged
 
     def note_vectors(self, kind: str, keys: Sequence[str], vectors: Vectors) -> None:
-        """Keep the vectors by which this round compares clients, for the results; it changes nothing.
+        """Keep the vectors by which this round compares clients, for the results only.
 
         Of vectors with more than `MOST_NUMBERS` entries a random projection is kept, one for the whole run. A second
         call in a round replaces the first one's.
@@ -284,7 +283,7 @@ class Asking:
         self.meter.compared = Compared(kind, tuple(keys), sketched(vectors, MOST_NUMBERS, rng))
 
     def require(self, replies: Replies[T], what: str) -> None:
-        """Hold an exchange that the round stands on to the quorum.
+        """Raise RoundFailed if an exchange that the round needs is below the quorum.
 
         Raises
         ------

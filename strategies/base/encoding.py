@@ -1,7 +1,7 @@
 """A strategy's state as JSON and named arrays, and back: what a checkpoint holds.
 
-Nothing is pickled. Of classes only dataclasses are built again, of this project and of the package that the run's own
-strategy comes from; of that package only those loaded already.
+Nothing is pickled. The only classes built again are dataclasses of this project and, if loaded already, of the
+package that the run's own strategy comes from.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 _PLAIN = (type(None), bool, int, float, str)
 
 _SMALL = 1024
-"""Bytes of an array that is written together with others."""
+"""Largest array in bytes that is written together with others."""
 
 _OURS = ("florets.strategies.", "florets.zoo.", "florets.task.")
 
@@ -84,7 +84,7 @@ def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
 
 
 def decode(data: Any, arrays: Mapping[str, npt.NDArray[Any]], strategy: type[Any] | None = None) -> Any:
-    """Return what `encode` was given; built are the state of `strategy`, and dataclasses of its top-level package."""
+    """Return what `encode` was given; it builds the state of `strategy` and dataclasses of its top-level package."""
     if isinstance(data, list):
         return [decode(item, arrays, strategy) for item in data]
     if not isinstance(data, dict):

@@ -1,4 +1,4 @@
-"""Test evaluations: what clients are asked for in addition to a test, and their replies as a round reports them."""
+"""Test evaluations: what clients do besides a test, and how a round reports their replies."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class EvaluationSettings:
 
 
 def evaluation_of(test: TestResult) -> Evaluation:
-    """Return a client's reply as it is reported."""
+    """Return a client's reply in the form of the report."""
     validation = None if test.validation is None else evaluation_of(test.validation)
     tuned = None if test.tuned is None else evaluation_of(test.tuned)
     values = dict(test.scores.values)

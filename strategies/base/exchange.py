@@ -23,15 +23,15 @@ _SECONDS = 60.0
 
 
 class Waiting:
-    """One wait, from now on, and when it was last reported."""
+    """A wait that begins now, and when it was last reported."""
 
     def __init__(self) -> None:
         self._begun = self._reported = time.monotonic()
 
     def report(self, deadline: float, what: Callable[[], str]) -> None:
-        """Log what is waited for, how long already and until when, where a minute has passed since the last line.
+        """Log what is waited for, for how long and until when, if a minute has passed since the last line.
 
-        `deadline` is on the clock of `time.monotonic`; `what` is called only where its words are logged.
+        `deadline` is on the clock of `time.monotonic`; `what` is called only if its text is logged.
         """
         now = time.monotonic()
         if now - self._reported >= _SECONDS:
@@ -63,12 +63,12 @@ class Patience:
     Attributes
     ----------
     timeout
-        Seconds until the exchange ends, whoever has answered; also the messages' time to live.
+        Seconds until the exchange ends, complete or not; also the messages' time to live.
     quorum
         Fraction of the asked clients whose valid replies a round needs.
     grace
         Seconds to wait for the rest once as many of the asked clients as the quorum have answered without an error;
-        None waits until the timeout. What the answers hold is not looked at before the exchange is over.
+        None waits until the timeout. Replies are read only after the exchange.
     """
 
     timeout: float = 3600.0
@@ -83,7 +83,7 @@ class Patience:
 
 @dataclass(frozen=True)
 class Request:
-    """A message and the key of its client; `models` are the records that it holds in fewer bits, as they were."""
+    """A message and the key of its client; `models` are the records that it holds in fewer bits, unrounded."""
 
     key: str
     message: Message
@@ -92,7 +92,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Replies(Generic[T]):
-    """Replies of one exchange, in the order of the client keys, whatever order they came in.
+    """Replies of one exchange, sorted by client key.
 
     Attributes
     ----------
@@ -128,11 +128,11 @@ class Replies(Generic[T]):
 
     @property
     def is_one_error(self) -> bool:
-        """Whether all who were asked have failed with one text."""
+        """Whether all that were asked failed with the same text."""
         return len(self.error) == self.asked and len(set(self.error.values())) == 1
 
     def of(self, contents: Mapping[str, U]) -> "Replies[U]":
-        """Return the replies with what was made of the valid ones, by key."""
+        """Return the replies with the valid ones replaced, by key."""
         ok = tuple(contents.items())
         return Replies(ok, self.error, self.missing, self.invalid, self.surplus, self.work, self.not_finite)
 
@@ -146,7 +146,7 @@ class Replies(Generic[T]):
         return replace(self, ok=left, invalid={**self.invalid, **dict.fromkeys(found, reason)})
 
     def warn(self) -> None:
-        """Log why replies are lacking; of reasons that differ in a path or a number alone, the first."""
+        """Log why replies are missing; of reasons that differ only in a path or a number, the first."""
         for title, reasons in (
             ("failed", self.error),
             ("sent an invalid reply", self.invalid),
@@ -161,13 +161,13 @@ class Replies(Generic[T]):
 
     @property
     def has_diverged(self) -> bool:
-        """Whether most of the lacking replies, and over a quarter of all, hold values that are not finite."""
+        """Whether most of the missing replies, and over a quarter of all, hold values that are not finite."""
         lacking = len(self.invalid) + len(self.error) + len(self.missing)
         # Where a quorum is all clients, one that sends NaN must not end the run for good.
         return 2 * len(self.not_finite) > lacking and 4 * len(self.not_finite) > self.asked
 
     def failures(self) -> str:
-        """Return why replies are lacking, for an error: an example of each kind and of its commonest reasons."""
+        """Return why replies are missing, for an error: an example of each kind and of its commonest reasons."""
         parts = []
         if self.missing:
             parts.append(f"{len(self.missing)} did not answer in time, for example client {self.missing[0]}")
@@ -183,7 +183,7 @@ class Replies(Generic[T]):
 
 
 def alike(reasons: Mapping[str, str]) -> list[list[str]]:
-    """Return the clients of each reason, in order; reasons that differ in a path or a number alone are one."""
+    """Return the clients of each reason, in order; reasons that differ only in a path or a number count as one."""
     groups: dict[str, list[str]] = {}
     for key in sorted(reasons, key=lambda key: (reasons[key], key)):
         groups.setdefault(_OWN_WORDS.sub("", reasons[key]), []).append(key)
@@ -193,7 +193,7 @@ def alike(reasons: Mapping[str, str]) -> list[list[str]]:
 def exchange(
     grid: Grid, requests: Sequence[Request], read: Read[T], patience: Patience, warn: bool = True
 ) -> Replies[T]:
-    """Send the requests, wait as long as `patience` lasts, and sort what came back."""
+    """Send the requests, wait as long as `patience` lasts, and sort the replies."""
 
     def name_of(node_id: int) -> str:
         return next(request.key for request in requests if request.message.metadata.dst_node_id == node_id)
@@ -203,7 +203,7 @@ def exchange(
 
 
 def joined(parts: Sequence[Replies[T]]) -> Replies[T]:
-    """Return the replies of several exchanges with different clients, at least one, as those of one."""
+    """Return the replies of one or more exchanges with different clients as those of one."""
     if len(parts) == 1:
         return parts[0]
     return Replies(
@@ -313,9 +313,9 @@ def sort_replies(
 
 
 def clean_reason(reason: str) -> str:
-    """Return the last line of an error text: a client's traceback stays out of the server's log.
+    """Return the last line of an error text, so that a client's traceback stays out of the server's log.
 
-    Colours and all else that a terminal would obey are taken out, and the text is cut to a length for reading.
+    Control characters are removed, and the text is shortened.
     """
     plain = _ANSI.sub("", reason)
     if raised := _RAISED.fullmatch(plain):
@@ -326,7 +326,7 @@ def clean_reason(reason: str) -> str:
 
 
 class Meter:
-    """Adds up what a round costs, part by part and client by client.
+    """Adds up the costs of a round, by part and by client.
 
     Attributes
     ----------
@@ -351,7 +351,7 @@ class Meter:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Count the wall time of a block under `name`; a part within it counts for itself alone."""
+        """Count the wall time of a block under `name`; parts within it are counted separately."""
         start, outer = time.perf_counter(), self._inner
         self._inner = 0.0
         try:
@@ -371,7 +371,7 @@ class Meter:
         )
 
     def reject(self, reasons: Mapping[str, str]) -> None:
-        """Count replies as invalid that were counted as valid, and note why, by client."""
+        """Count valid replies as invalid after all, and note why, by client."""
         self.replies.update(ok=-len(reasons), invalid=len(reasons))
         self.rejected.update(reasons)
         for key, reason in reasons.items():

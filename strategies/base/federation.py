@@ -11,7 +11,7 @@ from functools import partial
 from statistics import median_low
 
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from florets.strategies.base.exchange import Patience, Replies, Request, Waiting, alike, exchange, joined
@@ -19,9 +19,8 @@ from florets.strategies.base.report import Client, named
 from florets.strategies.settings import sampled_of
 from florets.task.randomness import client_number
 from florets.task.wire import codec, kinds
-from florets.task.wire.flower import INSTALLED, minor
+from florets.task.wire.flower import INSTALLED, filled, minor
 from florets.task.wire.leaving import refusal
-from florets.task.wire.records import filled, new_message, record_dict
 from florets.task.wire.replies import Introduction, Magnitude, key_problem
 
 MOST_TIMES_MEDIAN = 1000
@@ -32,11 +31,11 @@ stay below: a client with more would make every average its own model.
 """
 
 _FEWEST_COUNTS = 3
-"""Of two counts that differ nothing says which one is wrong."""
+"""Of two counts that differ either may be wrong."""
 
 
 def client_key(node_id: int, claimed: str, registered_name: str, public_key: bytes) -> str:
-    """Return the key of a client that calls itself `claimed`; the name that its node is registered under wins."""
+    """Return the key of a client that calls itself `claimed`; its node's registered name takes precedence."""
     key = registered_name or claimed
     return hashlib.sha256(public_key or str(node_id).encode()).hexdigest()[:16] if key == kinds.NO_KEY else key
 
@@ -50,7 +49,7 @@ def with_number(config: ConfigRecord, node_id: int, registered_name: str, public
 
 
 def client_of(node_id: int, hello: Introduction, registered_name: str, public_key: bytes) -> Client:
-    """Return a client as it introduced itself; the name that its node is registered under is its key."""
+    """Return a client as it introduced itself; the name under which its node is registered is its key."""
     key = client_key(node_id, hello.key, registered_name, public_key)
     if (registered_name or hello.key) == kinds.NO_KEY:
         log.warning("node %d has no name: it will be client %s; set client-id in its node config", node_id, key)
@@ -92,7 +91,7 @@ def problem_of(
 
 
 def implausible_counts(claimed: Mapping[int, int], others: Iterable[int]) -> dict[int, str]:
-    """Return by node why the number of examples that it claims now is not believed; `others` take part already."""
+    """Return by node why its claimed number of examples is not believed; `others` take part already."""
     counts = [*claimed.values(), *others]
     if len(counts) < _FEWEST_COUNTS:
         return {}
@@ -113,13 +112,13 @@ _MOST_NAMED = 5
 
 
 class InputMagnitudes:
-    """Magnitude of each client's inputs, as far as clients say it."""
+    """Magnitude of each client's inputs, where clients report it."""
 
     def __init__(self) -> None:
         self._known: dict[str, Magnitude] = {}
 
     def warning(self, new: Mapping[str, Magnitude]) -> str | None:
-        """Take in new clients, and return which of them have inputs of another magnitude; None where none has."""
+        """Add clients, and warn of those whose inputs have another magnitude; None if none has."""
         self._known.update(new)
         # Of two clients the smaller one counts: most often the other has forgotten to scale.
         median = median_low([one.value for one in self._known.values()]) if self._known else 0.0
@@ -201,7 +200,7 @@ class WrongNodeCount(FederationError):
         return self.explain()
 
     def explain(self, run_config: str = "") -> str:
-        """Return what is wrong and the whole command that would be right, with the settings of `run_config`."""
+        """Return what is wrong and the full command that works, with the settings of `run_config`."""
         settings = f" --run-config {shlex.quote(run_config)}" if run_config else ""
         nodes, hosted, remedy = self.expected, "", "Give the same number to both"
         if self.per_node > 1:
@@ -220,10 +219,10 @@ class Federation:
     Parameters
     ----------
     num_clients
-        Number of clients that the experiment has; None takes whoever is there.
+        Number of clients that the experiment has; None: all that are online.
     start_timeout
-        Seconds to wait for the nodes and for their first answers, and for a client to come back where all have gone
-        that a round could do something with.
+        Seconds to wait for the nodes and their first answers, and for a client to come back where all that a round
+        needs have gone.
     min_clients
         Clients needed to start; None: `num_clients`.
     fingerprint
@@ -231,10 +230,10 @@ class Federation:
     handlers
         Import paths of the strategy's own client handlers, which a client must allow and have.
     leaving
-        Names of what every run of the strategy makes leave the clients.
+        Names of what leaves the clients in every run of the strategy.
     compares
-        Whether a client's number of samples and the magnitude of its inputs are held against the other clients'. With
-        privacy none's place depends on another's data, and all count alike.
+        Whether a client's number of samples and the magnitude of its inputs are compared with the other clients'.
+        With privacy no client's place depends on another's data, and all count alike.
 
     Attributes
     ----------
@@ -244,9 +243,9 @@ class Federation:
     most_messages
         Messages that a client answers in a day, where its owner limits them.
     subsets
-        Settings by which clients will be asked for an answer from so many of their samples, for their owners' rules.
+        Settings that ask clients for an answer from this many samples, for their owners' rules.
     is_simulated
-        Whether all clients so far are a simulation's.
+        Whether all clients so far are simulated.
     """
 
     def __init__(
@@ -283,11 +282,11 @@ class Federation:
         self._doubles: dict[int, int] = {}
 
     def refresh(self, grid: Grid, config: ConfigRecord) -> None:
-        """Look who is online and let new nodes introduce themselves; each has three tries.
+        """Find out who is online and let new nodes introduce themselves; each has three tries.
 
-        A node that cannot take part costs itself its place and not everybody the run, where `min_clients` are left.
-        Of two nodes with one key the one that is registered under it keeps the place, else the one that has it
-        already, else the one with the lower node id.
+        A node that cannot take part is left out, and the run goes on if `min_clients` are left. Of two nodes with one
+        key the one registered under it keeps it, else the one that has it already, else the one with the lower node
+        id.
 
         Raises
         ------
@@ -303,7 +302,7 @@ class Federation:
             raise RoundFailed(f"no client came back online within {self.start_timeout:g} s; start SuperNodes")
 
     def wait_for(self, grid: Grid, config: ConfigRecord, keys: Container[str] | None = None) -> bool:
-        """Look who is online, up to `start_timeout` until one of `keys` (None: anybody) is; say whether one is."""
+        """Wait up to `start_timeout` until one of `keys` (None: anybody) is online; return whether one is."""
         deadline = time.monotonic() + self.start_timeout
         self._introduce(self._look(grid), grid, config)
         if self._count(keys):
@@ -331,7 +330,7 @@ class Federation:
         return sorted(nodes - barred)
 
     def begin_round(self, server_round: int) -> None:
-        """Take over what the server knows of its simulated clients in this round, see `known_at`."""
+        """Update simulated clients by what the server knows about them in this round, see `known_at`."""
         if self.known_at is not None:
             known = {key: self.known_at(client, server_round) for key, client in self.clients.items()}
             if known != self.clients:
@@ -440,18 +439,18 @@ class Federation:
             for name in some:
                 node = called[name]
                 own = with_number(config, node, registered.get(node, ""), keys.get(node, b""))
-                content = record_dict({kinds.CONFIG: own})
-                requests.append(Request(name, new_message(content, node, kinds.HELLO, left, "0")))
+                content = filled(RecordDict(), {kinds.CONFIG: own})
+                requests.append(Request(name, Message(content, node, kinds.HELLO, ttl=left, group_id="0")))
             parts.append(exchange(grid, requests, _introduction, Patience(left), warn=False))
         return joined(parts)
 
     @property
     def left_out(self) -> list[str]:
-        """What the nodes are called that were online and could not take part so far."""
+        """Names of the nodes that were online and could not take part so far."""
         return sorted(set(self._left_out.values()))
 
     def remember(self, clients: Iterable[Client]) -> None:
-        """Take in clients of an earlier part of the run; those that are not here now count as offline."""
+        """Add clients of an earlier part of the run; those not here now count as offline."""
         for client in clients:
             self.clients.setdefault(client.key, replace(client, node_id=_NO_NODE))
 
@@ -467,7 +466,7 @@ class Federation:
     ) -> list[Client]:
         """Draw floor(fraction * M) of the M online clients (at least one) without replacement, sorted by key.
 
-        Only those that `among` accepts are drawn, as far as there are so many.
+        Only those that `among` accepts are drawn, as far as there are enough.
         """
         clients = self.online()
         if not clients:
@@ -479,7 +478,7 @@ class Federation:
         return clients if chosen is None else [clients[index] for index in sorted(chosen)]
 
     def wait_for_nodes(self, grid: Grid) -> list[int]:
-        """Return the nodes that are online, once those that the run wants are there or the deadline has come.
+        """Return the nodes online, once those that the run needs are there or the deadline has passed.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""`Groups`: clients in clusters, and the models that the clusters are given."""
+"""`Groups`: clients in clusters, and the model of each cluster."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,14 +8,14 @@ import numpy as np
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 
 Rows = FloatArray | Callable[[BoolArray], FloatArray]
-"""Rows (M, D) to be grouped, or a function that returns them from the mask (M,) of those that say what is common."""
+"""Rows (M, D) to group, or a function of the mask (M,) of those that define what is common."""
 Cluster = Callable[[FloatArray], IntArray]
 """Rows (M, D) to clusters (M,), numbered from 0 without a gap."""
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Clients in clusters, and the models that the clusters are given.
+    """Clients in clusters, and the model of each cluster.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Groups:
     labels
         Cluster of each, (M,).
     aside
-        Those that had no say in the clusters and joined the nearest one afterwards, (M,).
+        Those that were left out of the clustering and joined the nearest cluster afterwards, (M,).
     models
         Model of each cluster, (C,); empty before `matched`.
     centres
@@ -53,7 +53,7 @@ class Groups:
         return replace(self, keys=keys, rows=self.rows[inside], labels=self.labels[inside], aside=self.aside[inside])
 
     def matched(self, match: Callable[["Groups"], IntArray], count: int, source: str = "match") -> "Groups":
-        """Return the groups with the model (C,) that `match` gives each cluster, of `count`; all different."""
+        """Return the groups with the model (C,) that `match` gives each cluster; all different, below `count`."""
         from florets.strategies.core.cluster import check_match
 
         if len(self.models):
@@ -82,7 +82,7 @@ Grouping = Callable[[Sequence[str], Rows, int, Cluster], Groups]
 
 
 def grouped(keys: Sequence[str], rows: Rows, _: int, cluster: Cluster) -> Groups:
-    """Return the groups of rows as they are."""
+    """Return the groups of plain rows."""
     everybody = np.ones(len(keys), dtype=np.bool_)
     values = rows(everybody) if callable(rows) else rows
     return Groups(keys, values, cluster(values), ~everybody)

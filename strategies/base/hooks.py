@@ -1,4 +1,4 @@
-"""`Hooks`: Flower's hooks of a strategy, which run an algorithm's rounds with the layers around them."""
+"""`Hooks`: Flower's hooks of a strategy; they run an algorithm's rounds with the layers around them."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -29,18 +29,18 @@ from florets.task.device import give_back_freed
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
+from florets.task.wire.flower import filled
 from florets.task.wire.narrow import Narrowing
-from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
 
 
 class Hooks(FlowerStrategy):
-    """What Flower asks of a strategy. `Strategy` says what its rounds are.
+    """What Flower calls on a strategy; `Strategy` defines its rounds.
 
     Attributes
     ----------
     layers
-        What stands around every exchange; set up by `protect`.
+        Layers around every exchange; set up by `protect`.
     privacy
         The run's privacy budget; None without noise.
     last_round
@@ -79,7 +79,7 @@ class Hooks(FlowerStrategy):
 
     @property
     def mixtures(self) -> Mapping[str, FloatArray]:
-        """Shares (K,) of the models in each client that mixes them, by key; empty where each has one."""
+        """Shares (K,) of the models for each client that mixes them, by key; empty where each has one."""
         return {}
 
     @property
@@ -88,9 +88,9 @@ class Hooks(FlowerStrategy):
         return str(self.state.phase)
 
     @property
-    def first_rounds(self) -> int:
+    def rounds_before(self) -> int:
         """Rounds that the algorithm needs before those that `num_rounds` counts."""
-        return int(self.settings.first_rounds)
+        return int(self.settings.rounds_before)
 
     @abstractmethod
     def test(self, r: Round) -> Plan[TestResult]:
@@ -98,12 +98,12 @@ class Hooks(FlowerStrategy):
 
     @abstractmethod
     def details(self) -> dict[str, Detail]:
-        """Return what the algorithm alone reports of the round that just ended."""
+        """Return what the algorithm itself reports of the round that just ended."""
 
     def protect(self, num_rounds: int, earlier: Any = None) -> Any:
-        """Set up the layers, for a run of so many rounds; return its privacy budget, or None without noise.
+        """Set up the layers for a run of this many rounds; return its privacy budget, or None without noise.
 
-        An `earlier` budget goes on.
+        An `earlier` budget is continued.
         """
         from florets.strategies.layers.compose import compose
 
@@ -129,7 +129,7 @@ class Hooks(FlowerStrategy):
         return filled(config.copy(), own) if own else config
 
     def open_round(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> None:
-        """Look who is there, sample this round's participants, and make its `Round`."""
+        """Find out who is online, sample participants, and make the `Round`."""
         # Another try of the same round adds to the round's figures.
         self._meter = self._meter or Meter()
         self._meter.tries += 1
@@ -172,7 +172,7 @@ class Hooks(FlowerStrategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Sample participants, run the algorithm up to its training exchange, and return that one's messages."""
+        """Sample participants, run the algorithm up to its training exchange, and return the messages."""
         from florets.strategies.starts.start import begun
 
         if self.last_round is None:
@@ -196,7 +196,7 @@ class Hooks(FlowerStrategy):
         if not isinstance(plan, Plan):
             raise TypeError(f"{type(self).__name__}.round() yielded {plan!r}: it must yield a plan (Round.train)")
         # Round 1 may find groups in a way of its own.
-        if isinstance(self.personal, Method) and server_round > self.first_rounds + 1 and plan.requests:
+        if isinstance(self.personal, Method) and server_round > self.rounds_before + 1 and plan.requests:
             self.personal.refuse_unused(type(self).__name__, plan, server_round)
         for layer in self.layers:
             plan = layer.trains(plan, r)
@@ -206,7 +206,7 @@ class Hooks(FlowerStrategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Give the algorithm the valid updates, and return its next models; one that nobody trained stays."""
+        """Give the algorithm the valid updates, and return its next models; a model that nobody trained stays."""
         plan, r = self._plan, self.context
         if plan is None:
             raise RuntimeError("aggregate_train was called before configure_train")
@@ -336,18 +336,18 @@ class Hooks(FlowerStrategy):
         )
 
     def restore(self, state: Any, arrays: ArrayRecord) -> None:
-        """Take an earlier round's state and models for those that the run ends with."""
+        """Let the run end with an earlier round's state and models."""
         models = Models(arrays, self.shared_layers, self.context.models.untrained)
         self.state, self.last = state, replace(self.context, models=models)
 
     def summary(self) -> None:
-        """Log what is about to run."""
+        """Log what will run."""
         shared = f", shared layers {', '.join(self.shared_layers)}" if self.shared_layers else ""
         name, rate = type(self).__name__, self.settings.fraction_train
         log.info("%s: participation %g, %s%s", name, rate, self.averaging, shared)
 
     def initialize_parameters(self, client_manager: object) -> None:
-        """Refuse to work for a workflow of Flower's old interface, which asks for this before anything else."""
+        """Refuse workflows of Flower's old interface, which call this first."""
         raise ValueError(
             f"{type(self).__name__} runs its own rounds, which Flower's workflows (DefaultWorkflow, "
             "SecAggPlusWorkflow) do not reach: call its start, for secure aggregation with secure_aggregation=true"
@@ -370,7 +370,7 @@ class Hooks(FlowerStrategy):
         Parameters
         ----------
         num_rounds
-            Rounds after the algorithm's `first_rounds`.
+            Rounds, after those of `rounds_before`.
         initial_arrays
             K models with numbered entries (`florets.task.wire.bank`), or one plain model.
         timeout
@@ -394,7 +394,7 @@ class Hooks(FlowerStrategy):
         if self.last is not None:
             raise RuntimeError(f"this {type(self).__name__} has already run and holds state; build a new one")
         self.round_timeout = self.round_timeout if timeout is None else timeout
-        self.last_round = self.first_rounds + num_rounds
+        self.last_round = self.rounds_before + num_rounds
         self.summary()
         train_config = train_config or ConfigRecord()
         if self.privacy is None:

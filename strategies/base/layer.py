@@ -1,4 +1,4 @@
-"""`Layer`: what stands between an algorithm and its clients, around every exchange of a round."""
+"""`Layer`: what surrounds every exchange between an algorithm and its clients."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -23,10 +23,10 @@ class Layer:
     """
 
     name: ClassVar[str]
-    """As the log and checkpoints name it."""
+    """Its name in the log and in checkpoints."""
     State: ClassVar[type[Any] | None] = None
     covers: ClassVar[frozenset[str] | None] = None
-    """Of what an algorithm asks (`Settings.asks`) what the layer can protect; None: it has no say."""
+    """What of `Settings.asks` the layer can protect; None: it protects nothing and restricts nothing."""
     needs_updates: ClassVar[bool] = False
     """Whether it looks at single updates, which masks hide."""
 
@@ -52,7 +52,7 @@ class Layer:
         return averaging
 
     def begin(self, r: Round) -> None:
-        """Begin a round, of which participants and models are known."""
+        """Begin a round whose participants and models are known."""
 
     def allow(self, kind: str, handler: object) -> None:
         """Raise ValueError for a message that must not be sent."""
@@ -64,18 +64,18 @@ class Layer:
     def losses(
         self, replies: Replies[Losses], limit: float, r: Round, everybody: bool
     ) -> tuple[Replies[Losses], float]:
-        """Return the losses that an algorithm is given, of all participants (`everybody`) or of some.
+        """Return the losses that an algorithm gets, of all participants (`everybody`) or of some.
 
-        `limit` is what longer vectors are scaled down to.
+        Longer vectors are scaled down to `limit`.
         """
         return replies, limit
 
     def grouping(self, group: Grouping, r: Round) -> Grouping:
-        """Return how rows are grouped, given how the layers inside do."""
+        """Return how rows are grouped, given how the inner layers do it."""
         return group
 
     def choices(self, r: Round) -> dict[str, int] | None:
-        """Return the participants' models where they do not choose themselves; None: they do."""
+        """Return the participants' models where clients do not choose themselves; None: they do."""
         return None
 
     def trains(self, plan: Plan[Update], r: Round) -> Plan[Update]:
@@ -104,7 +104,7 @@ class Layer:
 
     @property
     def seals(self) -> str:
-        """Why the algorithm may take averages of the round's updates alone; empty: it may look at each."""
+        """Why the algorithm may only average the round's updates; empty: it may look at each."""
         return ""
 
     def allows_tests(self, r: Round) -> bool:
@@ -116,5 +116,5 @@ class Layer:
         return bank
 
     def details(self, r: Round) -> Mapping[str, Detail]:
-        """Return what the round's report says of the layer."""
+        """Return the layer's part of the round's report."""
         return {}

@@ -20,7 +20,7 @@ RoundObserver = Callable[[RoundReport, ArrayRecord], bool | None]
 
 @dataclass(frozen=True)
 class Earlier:
-    """What an interrupted run has done: its completed rounds, and whether its observer ended it after the last."""
+    """An interrupted run: its completed rounds, and whether its observer ended it after the last."""
 
     rounds: int = 0
     stopped: bool = False
@@ -63,7 +63,7 @@ def run_rounds(
             result.evaluate_metrics_serverapp[server_round] = metrics
 
     def look_again() -> None:
-        """Open the last of the earlier rounds: what is left to do needs clients, and a round to ask them in."""
+        """Open the last completed round again: what is left to do needs a round in which to ask clients."""
         strategy.open_round(earlier.rounds, result.arrays, train_config, grid)
         strategy.close_round(earlier.rounds)
 
@@ -91,7 +91,7 @@ def run_rounds(
         # 2. Test the new models, where it is due.
         test(server_round)
         evaluate_on_server(server_round)
-        # 3. Report; whoever watches may end the run.
+        # 3. Report; an observer may end the run.
         report = strategy.close_round(server_round)
         if on_round and on_round(report, result.arrays):
             test_at_end(server_round)

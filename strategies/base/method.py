@@ -1,4 +1,4 @@
-"""`PersonalMethod` and `Method`: training within groups, with something of each client's own."""
+"""`PersonalMethod` and `Method`: training within groups, with a part of each client's own."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -19,7 +19,7 @@ from florets.strategies.core.robust import Robust, RobustRule
 from florets.strategies.settings import Settings
 from florets.task.wire import Layout, kinds
 from florets.task.wire.evaluation import TestResult
-from florets.task.wire.records import array_record
+from florets.task.wire.flower import filled
 from florets.task.wire.replies import Update, read_update
 
 S = TypeVar("S", bound=Settings)
@@ -27,9 +27,9 @@ K = TypeVar("K")
 
 
 class PersonalMethod(ABC, Generic[S, K]):
-    """The clients' side of a personal method: the algorithm that it runs in says who belongs to which group.
+    """Training of personal models within the groups that an algorithm finds.
 
-    Each group has a model, which its clients train together as far as the method has them train one.
+    Each group has a model, which its clients train together where the method shares one.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class PersonalMethod(ABC, Generic[S, K]):
     Attributes
     ----------
     num_outputs
-        Of the task; 0 where nobody said.
+        Of the task; 0: not known.
     """
 
     Settings: ClassVar[type[Any]]
@@ -47,11 +47,11 @@ class PersonalMethod(ABC, Generic[S, K]):
     """Class of what is kept for each client, a part of the algorithm's state."""
     name: ClassVar[str]
     leaving: ClassVar[tuple[str, ...]] = ()
-    """Names of what it makes leave the clients beside models, see `Algorithm.leaving`."""
+    """Names of what leaves the clients besides models, see `Strategy.leaving`."""
     trains: ClassVar[bool] = True
-    """Whether clients train by this method; else they train their group's model alone."""
+    """Whether clients train by this method; else they only train their group's model."""
     trains_groups: ClassVar[bool] = True
-    """Whether a group's clients train its model, and not theirs alone."""
+    """Whether a group's clients train its model, and not only their own."""
 
     def __init__(self, settings: S | None = None) -> None:
         self.settings: S = self.Settings() if settings is None else settings
@@ -60,13 +60,13 @@ class PersonalMethod(ABC, Generic[S, K]):
         self._state: Callable[[], State] = State
 
     def within(self, state: Callable[[], State], num_outputs: int, robust: RobustRule | None = None) -> Self:
-        """Take an algorithm's state, which `state` returns as it is at the time, and its rule for averages."""
+        """Attach the method to a strategy: `state` returns its current state, `robust` is its combine rule."""
         self._state, self.num_outputs, self._robust = state, num_outputs, robust
         return self
 
     @property
     def kept(self) -> K:
-        """What is kept for each client: the state itself where the method is the whole algorithm, or in it."""
+        """What is kept for each client: the state itself if the method is the whole algorithm, else a part of it."""
         state: Any = self._state()
         if isinstance(state, self.Kept):
             return cast(K, state)
@@ -75,7 +75,7 @@ class PersonalMethod(ABC, Generic[S, K]):
         return cast(K, state.kept)
 
     def check(self, models: Models) -> None:
-        """Raise ValueError where the method does not fit the first models."""
+        """Raise ValueError where the method does not fit the initial models."""
 
     @abstractmethod
     def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
@@ -86,7 +86,7 @@ class PersonalMethod(ABC, Generic[S, K]):
         """Plan the evaluation in which each tester with a group tests its own model, or its group's before it has."""
 
     def averaged(self, models: Models, updates: Sequence[tuple[str, Update]], bank: FloatArray) -> FloatArray:
-        """Return the next bank (K, R), given the plain averages of the updates: by default these."""
+        """Return the next bank (K, R) from the plain averages of the updates; by default these."""
         return bank
 
     @abstractmethod
@@ -95,7 +95,7 @@ class PersonalMethod(ABC, Generic[S, K]):
 
 
 def of_groups(updates: Sequence[tuple[str, Update]], vectors: Sequence[FloatArray]) -> list[tuple[str, Update]]:
-    """Return updates with what was made of the groups' models, (R,) each, in place of what is the clients' own."""
+    """Return updates with the vector (R,) of each group's model in place of the client's own."""
     return [
         (key, Update(own.model, vector, own.num_examples, own.train_loss))
         for (key, own), vector in zip(updates, vectors, strict=True)
@@ -104,10 +104,9 @@ def of_groups(updates: Sequence[tuple[str, Update]], vectors: Sequence[FloatArra
 
 @dataclass(eq=False)
 class PerClient(MutableMapping[str, FloatArray]):
-    """A vector for each client by its key: a part of a strategy's state, so that clients keep nothing.
+    """A vector for each client, by key; it is part of a strategy's state, so clients keep nothing.
 
-    Used as a dictionary. Values are float64; they are kept in float32 where that holds them exactly, as it does what
-    came from clients, and otherwise as they are.
+    Used as a dictionary. Values are float64; they are kept in float32 where that is exact, as for clients' values.
 
     Attributes
     ----------
@@ -143,10 +142,10 @@ _SENT_ANYHOW = (kinds.ARRAYS, kinds.CONFIG, kinds.SERVER_ROUND, kinds.CLIENT_NUM
 
 
 class Method(PersonalMethod[S, K]):
-    """What clients are sent, compute and return within their groups, and what the server keeps for each of them.
+    """What clients receive, compute and return within their groups, and what the server keeps for each.
 
     A strategy takes it by ``method = <subclass>``: FedAvg has one group, CLoVE, IFCA and the others find theirs.
-    Every hook has a default, with which clients train as without the method. Vectors are flat models (R,) of float64
+    The defaults of the hooks train clients as without the method. Vectors are flat models (R,) of float64
     in the order of `layout`, and clients are named by their keys.
 
     Attributes
@@ -198,22 +197,22 @@ class Method(PersonalMethod[S, K]):
     def sends(self, client: str, group: int) -> Mapping[str, Sent]:
         """Return what a client is sent with the model, by name.
 
-        Vectors travel as models, others (numbers, strings, lists of them) as settings of the message. Of the names
-        that the project sends itself none may be used (ValueError).
+        Vectors travel as models, others (numbers, strings, lists of them) as settings of the message. Names
+        that the project itself sends are refused (ValueError).
         """
         return {}
 
     def keep(self, updates: Sequence[tuple[str, Update]]) -> None:
         """Keep what of the round's valid updates is the clients' own, in `kept`; before the models are averaged.
 
-        Nothing else changes `kept`: a client that changes group keeps its entry, and what is kept by a group's number
-        stays under that number where a strategy adds, drops or merges models.
+        Nothing else changes `kept`: a client that changes group keeps its entry, and an entry for a group's number
+        stays under that number if a strategy adds, drops or merges models.
         """
 
     def average(self, model: FloatArray, updates: Sequence[Update]) -> FloatArray:
         """Return a group's next model (R,) from its last one and its members' updates; by default their mean.
 
-        The mean is weighted as the strategy's `weighting` says, and is the one that is taken without a method. An
+        The mean is weighted as the strategy's `weighting` says, as without a method. An
         override may call it, with some of the updates, or with others (``dataclasses.replace(update, values=...)``).
         Only the trained entries of what it returns are used, and of them those that are not in `shared_layers`.
         Running statistics and counters are averaged as without the method.
@@ -236,12 +235,12 @@ class Method(PersonalMethod[S, K]):
         return self.start(client, model)
 
     def members(self, group: int) -> list[str]:
-        """Return the keys of the clients whose group this is, sorted: by this round, else by their last one."""
+        """Return the sorted keys of the group's clients, by their assignment in this round or else the last one."""
         known = {**self._state().assignment, **self._groups}
         return sorted(key for key, own in known.items() if own == group)
 
     def check(self, models: Models) -> None:
-        """Raise ValueError where the method does not fit the first models; see `layout`."""
+        """Raise ValueError where the method does not fit the initial models; see `layout`."""
         self._see(models)
 
     def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
@@ -279,12 +278,12 @@ class Method(PersonalMethod[S, K]):
         return Plan(requests, read, keep=keep)
 
     def refuse_unused(self, strategy: str, plan: Plan[Update], server_round: int) -> None:
-        """Raise ValueError where a round's plan does without what the method says."""
+        """Raise ValueError if a round's plan does not use what the method defines."""
         if self._round != server_round:
             raise ValueError(f"{strategy} does not train by Round.train: {type(self).__name__} has no effect on it")
 
     def averaged(self, models: Models, updates: Sequence[tuple[str, Update]], bank: FloatArray) -> FloatArray:
-        """Return the next bank (K, R), in which `bank` has the plain averages."""
+        """Return the next bank (K, R); `bank` holds the plain averages."""
         if type(self).average is Method.average:
             return bank
         self._see(models)
@@ -328,4 +327,4 @@ class Method(PersonalMethod[S, K]):
                 f"{type(self).__name__}.{hook}: gives an array of shape {np.shape(vector)}; a model is a vector of "
                 f"shape ({self.layout.size},)"
             )
-        return array_record(self.layout.arrays(vector))
+        return filled(ArrayRecord(), self.layout.arrays(vector))

@@ -1,4 +1,4 @@
-"""The K models of a round, rules for the first ones, and the averaging of clients' replies into the next."""
+"""The K models of a round, rules for the initial ones, and how clients' replies are averaged into the next."""
 
 import secrets
 from abc import ABC, abstractmethod
@@ -58,7 +58,7 @@ class Models:
 
     @cached_property
     def token(self) -> str:
-        """Name under which a client's process may keep these models: no others ever have it."""
+        """Unique name under which a client's process may keep these models."""
         return secrets.token_hex(8)
 
     @cached_property
@@ -101,7 +101,7 @@ def orthonormal_rows(bank: FloatArray) -> FloatArray:
     it, brought back to its length. One model is returned as it is. ValueError if K > R, or a row depends on those
     before it.
 
-    Source: CLoVE, analysis (orthonormal first models).
+    Source: CLoVE, analysis (orthonormal initial models).
     Deviation: lengths are kept, because networks do not train from weights scaled to length 1.
     """
     num_models, num_parameters = bank.shape
@@ -127,9 +127,9 @@ def orthonormal_rows(bank: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Updates(ScaledRows):
-    """Clients' updates as the rows of a matrix (P, R), of which one at a time is unpacked.
+    """Clients' updates as the rows of a matrix (P, R), unpacked one at a time.
 
-    `grams` are by model those of all changes of trained entries, where they are known.
+    `grams` are, by model, the Gram matrices of the changes of trained entries, where known.
     """
 
     updates: Sequence[tuple[str, Update]]
@@ -185,7 +185,7 @@ class Updates(ScaledRows):
 
 
 class Part(NamedTuple):
-    """Some entries of the models, (K, R'), which are counters or have no gradient, and what clients sent of them."""
+    """Entries of the models that are counters or have no gradient, (K, R'), and what clients sent for them."""
 
     bank: FloatArray
     integers: BoolArray
@@ -200,7 +200,7 @@ class Part(NamedTuple):
 class Averaging(ABC):
     """One of the two averaging options. Shared layers are averaged over all participants, whatever their model.
 
-    `robust` is a rule in place of each group's mean (`core.robust`). Of each client, `note` is handed the part of its
+    `robust` is a rule in place of each group's mean (`core.robust`). `note` is called with the part of each client's
     update that counted. With `privacy` means are of clipped changes, with noise.
     """
 
@@ -211,10 +211,10 @@ class Averaging(ABC):
     @property
     @abstractmethod
     def settings(self) -> dict[str, str | int]:
-        """Message settings that tell the client what to return."""
+        """Message settings: what the client returns."""
 
     def in_round(self, config: ConfigRecord, server_round: int) -> Self:
-        """Return the averaging with what it takes from the round's message settings."""
+        """Return the averaging with its values from the round's message settings."""
         return self
 
     @abstractmethod
@@ -230,8 +230,8 @@ class Averaging(ABC):
     ) -> FloatArray:
         """Return the next bank (K, R).
 
-        `vectors` (P, R) are what the participants returned (of updates see `Updates`), `assignment` (P,) the model of
-        each, `weights` (P,) their example counts, `keys` their clients, where `vectors` does not know them.
+        `vectors` (P, R) are what the participants returned (for updates see `Updates`), `assignment` (P,) the model
+        of each, `weights` (P,) their example counts, `keys` their clients, where `vectors` does not hold them.
         """
         layout, privacy, bank = models.layout, self.privacy, models.bank
         shared = models.shared & (models.count > 1)
@@ -418,7 +418,7 @@ class GradientAveraging(Averaging):
 
 
 def averaging_of(settings: Settings, run: RunKeys) -> Averaging:
-    """Return the averaging that a run's keys choose, or else the algorithm's, with the weighting of its settings."""
+    """Return the averaging that the run's keys choose, else the algorithm's, with the weighting of its settings."""
     name, known = run.averaging, settings.follows.get("averaging", ("models",))
     if name is not None and name not in known:
         raise ValueError(f"averaging={name}: the algorithm cannot follow it; it takes {' or '.join(known)}")

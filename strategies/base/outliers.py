@@ -1,4 +1,4 @@
-"""Outliers among updates: those whose values no benign training gives."""
+"""Outliers among updates: values that no benign training gives."""
 
 import math
 
@@ -17,8 +17,8 @@ OUTLIER = (
 def without_outliers(updates: Replies[Update], r: Round, known: float = 0.0) -> Replies[Update]:
     """Return the updates without those whose values no benign training gives (`core.outliers`).
 
-    `known` is the largest value in what others returned before on the same request; with it one update alone is
-    judged, too.
+    `known` is the largest value that others returned before on the same request; with it even a single update is
+    judged.
     """
     if not updates.ok:
         return updates

@@ -1,4 +1,4 @@
-"""`Frozen`: groups as a run froze them, and the placement of clients that come later."""
+"""`Frozen`: frozen groups, and the placement of newcomers."""
 
 import math
 from dataclasses import dataclass, field
@@ -54,9 +54,9 @@ class FoldTraining:
     estimates: bool = False
 
     def size_of(self, num_examples: int) -> int:
-        """Return the samples of each fold of a client with so many; 0: too few, it trains once on all of them.
+        """Return the fold size of a client with this many samples; 0: too few, it trains once on all of them.
 
-        Folds of half the size are still as good as the run's to say whether a group fits.
+        Folds of half the run's size still suffice to tell whether a group fits.
         """
         size = min(self.size, num_examples // self.folds)
         return size if 2 * size >= self.size else 0
@@ -64,7 +64,7 @@ class FoldTraining:
 
 @dataclass(frozen=True)
 class Frozen:
-    """All that it takes to assign a later client to one of a run's groups.
+    """All that is needed to assign a newcomer to one of a run's groups.
 
     Attributes
     ----------

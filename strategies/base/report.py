@@ -1,4 +1,4 @@
-"""A strategy's memory (`State`) and its reports: its clients, costs to come, and one report per round."""
+"""A strategy's state and its reports: clients, estimated costs, and one report per round."""
 
 import copy
 import dataclasses
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    # They load Flower, which `florets --help` needs not.
+    # They load Flower, which `florets --help` does not need.
     from florets.task.wire.evaluation import PartSums
     from florets.task.wire.replies import Work
 
@@ -21,7 +21,7 @@ FIRST_PHASE = "moment_descent"
 """The phase in which only some of those asked, the anchors, are given a model."""
 
 STABLE_FROM = "stable_from"
-"""The detail of a round whose clustering is frozen from then on: the next round."""
+"""Detail of the round that freezes the groups: the next round."""
 
 PRIVACY = "privacy"
 """Detail of a run with `privacy.kind`: epsilon so far, delta, the epsilon that is not passed, and the kind."""
@@ -148,12 +148,12 @@ class Compared:
 
 
 MOST_NUMBERS = 64
-"""Numbers of a client's vector that are kept in a round; longer vectors are projected."""
+"""Most numbers of a client's vector that are kept in a round; longer vectors are projected."""
 
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """Cost of each of the rounds before those of `num_rounds`, if nobody has finished and everybody replies.
+    """Cost of each round before those of `num_rounds`, if nobody has stopped and everybody replies.
 
     Attributes
     ----------
@@ -265,14 +265,14 @@ def _in_range(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
 
 
 def named(names: Sequence[str]) -> str:
-    """Return names in one line, of many the first ones and how many more there are."""
+    """Return names in one line; of many, the first ones and the number of the others."""
     shown = ", ".join(names[:_MOST_NAMED])
     return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"
 
 
 @dataclass
 class State:
-    """All that a strategy remembers: checkpoints save it whole, and a round that is repeated starts from a copy.
+    """All that a strategy remembers: checkpoints save it whole, and a repeated round begins with a copy.
 
     An algorithm adds what it remembers in a subclass. Fields may be plain values, lists, tuples, sets, dicts, arrays,
     `Models`, `ArrayRecord` and dataclasses of these, in any nesting (`base.encoding`).
@@ -292,7 +292,7 @@ class State:
     kept
         What a personal method keeps for each client within the groups; None where the run has none.
     details
-        What this algorithm alone reports of the current round; empty when it begins.
+        What only this algorithm reports of the current round; empty when it begins.
     layers
         What the layers around the algorithm remember, by name.
     """
@@ -313,7 +313,7 @@ _PLAIN = frozenset((type(None), bool, int, float, str, bytes))
 
 
 def snapshot(value: T) -> T:
-    """Return what `copy.deepcopy` does, sooner where a state holds something of each of many clients.
+    """Return what `copy.deepcopy` does, faster for a state with entries for many clients.
 
     One object in two places becomes two copies, as in a checkpoint, which holds no cycles; a class's own rules for
     its copies are obeyed.

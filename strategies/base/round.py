@@ -1,4 +1,4 @@
-"""`Round`: all that an algorithm can do in a round; `Plan`: its training exchange, or its test."""
+"""`Round`: what an algorithm can do in a round; `Plan`: its training exchange or its test."""
 
 import math
 from collections.abc import Callable, Container, Generator, Mapping, Sequence
@@ -20,7 +20,7 @@ from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
-from florets.task.wire.records import filled
+from florets.task.wire.flower import filled
 from florets.task.wire.replies import (
     Losses,
     SelectedUpdate,
@@ -33,7 +33,7 @@ R = TypeVar("R", covariant=True)
 
 @dataclass(frozen=True)
 class Plan(Generic[R]):
-    """One exchange of a round: its training, or its test evaluation.
+    """One exchange of a round: its training or its test evaluation.
 
     Attributes
     ----------
@@ -42,10 +42,10 @@ class Plan(Generic[R]):
     read
         How a reply is read.
     keep
-        Keeps what of the valid updates is the clients' own, and returns those of the models that they share; None:
-        there is nothing of the kind.
+        Keeps the clients' own part of the valid updates, and returns those of the shared models; None: there is no
+        such part.
     reveal
-        How valid replies that are masked become updates, by further exchanges; None: they are updates.
+        How masked replies become updates, by further exchanges; None: they are not masked.
     """
 
     requests: list[Request]
@@ -55,11 +55,11 @@ class Plan(Generic[R]):
 
 
 Steps = Generator[Plan[Update], Sequence[tuple[str, Update]], FloatArray | None]
-"""A round of an algorithm: it yields the training exchange, is given the valid updates, and returns the next bank."""
+"""A round of an algorithm: it yields the training exchange, gets the valid updates, and returns the next bank."""
 
 
 class Sealed(Sequence[tuple[str, Update]]):
-    """Updates of which an algorithm may take averages alone (`Round.average`): single ones are not protected."""
+    """Updates that an algorithm may only average (`Round.average`), because single ones are not protected."""
 
     def __init__(self, updates: Sequence[tuple[str, Update]], why: str) -> None:
         self._updates, self._why = updates, why
@@ -73,18 +73,18 @@ class Sealed(Sequence[tuple[str, Update]]):
         raise ValueError(self._why)
 
     def opened(self) -> Sequence[tuple[str, Update]]:
-        """Return the updates, for who takes averages of them."""
+        """Return the updates, for code that averages them."""
         return self._updates
 
 
 def opened(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
-    """Return updates as they are, for who takes averages of them, or of parts that are protected by themselves."""
+    """Return the plain updates, for code that averages them, or parts of them that are protected by themselves."""
     return updates.opened() if isinstance(updates, Sealed) else updates
 
 
 @dataclass(frozen=True)
 class SealedRows:
-    """Rows (M, D) that may be grouped (`Round.group`) and not be looked at: they are not protected by themselves."""
+    """Rows (M, D) that may only be grouped (`Round.group`), because single ones are not protected."""
 
     opened: FloatArray
     why: str
@@ -96,18 +96,18 @@ class SealedRows:
 
 @dataclass(frozen=True)
 class LossVectors:
-    """The losses that clients sent, in the order of their keys.
+    """The losses that clients sent, sorted by key.
 
     Attributes
     ----------
     replies
-        As they came.
+        As received.
     models
         Those that they were taken on.
     limit
-        What longer vectors were scaled down to.
+        Longer vectors were scaled down to it.
     why
-        Why they may be used for groups alone (`Round.group`); empty: for anything.
+        Why they may only be grouped (`Round.group`); empty: no restriction.
     """
 
     replies: Replies[Losses]
@@ -129,26 +129,26 @@ class LossVectors:
 
 @dataclass(eq=False, kw_only=True)
 class Round(Asking):
-    """One round of an algorithm: what it can ask of clients, and let them train.
+    """One round of an algorithm: what it can ask of clients and have them train.
 
-    An algorithm may set `models` and `participants`: it starts from another bank, or with others than were sampled.
+    An algorithm may set `models` and `participants`, to begin with another bank or other clients than were sampled.
 
     Attributes
     ----------
     averaging
         What clients return and how it is averaged.
     testers
-        Clients that are to test, at an evaluation.
+        Clients that test, at an evaluation.
     evaluation
-        What they do besides.
+        What they do in addition.
     personal
-        What clients do in place of training and testing their group's model alone, a `PersonalMethod`; or None.
+        A `PersonalMethod`, in place of training and testing only the group's model; or None.
     privacy
-        The run's privacy budget, with the noise that is paid from it; None: no noise.
+        The run's privacy budget and its noise; None: no noise.
     strategy
-        Whose round it is.
+        The strategy of the round.
     answered
-        Clients whose valid updates came, once they have.
+        Clients whose valid updates have arrived.
     """
 
     averaging: Averaging
@@ -163,12 +163,12 @@ class Round(Asking):
 
     @property
     def may_depend_on_data(self) -> bool:
-        """Whether what is done when may depend on clients' data: all but what noise covers."""
+        """Whether the course of the run may depend on clients' data, which noise forbids."""
         return self.privacy is None
 
     @property
     def clients_choose(self) -> bool:
-        """Whether clients choose among groups that were found once: in noised sums that costs nothing, and mends."""
+        """Whether clients choose among groups found once: in noised sums that is free, and corrects mistakes."""
         return self.privacy is not None and not self.privacy.is_local
 
     def train(self, groups: Mapping[str, int], settings: Mapping[str, str | float] | None = None) -> Plan[Update]:
@@ -214,8 +214,8 @@ class Round(Asking):
     def train_best(self, by: Literal["loss", "accuracy"] = "loss") -> Plan[Update]:
         """Plan the exchange in which each participant picks the model that is best on its data, and trains it.
 
-        Where clients cannot do both in one exchange, they are asked for their losses first: with a method of their
-        own, or while models are compared in noised sums.
+        Where clients cannot do both in one exchange (with a personal method, or while models are compared in noised
+        sums), they are asked for their losses first.
         """
         r = replace(self, config=filled(self.config.copy(), {kinds.BY_ERRORS: True})) if by == "accuracy" else self
         chosen = next((found for layer in self.layers if (found := layer.choices(r)) is not None), None)
@@ -234,10 +234,10 @@ class Round(Asking):
         return Plan(requests, lambda _, content: codec.read(SelectedUpdate, content, layout=layout, K=count))
 
     def losses(self, clients: Sequence[Client] | None = None, models: Models | None = None) -> LossVectors:
-        """Ask clients for their losses of each model (one exchange), as far as they are not refused as outliers.
+        """Ask clients for their losses of each model (one exchange), and leave out outliers.
 
-        Without `clients` all participants are asked, and the round needs a quorum of them; those named are asked for
-        what lasts, with all of their samples.
+        Without `clients` all participants are asked, and the round needs a quorum of them; clients that are given are
+        asked for losses on all of their samples, because what follows lasts.
         """
         everybody = clients is None
         asked = self.participants if clients is None else clients
@@ -258,9 +258,9 @@ class Round(Asking):
         return LossVectors(replies, models, limit, why)
 
     def group(self, keys: Sequence[str], rows: Rows, k: int, cluster: Cluster, source: str = "grouping") -> Groups:
-        """Return clients in `k` groups by their rows (M, D), as `cluster` groups them; see `base.layer`.
+        """Group clients into `k` groups by their rows (M, D), with `cluster`; see `base.layer`.
 
-        `source` names whose clusters they are, for an error.
+        `source` names the clustering in errors.
         """
         from florets.strategies.core.cluster import check_clusters
 
@@ -277,7 +277,7 @@ class Round(Asking):
     def placed(self, frozen: Frozen, known: Container[str]) -> dict[str, int]:
         """Return the models of participants that are not `known`: each joins the nearest of frozen groups.
 
-        A client without an answer, or that is refused as an outlier, has none.
+        A client without an answer, or an outlier, has none.
         """
         new = self.newcomers(known)
         if not new:
@@ -286,14 +286,14 @@ class Round(Asking):
         return {key: frozen.nearest_model(reply.losses) for key, reply in replies.ok}
 
     def members(self, groups: Mapping[str, int], known: Container[str] | None = None) -> dict[str, int]:
-        """Return the participants' part of some groups, of those that are `known`; None: of all."""
+        """Return the participants' part of some groups; `known` restricts them, None does not."""
         here = [client.key for client in self.participants if client.key in groups]
         return {key: groups[key] for key in here if known is None or key in known}
 
     def average(self, updates: Sequence[tuple[str, Update]], *, drawn: bool = False) -> FloatArray:
-        """Return the next bank (K, R): each model's updates, averaged as the run says; without any it stays.
+        """Return the next bank (K, R): the average of each model's updates; a model without updates stays.
 
-        Groups that are `drawn` at random may be mostly hostile.
+        Groups `drawn` at random may be mostly hostile.
         """
         rows = Updates(opened(updates))
         for layer in self.layers:
@@ -306,13 +306,13 @@ class Round(Asking):
         return bank
 
     def vectors(self, vectors: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        """Return what clients sent of themselves (D,), by key, as an algorithm may keep it over rounds."""
+        """Return clients' own vectors (D,), by key, as an algorithm may keep them over rounds."""
         for layer in self.layers:
             vectors = layer.vectors(vectors, self)
         return vectors
 
     def copies(self, rows: Mapping[str, NDArray[np.floating]]) -> set[str]:
-        """Return the clients whose rows (m, D) on folds of their data are another's."""
+        """Return the clients whose rows (m, D) on folds are copies of another client's."""
         if not self.may_depend_on_data:
             return set()
         return set().union(*(layer.copies(rows, self) for layer in self.layers))
@@ -334,7 +334,7 @@ class Round(Asking):
     ) -> Plan[TestResult]:
         """Plan the evaluation in which each tester of `models` tests the model under its key.
 
-        With a `handler` it tests what that handler makes of the model, of the `settings` and of its own `others`.
+        With a `handler` it tests what the handler makes of the model, the `settings` and its own `others`.
         """
         asked, records = self.evaluation, others or {}
         config = {**asked.settings, **(settings or {})}
@@ -351,8 +351,8 @@ class Round(Asking):
     def ask_losses(self, clients: Sequence[Client], models: Models, *, all_samples: bool = False) -> Replies[Losses]:
         """Ask clients for the mean loss of each of K models on their training data (one exchange).
 
-        With `loss_data=held_out` it is taken on the part of them that is not trained on; with `loss_batch` on a
-        batch of either, unless `all_samples`, for what is decided once and lasts.
+        With `loss_data=held_out` it is taken on the part that is not trained on; with `loss_batch` on a batch of
+        either, unless `all_samples` (for decisions that last).
 
         Clients that can keep this round's models are asked to, and say whether they did.
         """

@@ -1,4 +1,4 @@
-"""`Strategy`: an algorithm as a Flower Strategy: what it says about itself, and what happens in a round."""
+"""`Strategy`: an algorithm as a Flower Strategy: its properties, and what happens in a round."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ class Strategy(Hooks, ABC, Generic[S, M]):
     averaging
         What clients return and how it is averaged, in place of the run's choice.
     input_shape, num_outputs, loss
-        Sizes and loss of the task, for the algorithms that need them.
+        Sizes and loss of the task, for algorithms that need them.
     validation
         Clients test on their validation data too.
     personal
@@ -64,7 +64,7 @@ class Strategy(Hooks, ABC, Generic[S, M]):
     settings
         The algorithm's own keys; never changed.
     state
-        All that the algorithm remembers: what a checkpoint holds. Everything else is made anew.
+        All that the algorithm remembers; checkpoints hold this and nothing else.
     k
         Number of clusters, "auto" where the algorithm is to find it; None: as many as there are models.
     first_round, choose_k, loss_data
@@ -72,7 +72,7 @@ class Strategy(Hooks, ABC, Generic[S, M]):
     loss_batch
         Samples that losses are taken on while clustering; None: all.
     input_shape, num_outputs, loss
-        Sizes of the task, and its loss (`florets.task.training.losses`); empty where nobody said.
+        Sizes of the task, and its loss (`florets.task.training.losses`); empty: not known.
     seed
         Of every draw; take generators from `Round.random`.
     personal
@@ -89,7 +89,7 @@ class Strategy(Hooks, ABC, Generic[S, M]):
     In a class that was made they are import paths, its method's handler among them; see docs/extending.md.
     """
     leaving: ClassVar[tuple[str, ...]] = (MODELS,)
-    """Names of what every run makes leave the clients (`florets.task.wire.leaving`): a node that never sends one of
+    """Names of what leaves the clients in every run (`florets.task.wire.leaving`): a node that never sends one of
     them takes no part."""
     method: ClassVar[type[Method[Any, Any]] | None] = None
     """How clients train within their groups; None: local training as the run has it."""
@@ -177,7 +177,7 @@ class Strategy(Hooks, ABC, Generic[S, M]):
 
     @abstractmethod
     def round(self, r: Round) -> Steps:
-        """Run a round: ask clients what there is to ask, yield the training exchange, return the next models.
+        """Run a round: ask clients what is needed, yield the training exchange, return the next models.
 
         It yields once, a plan (`Round.train`), and is given the valid updates, pairs of a client's key and its update
         in the order of the keys. By then `assignment` has the updates' models. It returns the next bank (K, R), as
@@ -190,16 +190,16 @@ class Strategy(Hooks, ABC, Generic[S, M]):
         return r.test_assigned(self.assignment)
 
     def begins(self, groups: Mapping[str, int], are_found: bool) -> None:
-        """Take over the groups of a first round that is not the algorithm's own; see `strategies.starts`.
+        """Take over a first assignment that is not the algorithm's own; see `strategies.starts`.
 
-        They are found by updates, or drawn at random. Updates come after that.
+        Its groups are found by updates or drawn at random; the updates are averaged afterwards.
         """
 
     def reopen(self) -> None:
-        """Group clients anew from this round on, where groups were frozen."""
+        """Group clients again from this round on, where groups were frozen."""
 
     def check(self, models: Models) -> None:
-        """Raise ValueError where the algorithm does not fit the first models; called before any client is asked."""
+        """Raise ValueError where the algorithm does not fit the initial models; called before any client is asked."""
         starts_with_k = not (self.settings.one_model or self.settings.grows)
         if isinstance(self.k, int) and self.k > models.count and starts_with_k:
             raise ValueError(
@@ -220,27 +220,27 @@ class Strategy(Hooks, ABC, Generic[S, M]):
             )
 
     def estimate_cost(self, models: Models) -> CostEstimate | None:
-        """Return what those rounds will cost with the clients that are online; None where there are none."""
+        """Estimate the rounds before those of `num_rounds`, for the clients online; None: there are none."""
         return None
 
     @property
     def is_frozen(self) -> bool:
-        """Whether groups stay as they are, so that of this round's updates the server needs the sums alone.
+        """Whether groups are frozen, so that the server only needs the sums of this round's updates.
 
-        Asked after `plan`, for secure aggregation; by default once the phase is "stable".
+        Read after the round has yielded, for secure aggregation; by default true once the phase is "stable".
         """
         return self.phase == "stable"
 
     def details(self) -> dict[str, Detail]:
-        """Return what this algorithm alone reports of the round that just ended: by default `state.details`."""
+        """Return what only this algorithm reports of the round that just ended; by default `state.details`."""
         return self.state.details
 
     def frozen_clusters(self) -> Frozen | None:
-        """Return the clusters that a new client is assigned by; None: it takes the model with the lowest loss."""
+        """Return the clusters that newcomers are assigned by; None: they take the model with the lowest loss."""
         return None
 
     def own_models(self, models: Models) -> dict[str, FloatArray] | None:
-        """Return the model (R,) of each client that has one besides the final `models`; None where none can have."""
+        """Return the model (R,) of each client that has one besides the final `models`; None: none can."""
         return None if self.personal is None else self.personal.own_models(models, self.assignment)
 
     def final_models(self, models: Models) -> Models:
@@ -248,7 +248,7 @@ class Strategy(Hooks, ABC, Generic[S, M]):
         return models
 
     def all_leaving(self) -> frozenset[str]:
-        """Return the names of what every run makes leave the clients, in the form in which this one averages."""
+        """Return the names of what leaves the clients in every run, in the form of this run's averages."""
         names = {*self.leaving, *(() if self.personal is None else self.personal.leaving)}
         form = GRADIENTS if isinstance(self.averaging, GradientAveraging) else MODELS
         # Groups that are known from the start are masked in every round.

@@ -20,7 +20,7 @@ _RULES: dict[str, Callable[[float, float], bool]] = {
 
 
 class Row(NamedTuple):
-    """A quantity: by which rule it should be what theory says, and what it is here; None is not known, or not run."""
+    """A quantity: what theory says, by which rule, and its value here; None: not known, or not run."""
 
     quantity: str
     rule: str
@@ -47,12 +47,12 @@ class Case:
     clusters, sizes
         True cluster and training samples of each client.
     models, true_models
-        The first models (N, R), with those that the strategy has in addition, and those that drew the data (K, R).
+        The initial models (N, R), with those that the strategy adds, and those that drew the data (K, R).
     covariance, option
         Bounds on the eigenvalues of the inputs' covariance, and an option of the data by its name and a default.
     inputs, losses, gradients
-        Of each client: its inputs (n_i, d), its losses of all first models (M, N); the gradients of the clients on
-        the first models (N, M, R), of a batch or, for None, of all samples.
+        Of each client: its inputs (n_i, d), its losses of all initial models (M, N); the gradients of the clients on
+        the initial models (N, M, R), of a batch or, for None, of all samples.
     errors, error, ari, found
         Of the run: rounds with their distance from the true models, the last of these, the last ARI, and the round
         in which groups were found first, infinite for never; None and empty where it was not run.
@@ -80,7 +80,7 @@ class Case:
         return len(set(self.clusters.tolist()))
 
     def recovery(self, source: str, theory: float | None = None) -> Iterator[Row]:
-        """Return whether as many models are trained as there are true groups, and how well the run found them."""
+        """Return whether there are as many models as true groups, and how well the run found these."""
         models = None if self.run.k == "auto" else self.run.k
         yield row("models K", models, "groups; k=auto: not known", "exactly", self.num_clusters)
         yield row("first round with ARI 1", self.found, source, "exactly", theory)

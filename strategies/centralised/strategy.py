@@ -36,7 +36,7 @@ class Centralised(Strategy[CentralisedSettings, State]):
     A simulated node has the whole data set, so one participant is sent the model, and takes every client's samples,
     those of clients that were not sampled too. A round is `train.local_epochs` epochs of all of them, with a new
     optimiser: as many gradients of samples as in a round of FedAvg with everybody, but in many more steps in a row.
-    Each client tests the model. Messages are one model each way: nothing is said of what it costs to send data.
+    Each client tests the model. Messages are one model each way; the cost of sending the data is not counted.
 
     A node that is not simulated refuses, and the round fails.
 

@@ -1,4 +1,4 @@
-"""CFL-GP: the messages that it alone sends."""
+"""The messages of CFL-GP."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The gradient profile: every client's gradients on every model, averaged over time, missing ones imputed."""
+"""The gradient profile: all clients' gradients on all models, averaged over time, missing ones imputed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ def relative_distances(grams: Sequence[FloatArray], has: BoolArray) -> FloatArra
 
 
 def mixing(distances: FloatArray, has: BoolArray) -> FloatArray:
-    """Return whose vectors of one block make each client's: its own, or the mean of the nearest that have one.
+    """Return the weights that give each client's vector of a block: its own, or the mean of the nearest ones'.
 
     `distances` are from `relative_distances`, `has` (M,) says which clients have the block, at least one. Rows of the
     result (M, M) sum to 1. A client that lacks the block gets the mean of the `NEIGHBOURS` nearest clients that have
@@ -64,7 +64,7 @@ LARGEST = 1e18
 """Entries are cut off here, so that neither a running mean in float32 nor a product in float64 can overflow."""
 
 CHUNK_ENTRIES = 2**18
-"""Entries of the profile that are turned into float64 at a time: 2 MB, which a processor's cache holds."""
+"""Entries of the profile converted to float64 at a time: 2 MB, which a processor's cache holds."""
 
 
 @dataclass
@@ -148,7 +148,7 @@ class GradientProfile:
         blocks that both have; see `mixing`. The result (m, m) is symmetric and positive semidefinite.
 
         Deviation: the paper's clients all take part in every round, and its profile starts from zeros. With zeros
-        clients are told apart by when they took part, and with the mean of all clients, which says nothing of a
+        clients are told apart by when they took part, and with the mean of all clients, which says nothing about a
         client, one that lacks several blocks lies between the groups and joins a wrong one.
         """
         total = np.zeros((len(rows), len(rows)))

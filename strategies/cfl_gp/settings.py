@@ -1,4 +1,4 @@
-"""Settings of CFL-GP, and what they say in its messages."""
+"""Settings of CFL-GP, and their part in its messages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _FEW = 6
 class CFLGPSettings(SharedLayers):
     """The server clusters the clients' gradients on all models, averaged over time."""
 
-    init: Literal["different", "same", "orthonormal"] = setting("different", "how the K initial models relate")
+    init: Literal["different", "same", "orthonormal"] = setting("different", "the K initial models")
     weighting: Literal["uniform", "examples"] = setting(
         "uniform", "weights of a group's average: uniform, or by examples"
     )
@@ -63,7 +63,7 @@ class CFLGPSettings(SharedLayers):
         return self.stop_unchanged > 0 or self.cluster_rounds is not None
 
     def conflicts(self) -> list[str]:
-        """Refuse decimals where none are dropped."""
+        """Refuse a number of decimals where none are dropped."""
         needed = "strategy.quantise=round or truncate"
         return (
             idle(self, ["quantise_digits"], needed) if self.quantise == "none" and self.quantise_digits >= 0 else []

@@ -1,4 +1,4 @@
-"""`Stages`: when CFL-GP clusters and when it has stopped, and the models of clients that are new."""
+"""`Stages`: when CFL-GP clusters, when it freezes its groups, and the models of newcomers."""
 
 from dataclasses import dataclass, field
 
@@ -33,7 +33,7 @@ class CFLGPState(State):
     last_change
         The round in which a client last changed its group.
     unchanged_vectors
-        Vectors that came since then.
+        Vectors received since then.
     """
 
     phase: str = "clustering"
@@ -46,7 +46,7 @@ class CFLGPState(State):
 
 
 class Stages(Strategy[CFLGPSettings, CFLGPState]):
-    """What stands around the rounds that cluster."""
+    """What surrounds the rounds that cluster."""
 
     leaving = (MODELS, GRADIENTS)
     Settings = CFLGPSettings
@@ -69,8 +69,8 @@ class Stages(Strategy[CFLGPSettings, CFLGPState]):
             why = f"clustering has stopped before round {now} ({unchanged})"
         return f"strategy.spectrum_rounds: nothing is recorded for {', '.join(lacking)}: {why}"
 
-    def is_over(self, done: int) -> bool:
-        """Return whether clustering has stopped after so many rounds."""
+    def has_frozen(self, done: int) -> bool:
+        """Return whether groups are frozen after this many rounds."""
         if self.state.phase == "stable":
             # For good: a run that goes on for more rounds has no profile left to cluster by.
             return True
@@ -95,7 +95,7 @@ class Stages(Strategy[CFLGPSettings, CFLGPState]):
     def place_newcomers(self, r: Round) -> dict[str, int]:
         """Give participants that were never clustered the model with the lowest loss.
 
-        Deviation: the paper has no newcomers. An initial group says nothing of where a client belongs.
+        Deviation: the paper has no newcomers. An initial group says nothing about where a client belongs.
         """
         used = sorted({self.assignment[key] for key in self.state.placed}) or list(range(r.models.count))
         found = r.ask_lowest(r.newcomers(self.state.placed), used)

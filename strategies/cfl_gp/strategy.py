@@ -38,7 +38,7 @@ class CFLGP(Stages):
     or use a smaller profile (`compression`).
 
     Source: CFL-GP, Alg. 1 (gradients), Alg. 4 and 5 (models); App. D for one exchange a round, App. F for the stop.
-    Deviation: the paper's rule for stopping speaks of rounds alone, because all its clients take part in all of them.
+    Deviation: the paper's rule for stopping counts rounds alone, because its clients take part in every round.
     Deviation: the step of line 4 takes the group's mean where the paper prints a sum; its accuracies fit the mean.
     Deviation: `shared_layers` are averaged over clients, as in App. F.7 and in the released code; App. F.6 weighs
     the K models' encoders equally. On the quickstart with a shared layer both have 95.0 %; with groups of 11, 5, 2
@@ -53,9 +53,9 @@ class CFLGP(Stages):
         if state.profiles is None:
             self.check(r.models)
         before = state.phase
-        state.phase = "training" if r.models.count == 1 else "stable" if self.is_over(t) else "clustering"
+        state.phase = "training" if r.models.count == 1 else "stable" if self.has_frozen(t) else "clustering"
         if state.phase == "stable":
-            # Much memory, and in every checkpoint: nobody is clustered again.
+            # It takes much memory, also in every checkpoint, and nobody is clustered again.
             state.profiles = None
         if state.phase != before and (lacking := self.lacking_spectra(r.server_round)):
             state.details[ADVICE] = lacking

@@ -31,7 +31,7 @@ def theory(case: Case) -> Iterator[Row]:
     noise = max(float(apart[:, rows].mean(axis=1).max()) for rows in own)
     gap, n = gradient_gap(means), float(sizes.mean()) if batch == "full" else batch
     rounds = k**2 * s.period * len(sizes) ** 2 * noise / (FAILS**2 * gap**2 * least) + k * s.period + 1
-    of = "first models" + ("; the run compares model changes" if run.averaging == "models" else "")
+    of = "initial models" + ("; the run compares model changes" if run.averaging == "models" else "")
     yield row("C rho, clients of the smallest cluster", least, "Assumption 1, its first part", "at least", 2)
     yield row("Delta_g, least gap of clusters' gradients", gap, f"Assumption 3: above 0; {of}")
     yield row("v / sqrt(b), noise of a client's gradient", math.sqrt(noise), f"Assumption 2; {of}")

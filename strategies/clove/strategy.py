@@ -63,11 +63,11 @@ class CLoVEState(State):
     histories
         Last assignments of each client, the latest last.
     silent
-        Rounds running in which a client took part and did not answer.
+        Consecutive rounds in which a client took part and did not answer.
     clustered
         Clients that a clustering has placed.
     frozen
-        The clusters at the moment of stability; None before.
+        The clusters as they were frozen; None before.
     """
 
     phase: str = "clustering"
@@ -78,14 +78,14 @@ class CLoVEState(State):
 
 
 class CLoVE(Strategy[CLoVESettings, CLoVEState]):
-    """Clustering of loss vector embeddings: clients that find the same models good and bad belong together.
+    """Clustering of loss vector embeddings: clients with similar losses on all models belong together.
 
     Source: CLoVE, Alg. 1 and 2, section 3; the released code for the random first round.
     Deviation: `first_round=random` gives round 1's clients random models, as in the paper's experiments; Alg. 1
     begins with losses (`evaluate`). On the quickstart's rotations ARI is 1.00 ± 0.00 with random and 0.93 ± 0.16
     with evaluate, on pairs of labels 1.00 with either (5 seeds).
-    Deviation: the server keeps the clients' histories and sees itself who is stable, as the released code does, so
-    that a client that restarts loses nothing; in the paper each client keeps its own and declares it.
+    Deviation: the server keeps the clients' histories and decides who is stable, as in the released code, so that a
+    client that restarts loses nothing; in the paper each client keeps its own and declares itself stable.
     """
 
     leaving = (MODELS, LOSS_VECTORS)
@@ -177,15 +177,15 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         return self.settings.stop_when_stable and enough and in_use <= set(groups.models.tolist())
 
     def begins(self, groups: Mapping[str, int], are_found: bool) -> None:
-        """Take over the groups of a first round; random models say nothing of where a client belongs."""
+        """Take over the first assignment; a random one says nothing about where a client belongs."""
         self.assignment.update(groups)
         self._remember(groups)
         self.state.clustered |= groups.keys() if are_found else set()
 
     def reopen(self) -> None:
-        """Cluster anew from this round on, until clients are stable again."""
+        """Cluster again from this round on, until clients are stable."""
         self.state.frozen, self.state.phase, self.state.histories = None, "clustering", {}
 
     def frozen_clusters(self) -> Frozen | None:
-        """Return the clusters at the moment of stability."""
+        """Return the frozen clusters."""
         return self.state.frozen

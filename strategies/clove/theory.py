@@ -13,8 +13,8 @@ from florets.strategies.core import FloatArray, IntArray
 def proximity(vectors: FloatArray, centres: FloatArray, clusters: IntArray) -> tuple[float, float]:
     """Return the norm of the centred loss vectors (M, N), and the largest c' with which they satisfy Theorem A.9.
 
-    At worst over the clients i, of cluster j, and the other clusters j': how much farther a_i is from the centre of
-    j' than from its own, over (K/m_j + K/m_j') times that norm.
+    It is the least, over clients i of cluster j and other clusters j', of how much farther a_i is from the centre of
+    j' than from its own, divided by (K/m_j + K/m_j') times that norm.
 
     Source: CLoVE, Theorem A.9, the condition of Kumar and Kannan (2010).
     """
@@ -54,8 +54,8 @@ def theory(case: Case) -> Iterator[Row]:
         yield row("true models' norms, distance from 1", norms, "App. A.1", "at most", 1e-3)
         yield row("sigma, noise", noise, "App. A.1: far below 1", "at most", 0.1)
         yield row("Delta, least distance of true models", delta, "Sec. 4: close to 1", "at least", 0.5)
-        yield row("first models and probes, N", len(models), "Lemma A.1: N = d", "exactly", d)
-        yield row("products of first models, from I", apart, "Lemma A.1: orthonormal", "at most", 1e-3)
+        yield row("initial models and probes, N", len(models), "Lemma A.1: N = d", "exactly", d)
+        yield row("products of initial models, from I", apart, "Lemma A.1: orthonormal", "at most", 1e-3)
         yield row("n_k m_k (rho / (rho + 1))^2", enough, "Assumption A.15, far above", "at least", math.log(k**2))
     norm, margin = proximity(roots, centres, clusters)
     yield row("square roots of losses (1: yes)", float(s.square_root), "Remark A.12", "exactly", 1)

@@ -21,7 +21,7 @@ from florets.strategies.core.kmeans import kmeans
 @cache
 def _controller(with_sklearn: bool) -> ThreadpoolController:
     # Searching the loaded libraries takes milliseconds: once is enough, and once more for the OpenMP that comes with
-    # scikit-learn, whose import takes a second and is left to whoever uses it.
+    # scikit-learn, which is imported only where it is used because that takes a second.
     return ThreadpoolController()
 
 

@@ -9,7 +9,7 @@ from florets.strategies.core import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Centres:
-    """What placing a later client needs to know of the groups found.
+    """What placing a newcomer needs to know of the groups found.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def centres(folds: FloatArray, labels: IntArray) -> Centres:
 
 
 def place(row: FloatArray, groups: Centres, fit: float | None = 0.5) -> tuple[int, float]:
-    """Return the group of a later client, -1 where none fits, and its cosine to the nearest group's centre.
+    """Return the group of a newcomer, -1 where none fits, and its cosine to the nearest group's centre.
 
     `row` (D,) is the client's update of the same common model, or (m, D), one for each fold of its data. No group
     fits below the share `fit` of the cosine that the nearest group's own members usually have: the client is then

@@ -1,4 +1,4 @@
-"""Clustering of rows of which a minority may be false: far ones are drawn in, or set aside and placed afterwards."""
+"""Clustering of rows, a minority of which may be false: distant rows are clipped, or set aside and placed later."""
 
 from collections.abc import Callable
 

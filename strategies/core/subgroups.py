@@ -3,7 +3,7 @@
 Both are permutation tests in which clients change places within a fold, among the members of one group. If a group is
 one distribution, all such permutations are equally likely.
 
-**Sharp groups or a continuum.** Clients that differ by degrees, such as images turned by any angle, are divided into
+**Sharp groups or a continuum.** Clients that differ by degrees, such as images rotated by any angle, are divided into
 some groups all the same. Some members then lie nearer to the next group than others, and do so in every fold.
 ``t_f(i)`` is the coordinate of x_f(i), less its group's centre, on the direction to a neighbouring group's centre;
 the statistic is the sum of t_f(i) t_g(i) over clients and pairs of folds f != g. Centres are means over the members,

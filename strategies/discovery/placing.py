@@ -1,4 +1,4 @@
-"""`Placing`: the groups of clients that come after a discovery, or had too few samples for folds."""
+"""`Placing`: groups for newcomers and for clients with too few samples for folds."""
 
 import math
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ from florets.strategies.discovery.settings import DiscoverySettings, DiscoverySt
 from florets.strategies.shared.fold_round import no_group_fits
 from florets.task.randomness import Purpose
 
-_SETTLED = 5
+_TRAINED = 5
 """Rounds that the groups' models train before clients with few samples are placed by their losses."""
 
 
 class Placing(Strategy[DiscoverySettings, DiscoveryState]):
-    """How later clients find their group."""
+    """How newcomers find their group."""
 
     def frozen_clusters(self) -> Frozen | None:
         """Return the groups, and the model by which they were found."""
@@ -45,14 +45,14 @@ class Placing(Strategy[DiscoverySettings, DiscoveryState]):
             state.details[ADVICE] = no_group_fits(sorted(unfit))
 
     def note_unsure(self, keys: Iterable[str]) -> None:
-        """Note clients that are to be placed anew once the groups' models have trained."""
-        self.state.unsure |= dict.fromkeys(sorted(keys), self.context.server_round + _SETTLED)
+        """Note clients to place again once the groups' models have trained."""
+        self.state.unsure |= dict.fromkeys(sorted(keys), self.context.server_round + _TRAINED)
 
     def place_anew(self, r: Round) -> None:
         """Place clients with few samples once more, by their losses of the groups' models.
 
-        One row of ten samples is mostly noise. The losses of models that have learned on the groups' data tell the
-        same ten samples apart, and the client's own part in these models is as small as its data.
+        One row of ten samples is mostly noise. The losses of models trained on the groups' data tell the same samples
+        apart, and the client's own part in these models is as small as its data.
         """
         unsure = self.state.unsure
         due = [client for client in r.participants if unsure.get(client.key, math.inf) <= r.server_round]
@@ -66,7 +66,7 @@ class Placing(Strategy[DiscoverySettings, DiscoveryState]):
             del unsure[key]
 
     def with_somebody(self, r: Round) -> None:
-        """Let others take part, as many, where none of those drawn has a group to train with."""
+        """Draw as many other clients where none of those drawn has a group."""
         able = [client for client in r.online if client.key in self.assignment]
         if not able or any(client.key in self.assignment for client in r.participants):
             return

@@ -1,4 +1,4 @@
-"""Settings of discovery, and what it remembers."""
+"""Settings and state of discovery."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -58,11 +58,11 @@ class DiscoverySettings(SharedLayers):
 
     @property
     def freezes(self) -> bool:  # type: ignore[override]  # it depends on keys
-        """Whether clients are never asked for their folds again."""
+        """Whether the search for groups is never repeated."""
         return not self.rediscover_every
 
     def problems(self, run: Experiment) -> list[str]:
-        """Refuse models of groups within groups where K is given: nothing is tested then."""
+        """Refuse models of groups within groups where K is given: then nothing is tested."""
         return [] if run.k == "auto" else idle(self, ["subgroups"], "k=auto")
 
 
@@ -73,27 +73,27 @@ class DiscoveryState(State):
     Attributes
     ----------
     folds
-        The common model and what clients learned of it on their folds; after the decision without those rows. None
-        before round 1.
-    decided
-        Groups have been looked for.
+        The common model and what clients learned from it on their folds, without these rows once groups are frozen;
+        None before round 1.
+    frozen
+        The search for groups has ended.
     centres
-        By which later clients are placed; None where there is one model.
+        Centres by which newcomers are placed; None where there is one model.
     unfit
         Clients that no group fits.
     unsure
-        Clients that were placed by one row of few samples, and the round from which on they are placed anew.
+        Clients placed by one row of few samples, with the round from which they are placed again.
     looks
         Rounds in which groups were looked for among the rows at hand.
     move
         Before groups are looked for, the mean of the last round's updates; see `moves_on`.
     moves_on
-        It goes where that of the round before went.
+        Whether it has the direction of the one before.
     """
 
     phase: str = "discovery"
     folds: FoldRound | None = None
-    decided: bool = False
+    frozen: bool = False
     centres: Centres | None = None
     unfit: set[str] = field(default_factory=set)
     unsure: dict[str, int] = field(default_factory=dict)

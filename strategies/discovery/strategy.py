@@ -19,23 +19,23 @@ class Discovery(Waiting):
     """Groups found by cross-validation over folds of each client's data, and FedAvg within them.
 
     In round 1 every client trains the one common model twice: on all its data, which is averaged, and on disjoint
-    folds, of which it sends compressed changes. Groups whose centres predict the held-out folds are groups; the mean
-    of their members' updates is their first model, so that no second download is needed. Where there are none, or
-    every client differs from every other, one model is trained as in FedAvg.
+    folds, of which it sends compressed changes. Groups count as such if their centres predict the held-out
+    folds; the mean of a group's updates is its first model, so that no second download is needed. Where there are
+    none, or every client differs from every other, one model is trained as in FedAvg.
 
     With `subgroups` each leaf of the tested tree of groups within groups has a model. What the members of a group
-    learned in common is in the mean update of each of its leaves, which therefore starts from its parent's first
-    model, moved by what its own members learned besides.
+    have in common is in the mean update of each of its leaves, so a leaf starts from its parent's first model, moved
+    by what its own members learned in addition.
 
-    Clients that come later train the kept first model and join the group whose centre is nearest, or are told that
-    none fits. Where a round is a sample of the clients, the common model is kept and groups are looked for once
-    enough of them have taken part; until then one model is trained.
+    Newcomers train the kept common model and join the group with the nearest centre, or are told that none fits.
+    Where rounds sample the clients, the common model is kept and groups are looked for once enough of them have taken
+    part; until then one model is trained.
 
-    Where the first model is far from every group's, what its updates share can hide what they do not. The common
-    model of a regression is therefore the one that FedAvg has trained until the mean updates of two rounds have
-    nothing in common, and with `first_look` the one of a given round.
+    Where the initial model is far from every group's, what updates share can hide how they differ. In a regression
+    the common model is therefore trained by FedAvg until the mean updates of two rounds have nothing in common; with
+    `first_look` it is that of a given round.
 
-    Source: `strategies.core.folds` has the method and its theory.
+    Source: see `strategies.core.folds` for the method and its theory.
     """
 
     leaving = (MODELS, FOLDS)
@@ -44,8 +44,8 @@ class Discovery(Waiting):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it is decided who belongs together, if anybody does."""
-        return self.state.decided
+        """Whether the search for groups has ended, with or without groups."""
+        return self.state.frozen
 
     def round(self, r: Round) -> Steps:
         """Look for groups while there are none; then let every participant train its group's model."""
@@ -58,7 +58,7 @@ class Discovery(Waiting):
             updates = yield r.train(dict(self.assignment))
             self.note_move(updates, r)
             return r.average(updates)
-        if not state.decided:
+        if not state.frozen:
             state.phase = "discovery"
             return (yield from self._look(r))
         if self._is_due(r.server_round):
@@ -75,7 +75,7 @@ class Discovery(Waiting):
         return r.average(updates)
 
     def _look(self, r: Round) -> Steps:
-        """Let participants send what they learn on their folds, and decide when enough have."""
+        """Let participants send what they learn on their folds; look for groups once enough have."""
         given = self.settings
         if self.state.folds is None:
             trained = self.loss in REGRESSION and r.server_round > 1
@@ -96,7 +96,7 @@ class Discovery(Waiting):
             copies = r.copies(folds.rows)
             found = self._decide(folds, r)
         self.assignment.clear()
-        groups = self._settle(found)
+        groups = self._freeze(found)
         honest = {groups.get(key) for key, _ in updates if key not in copies}
         counted = [(key, update) for key, update in updates if key not in copies or groups.get(key) not in honest]
         return group_models(r, counted, groups, found.count)
@@ -106,14 +106,14 @@ class Discovery(Waiting):
         given = self.settings
         return folds.decide(k, r, given.level, given.least_gain, given.subgroups)
 
-    def _settle(self, found: Found) -> dict[str, int]:
-        """Take over what was found; return the clients' groups."""
+    def _freeze(self, found: Found) -> dict[str, int]:
+        """Freeze what was found; return the clients' groups."""
         state = self.state
         assert state.folds is not None
         state.unsure = {}
         if found.centres is not None:
             self.note_unsure(state.folds.small)
-        state.folds, state.decided, state.centres = state.folds.emptied(), True, found.centres
+        state.folds, state.frozen, state.centres = state.folds.emptied(), True, found.centres
         state.unfit = set()
         self.assignment.update(found.assignment)
         self._report(found.evidence)
@@ -131,8 +131,8 @@ class Discovery(Waiting):
     def _look_again(self, r: Round) -> Models:
         """Look for groups among all clients that are there; return each group's mean of its members' models.
 
-        The common model is still the first one: what clients learn of it tells their data apart as it did then, and
-        later clients are placed by it.
+        The common model is still the first one: it tells clients' data apart as it did then, and newcomers are placed
+        by it.
         """
         state, models = self.state, r.models
         assert state.folds is not None
@@ -145,7 +145,7 @@ class Discovery(Waiting):
             found = self._decide(state.folds, r)
         earlier = dict(self.assignment)
         self.assignment.clear()
-        self._settle(found)
+        self._freeze(found)
         members: list[list[int]] = [[] for _ in range(found.count)]
         for key, group in found.assignment.items():
             if key in earlier:
@@ -154,7 +154,7 @@ class Discovery(Waiting):
 
 
 def _mean_model(bank: FloatArray, members: Sequence[int]) -> FloatArray:
-    """Return the mean of the members' models, of nobody that of all models."""
+    """Return the mean of the members' models; for an empty group, the mean of all models."""
     # To the last bit, where they have one and the same.
     rows = members[:1] if len(set(members)) == 1 else members
     mean: FloatArray = (bank[list(rows)] if rows else bank).mean(axis=0)

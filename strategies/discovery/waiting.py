@@ -33,7 +33,7 @@ def common_move(changes: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def moves_on(before: FloatArray, now: FloatArray) -> bool:
-    """Say whether the mean update of this round goes on where that of the round before went.
+    """Say whether the mean update of this round still points where the last one did.
 
     Both are from `common_move`. As long as the model is on its way to what all clients share, the mean updates of two
     rounds point the same way. Once it is there, what is left of them is each client's own, which cancels in the mean,
@@ -41,7 +41,7 @@ def moves_on(before: FloatArray, now: FloatArray) -> bool:
     too long go to and fro. The size of steps plays no part.
 
     Source: Pflug, Non-asymptotic confidence bounds for stochastic approximation algorithms with constant step size,
-    1990, whose sign of successive gradients' inner product this is.
+    1990: the sign of successive gradients' inner product.
     Deviation: a threshold slightly above zero, in units of the clients' own updates, because the full gradients of
     many clients have little chance in them: their mean shrinks towards zero and stays on one side of it.
     """
@@ -49,7 +49,7 @@ def moves_on(before: FloatArray, now: FloatArray) -> bool:
 
 
 _PER_GROUP, _UNKNOWN = 5, 40
-"""Clients that a decision takes: for each group, and where nobody says how many there are."""
+"""Clients needed to look for groups: for each group, and where their number is not given."""
 _MOST_NEEDED = 0.75
 """Of all clients with enough samples for folds: the last ones to be drawn may take many rounds."""
 REGRESSION = ("squared_error", "half_squared_error")
@@ -65,7 +65,7 @@ class Waiting(Placing):
     """What discovery waits for before it looks for groups."""
 
     def note_move(self, updates: Sequence[tuple[str, Update]], r: Round) -> None:
-        """Note whether the one model still moves on, where groups wait for that."""
+        """Note whether the one model still moves on, where the search waits for that."""
         if self.settings.first_look is not None or not r.may_depend_on_data:
             return
         state = self.state
@@ -90,11 +90,11 @@ class Waiting(Placing):
         return needs and self.state.moves_on and r.server_round < _LATEST
 
     def needed(self, folds: FoldRound, r: Round) -> int:
-        """Return how many clients' rows it takes to decide; those with too few samples for folds send none."""
+        """Return how many clients' rows the search needs; clients with too few samples for folds send none."""
         able = sum(folds.size_of(client) > 0 for client in r.online)
         most = max(2, math.ceil(_MOST_NEEDED * able))
         if len(r.participants) == len(r.online):
-            # Nobody else is there to wait for; whose reply was lost is asked again, for some rounds.
+            # Nobody else to wait for; clients whose reply was lost are asked again, for some rounds.
             return min(able, most if self.state.looks <= _PATIENCE else 2)
         wanted = _PER_GROUP * self.k if isinstance(self.k, int) else _UNKNOWN
         return min(wanted, most)

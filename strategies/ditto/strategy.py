@@ -42,12 +42,12 @@ class DittoKept:
 
     Attributes
     ----------
-    start
+    reference
         The first model, from which every personal one starts.
     """
 
     personal: PersonalModels = field(default_factory=PersonalModels)
-    start: Models | None = None
+    reference: Models | None = None
 
 
 class DittoClients(PersonalMethod[DittoSettings, DittoKept]):
@@ -60,7 +60,7 @@ class DittoClients(PersonalMethod[DittoSettings, DittoKept]):
     def train(self, r: Round, groups: Mapping[str, int]) -> Plan[Update]:
         """Let every participant train both models."""
         kept, models = self.kept, r.models
-        start = kept.start = kept.start or models
+        start = kept.reference = kept.reference or models
         settings = {**r.averaging.settings, kinds.GLOBAL_MU: self.settings.proximal_lambda}
         requests = []
         for client in r.participants:

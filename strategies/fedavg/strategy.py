@@ -1,4 +1,4 @@
-"""FedAvg: one model for everybody. What CLoVE and IFCA are with K = 1."""
+"""FedAvg: one model for all clients; CLoVE and IFCA with K = 1."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -32,7 +32,7 @@ class IFCASettings(Restarted):
     }
 
     def problems(self, run: Experiment) -> list[str]:
-        """Refuse a choice by the accuracy of a task without classes."""
+        """Refuse choices by accuracy in a task without classes."""
         problems = super().problems(run)
         if self.choose_by == "accuracy" and run.task.loss != "cross_entropy":
             problems.append(f"strategy.choose_by=accuracy: task.loss={run.task.loss} has no classes; leave it out.")

@@ -1,4 +1,4 @@
-"""`compose`: the layers of a run, in their order around each exchange; the only place that knows them all."""
+"""`compose`: the layers of a run, in their order around each exchange; only this module knows them all."""
 
 import math
 from dataclasses import replace
@@ -10,9 +10,9 @@ from florets.strategies.coverage import releases_of
 
 
 def compose(strategy: Any, num_rounds: int, earlier: Any = None) -> tuple[tuple[Layer, ...], Any]:
-    """Return the layers of a strategy's run of so many rounds, and its privacy budget; None without noise.
+    """Return the layers of a strategy's run of this many rounds, and its privacy budget; None without noise.
 
-    An `earlier` budget goes on. A training exchange passes the first layer first on its way out, and on its way back.
+    An `earlier` budget is continued. A training exchange passes the first layer first, both on its way out and back.
     """
     run, settings, layers = strategy.run, strategy.settings, list[Layer]()
     guard = _guard(strategy, num_rounds, earlier)
@@ -68,11 +68,11 @@ def _guard(strategy: Any, num_rounds: int, earlier: Any) -> Any:
     from florets.strategies.layers.noise import Budget, Guard
 
     # The small constant keeps products such as 0.07 * 100 from adding a round by rounding.
-    rounds = strategy.first_rounds + num_rounds
+    rounds = strategy.rounds_before + num_rounds
     visits = max(1, math.ceil(settings.fraction_train * rounds - 1e-9))
-    start = releases.start if strategy.first_round == "update" else 0
+    first = releases.first if strategy.first_round == "update" else 0
     compared = COST * min(releases.compared, visits, rounds if strategy.first_round == "evaluate" else rounds - 1)
-    releases = replace(releases, before=releases.before + start + compared)
+    releases = replace(releases, before=releases.before + first + compared)
     if privacy.hides_records:
         return ExampleGuard(privacy, releases, visits, earlier)
     budget = earlier or Budget.planned(privacy, releases, visits, run.num_clients or 1)

@@ -1,4 +1,4 @@
-"""Differential privacy of single records, with noise added by clients: what each client has been asked for."""
+"""Differential privacy of single records, with noise added by clients: the ledger of their releases."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -44,15 +44,15 @@ class ExampleGuard(Guard):
 
     @property
     def planned(self) -> dict[str, str | float]:
-        """What `florets plan` says; noise of a round is each client's own."""
+        """What `florets plan` prints; each client chooses its own noise."""
         return {"kind": self.privacy.kind, "epsilon": self.declared.epsilon, "delta": self.declared.delta}
 
     def trains(self, training: Training) -> None:
-        """Take in how clients train: what a round costs depends on it."""
+        """Note how clients train, on which the cost of a round depends."""
         self.training = training
 
     def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
-        """See `Guard.begin`; how many records each has is public."""
+        """See `Guard.begin`; the number of records of each is public."""
         self._samples.update({client.key: client.num_examples for client in online})
         super().begin(participants, online)
 

@@ -8,7 +8,7 @@ from florets.task.keys import setting
 
 @dataclass(frozen=True)
 class ByLosses(Restarted):
-    """Losses by which clients are grouped: whose are refused, and who is watched once groups are frozen."""
+    """Keys of grouping by losses: which losses are rejected, and who is watched once groups are frozen."""
 
     outlier_loss: float | None = setting(
         100.0,
@@ -20,8 +20,8 @@ class ByLosses(Restarted):
     memory: bool = setting(False, "group the latest loss vectors of all clients seen, not only this round's")
     watch: float | None = setting(
         None,
-        "after the freeze: robust z-score of a client's training loss within its cluster from which the client is "
-        "asked for a loss vector again; 8 is a good value, null: no watch",
+        "once groups are frozen: robust z-score of a client's training loss within its group above which its losses "
+        "are asked for again; 8 works well; null: off",
         above=0,
         note="null: no watch",
     )
@@ -29,11 +29,11 @@ class ByLosses(Restarted):
 
     @property
     def extra_models(self) -> int:
-        """First models that the algorithm needs in addition to the K that are trained."""
+        """Initial models that the algorithm needs in addition to the K that are trained."""
         return self.probes
 
     def conflicts(self) -> list[str]:
-        """Refuse several starts with probes, which belong to the models of one, and a watch without a freeze."""
+        """Refuse restarts with probes, which belong to one attempt, and a watch of groups that are never frozen."""
         problems = super().conflicts()
         if self.restarts > 1 and self.probes > 0:
             problems.append(f"strategy.probes={self.probes}: cannot be used with strategy.restarts; leave one out.")

@@ -1,4 +1,4 @@
-"""Secure aggregation on the server: once groups are fixed it learns only the sum of each group's updates.
+"""Secure aggregation on the server: once groups are frozen it learns only the sum of each group's updates.
 
 The protocol is that of SecAgg (Bonawitz et al. 2017) within each group, in four exchanges: public keys; encrypted
 shares of each member's secrets, which the server relays; training, whose replies are masked; and the shares that
@@ -7,8 +7,8 @@ ring drawn at random (Bell et al. 2020).
 
 A server that follows the protocol learns no more than the sum of a group's members that stayed, at least `LEAST`,
 even if it reads all messages, as long as fewer than half of a member's neighbours help it. One that does not can
-invent members, since nobody but it vouches for their keys. It cannot have both secrets of a member: each member
-reveals one of them, once a round, and more than half are needed.
+invent members, since it alone vouches for their keys. It cannot get both secrets of a member: each member reveals one
+of them, once a round, and more than half are needed.
 
 Source: Bonawitz et al. 2017, Fig. 4, without the steps for a malicious server, which need keys that others vouch for.
 """
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from florets.strategies.base.exchange import Replies, Request, log
 from florets.strategies.base.federation import FederationError
@@ -29,8 +29,7 @@ from florets.strategies.base.report import ADVICE, SUMMED, Client, Detail, named
 from florets.strategies.base.round import Plan, Round
 from florets.strategies.core.outliers import UPDATE_FACTOR
 from florets.task.wire import codec, kinds, masking
-from florets.task.wire.flower import entries
-from florets.task.wire.records import config_record, put
+from florets.task.wire.flower import filled
 from florets.task.wire.replies import Update
 
 _ON = "secure_aggregation=true"
@@ -61,11 +60,11 @@ class Group:
     bits: int = 0
 
     def fellows(self, place: int) -> list[int]:
-        """Return the places of those with whom a member shares masks, its own included."""
+        """Return the places with which a member shares masks, its own included."""
         return masking.neighbours(place, len(self.keys))
 
     def peers(self, place: int) -> list[int]:
-        """Return the places of those whose shares a member was sent."""
+        """Return the places whose shares a member was sent."""
         return [one for one in self.fellows(place) if one != place and one in self.boxes]
 
 
@@ -119,7 +118,7 @@ class SecureAggregation:
         number = {id(r.models.one(model)): model for model in range(r.models.count)}
         members: dict[int, list[str]] = {}
         for request in requests:
-            record = entries(request.message.content)[kinds.ARRAYS]
+            record = request.message.content[kinds.ARRAYS]
             assert isinstance(record, ArrayRecord)
             members.setdefault(number[id(record)], []).append(request.key)
         asked = [key for model, keys in members.items() if self._suffices(model, keys) for key in keys]
@@ -134,7 +133,7 @@ class SecureAggregation:
         for model, keys in sorted(members.items()):
             there = [key for key in keys if key in found]
             if set(keys) <= set(asked) and self._suffices(model, there):
-                # Nobody may know beforehand, or have a say in, who is whose neighbour.
+                # Nobody may know beforehand, or influence, who is whose neighbour.
                 ring = secrets.SystemRandom().sample(there, len(there))
                 groups.append(Group(model, ring, [found[key].keys for key in ring], {}))
         return groups
@@ -199,8 +198,9 @@ class SecureAggregation:
                     **({} if math.isinf(bound) else {kinds.PRIVACY_CLIP: bound}),
                 }
                 request = requests[group.keys[place]]
-                put(request.message.content, {kinds.MASKING: config_record(asked)})
-                entries(request.message.content[kinds.CONFIG])[kinds.ATTEMPT] = r.meter.tries
+                filled(request.message.content, {kinds.MASKING: filled(ConfigRecord(), asked)})
+                settings: Any = request.message.content[kinds.CONFIG]
+                settings[kinds.ATTEMPT] = r.meter.tries
                 found.append(request)
         return found
 
@@ -244,7 +244,7 @@ class SecureAggregation:
 
 
 class Masks(Layer):
-    """The layer that lets the server learn sums alone, once groups are frozen."""
+    """The layer by which the server learns only sums, once groups are frozen."""
 
     name = "masks"
 

@@ -1,4 +1,4 @@
-"""Memory: the latest losses of clients that are away."""
+"""Memory: the latest losses of absent clients."""
 
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +16,7 @@ class Known:
 
 
 class Memory(Layer):
-    """Adds to the participants' losses the latest ones of all other clients seen: groups of few are found by more."""
+    """Adds the latest losses of all other clients seen, so that small groups are found by more rows."""
 
     name = "memory"
     State = Known
@@ -24,7 +24,7 @@ class Memory(Layer):
     def losses(
         self, replies: Replies[Losses], limit: float, r: Round, everybody: bool
     ) -> tuple[Replies[Losses], float]:
-        """Return the round's losses with those of clients that are away."""
+        """Return the round's losses with the latest ones of absent clients."""
         if not everybody:
             return replies, limit
         known: Known = self.kept(r)

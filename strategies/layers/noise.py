@@ -1,4 +1,4 @@
-"""Noise on what depends on clients' data (`privacy.kind`): what each has spent, and the layer that adds it."""
+"""Noise on what depends on clients' data (`privacy.kind`): the budget of each client, and the layer."""
 
 import json
 import math
@@ -47,7 +47,7 @@ class Budget:
     Attributes
     ----------
     epsilon, delta
-        The guarantee that the run must not pass.
+        The guarantee that the run must not exceed.
     total
         What a client can spend.
     update, grouping
@@ -56,8 +56,6 @@ class Budget:
         By client key.
     most
         Epsilon of the client that has spent most, where it is no sum of levels (`base.example_privacy`); else None.
-    extended_to
-        Folder of the run that was extended from this one and may spend what is left; empty: none.
     """
 
     epsilon: float
@@ -67,7 +65,6 @@ class Budget:
     grouping: float
     spent: dict[str, float] = field(default_factory=dict)
     most: float | None = None
-    extended_to: str = ""
 
     @classmethod
     def planned(cls, privacy: Privacy, releases: Releases, visits: int, clients: int) -> "Budget":
@@ -108,7 +105,7 @@ class Guard:
     is_local
         Whether clients add the noise.
     save
-        Called with the budget before anything is released on it; None: nowhere.
+        Called with the budget before each release; None: it is not saved.
     ended
         Why the budget ended the run; empty: it has not.
     """
@@ -156,7 +153,7 @@ class Guard:
     def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
         """Raise BudgetSpent if too few clients can pay for another round, RoundFailed if too few participate.
 
-        FederationError where, before anything is spent, so many are there that delta hides none of them.
+        FederationError where, before anything is spent, there are too many clients for delta to protect each.
         """
         self._present, self._online = len(participants), len(online)
         delta, crowd = self.budget.delta, self._crowd(online)
@@ -174,7 +171,7 @@ class Guard:
         raise BudgetSpent(self._end_words())
 
     def trains(self, training: Training) -> None:
-        """Take in how clients train in this round."""
+        """Note how clients train in this round."""
 
     def _crowd(self, online: Sequence[Client]) -> int:
         """Return among how many one is hidden."""
@@ -262,16 +259,16 @@ class Guard:
     ) -> tuple[FloatArray, BoolArray]:
         """Return the mean change (K, R) of each model's clients, with noise, and which models have one (K,).
 
-        Every client counts alike. A mean is over those that were asked and not over those that replied, or over all
-        participants where `everybody` says so. Where groups are hidden, who is asked may depend on the data: their
-        sizes are noised, and sum to the participants.
+        Every client counts alike. A mean is over those that were asked, not those that replied, or over all
+        participants with `everybody`. Where groups are hidden, who is asked may depend on the data: their sizes are
+        noised, and sum to the participants.
 
         Parameters
         ----------
         vectors, assignment
             What clients returned (P, R), and the model of each (P,).
         start
-            What that is a change of, (K, R).
+            The models that were changed, (K, R).
         shared
             Entries that are averaged over all, (R,).
         note
@@ -416,7 +413,7 @@ class Noise(Layer):
         self.guard.check(kind, handler)
 
     def compared(self, models: Models, r: Round) -> Models:
-        """Refuse losses that the budget does not know of."""
+        """Refuse losses that the budget does not cover."""
         if not self.asks:
             raise ValueError(f"losses: {_UNCOVERED}, unless Settings.asks names them")
         return models
@@ -439,7 +436,7 @@ class Noise(Layer):
         return noised
 
     def choices(self, r: Round) -> dict[str, int] | None:
-        """Compare models with the mean client's losses in the first rounds: all would choose the least noised one."""
+        """Compare models with the mean client's losses at first, when all would choose the least noised one."""
         if self.guard.is_local or "choices" not in self.asks or not 1 < r.server_round <= 1 + COMPARED:
             return None
         replies = r.losses().replies
@@ -454,13 +451,13 @@ class Noise(Layer):
 
     @property
     def seals(self) -> str:
-        """What the server alone adds noise to, no algorithm may look at."""
+        """No algorithm may look at what only the server adds noise to."""
         if self.guard.is_local:
             return ""
         return f"{_CENTRAL}: covers averages of updates (Round.average), and no single ones; use privacy.kind=none"
 
     def allows_tests(self, r: Round) -> bool:
-        """Take test scores, which have no noise, of one's own simulation alone."""
+        """Allow test scores, which have no noise, only in a simulation."""
         return not self.guard.is_local or r.strategy.federation.is_simulated
 
     def combined(self, bank: FloatArray, r: Round) -> FloatArray:
@@ -468,7 +465,7 @@ class Noise(Layer):
         return self.guard.merged(bank, r.strategy.assignment)
 
     def details(self, r: Round) -> Mapping[str, Detail]:
-        """Return what is spent so far."""
+        """Return what has been spent so far."""
         return {PRIVACY: self.guard.details}
 
 
@@ -482,7 +479,6 @@ def read_budget(path: Path) -> Budget:
         found = Budget(**json.loads(path.read_text(encoding="utf-8")))
         if not all(isinstance(one, float) and one >= 0 for one in found.spent.values()):
             raise ValueError("spent")
-        found.extended_to = str(found.extended_to)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path}: cannot be read ({error}), so that it is not known what the run has spent of privacy.epsilon; "

@@ -1,4 +1,4 @@
-"""Outliers: clients whose losses or updates no benign data give."""
+"""Outliers: losses or updates that no benign data give."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from florets.strategies.core.robust import most_expelled
 from florets.task.wire.replies import Losses, Update
 
 PATIENCE = 2
-"""Rounds running in which an outlier is rejected before it is clustered with its losses clipped."""
+"""Consecutive rounds in which an outlier is rejected before it is clustered with its losses clipped."""
 CLIP = 1.25
 """Bound to which losses are clipped, in worst losses of the median client.
 
@@ -33,19 +33,19 @@ class Seen:
     """Which clients are outliers, and since when.
 
     In one round a broken client and one whose data are in another unit (targets 20 times as large make squared errors
-    400 times as large) look alike; over several they differ. A passing fault is over after `PATIENCE` rounds, and of
-    the lasting ones most report the same loss for every model, which no data give and no clustering can use.
+    400 times as large) look alike; over several they differ. A passing fault is gone after `PATIENCE` rounds, and
+    most lasting ones report the same loss for every model, which no data give and no clustering can use.
 
-    So an outlier is rejected `PATIENCE` rounds running and then clustered, with all vectors of that round clipped:
-    its own and those of clients just below the bound alike. A vector that is equal for all models stays rejected.
-    Several clients that invent another vector in every round can do what false losses of an ordinary size do.
+    So an outlier is rejected in `PATIENCE` consecutive rounds and then clustered, with all vectors of that round
+    clipped, its own and those of clients just below the bound alike. A vector that is equal for all models stays
+    rejected. Several clients that invent another vector in every round can do the harm of false losses of usual size.
 
     Attributes
     ----------
     scale
         Largest `loss_scale` of the run so far.
     rejected
-        By client: rounds running in which it was rejected.
+        By client: consecutive rounds in which it was rejected.
     admitted
         Outliers that are clustered.
     """
@@ -55,7 +55,7 @@ class Seen:
     admitted: set[str] = field(default_factory=set)
 
     def measure(self, losses: Sequence[FloatArray]) -> float:
-        """Take a round's loss vectors (K,) into the scale; return what they are clipped to where that is needed."""
+        """Add a round's loss vectors (K,) to the scale; return the value to clip them to if needed."""
         present = loss_scale(np.stack(losses)) if losses else 0.0
         self.scale = max(self.scale, present)
         return CLIP * (present or self.scale)
@@ -97,7 +97,7 @@ class Seen:
 
 
 class LossOutliers(Layer):
-    """Rejects loss vectors far above the others', and scales down what it admits of them."""
+    """Rejects loss vectors far above the others', and scales down those that it admits."""
 
     name = "loss outliers"
     State = Seen
@@ -108,7 +108,7 @@ class LossOutliers(Layer):
     def losses(
         self, replies: Replies[Losses], limit: float, r: Round, everybody: bool
     ) -> tuple[Replies[Losses], float]:
-        """Return the losses of those that can be grouped; the limit is for all of a round's vectors alike."""
+        """Return the losses of clients that can be grouped; one limit holds for all vectors of a round."""
         seen: Seen = self.kept(r)
         if everybody:
             limit = seen.measure([reply.losses for _, reply in replies.ok])
@@ -133,5 +133,5 @@ class UpdateOutliers(Layer):
     name = "update outliers"
 
     def updates(self, replies: Replies[Update], r: Round) -> Replies[Update]:
-        """Return the updates without them."""
+        """Return the updates without outliers."""
         return without_outliers(replies, r)

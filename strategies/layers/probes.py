@@ -1,4 +1,4 @@
-"""Probes: random models that are never trained, on which losses are taken as well."""
+"""Probes: random models, never trained, on which losses are also taken."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class Kept:
 
 
 class Probes(Layer):
-    """Takes the last of the first models for probes, and shows them to clients behind the others.
+    """Uses the last initial models as probes, and sends them to clients after the others.
 
     Source: CLoVE, section 4: more random models than are trained tell clients apart.
     """
@@ -29,14 +29,14 @@ class Probes(Layer):
         self.count = count
 
     def begin(self, r: Round) -> None:
-        """Keep the last of the first models, which the round goes on without."""
+        """Take the last initial models out of the round and keep them."""
         kept: Kept = self.kept(r)
         if kept.models is None:
             kept.models = r.models.replaced(r.models.bank[-self.count :])
             r.models = r.models.replaced(r.models.bank[: -self.count])
 
     def compared(self, models: Models, r: Round) -> Models:
-        """Return the models with the probes behind them."""
+        """Return the models followed by the probes."""
         kept: Kept = self.kept(r)
         assert kept.models is not None
         return models.replaced(np.concatenate([models.bank, kept.models.bank]))

@@ -1,4 +1,4 @@
-"""Hostile clients (`robust`): whose updates count, and whose rows have a say in groups."""
+"""Quarantine (`robust`): hostile clients' updates and rows do not count."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ from florets.task.randomness import Purpose
 
 
 class Hostile(Layer):
-    """Beside the robust rule for averages: clients whose updates or rows depart from all others' do not count."""
+    """Leaves out clients whose updates or rows depart from all others'; it adds to the robust rule for averages."""
 
     name = "quarantine"
     State = Quarantine
@@ -42,7 +42,7 @@ class Hostile(Layer):
         self.rule, self._moves = rule, moves
 
     def begin(self, r: Round) -> None:
-        """Let clients in quarantine change their group where groups are frozen: one whose data have changed may.
+        """Let clients in quarantine change their frozen group, because their data may have changed.
 
         They are asked for their losses (one exchange) every `ROUNDS` rounds, and stay in quarantine until their
         updates agree with the new group's.
@@ -60,7 +60,7 @@ class Hostile(Layer):
     def counted(self, updates: Updates, r: Round) -> Updates:
         """Judge a round's updates, and return those of clients that are not in quarantine.
 
-        Only with several models: where one is trained for all, clients of several groups disagree by what they are.
+        Only with several models: under a single model clients of different groups disagree by nature.
         """
         models = r.models
         if models.count == 1:
@@ -95,9 +95,9 @@ class Hostile(Layer):
         return Updates(kept, {model: gram.of(counts[members]) for model, (members, gram) in grams.items()})
 
     def bounded(self, bank: FloatArray, r: Round) -> FloatArray:
-        """Return averages of which none moves further than `LONGEST` times the median one.
+        """Return averages none of which moves further than `LONGEST` times the median one.
 
-        A group that is drawn may by chance be mostly hostile, which no rule within it sees.
+        A random group may be mostly hostile by chance, which no rule within it detects.
         """
         trained = r.models.layout.trained
         changes = (bank - r.models.bank)[:, trained]
@@ -109,7 +109,7 @@ class Hostile(Layer):
         return bank
 
     def grouping(self, group: Grouping, r: Round) -> Grouping:
-        """Group rows of which those of clients in quarantine, and far ones, join the nearest group afterwards."""
+        """Group rows; those of clients in quarantine, and distant ones, join the nearest group afterwards."""
 
         def guarded(keys: Sequence[str], rows: Rows, k: int, cluster: Cluster) -> Groups:
             nobody = np.zeros(len(keys), dtype=np.bool_)
@@ -173,13 +173,13 @@ class Hostile(Layer):
         return values, away
 
     def vectors(self, vectors: Mapping[str, NDArray[Any]], r: Round) -> Mapping[str, NDArray[Any]]:
-        """Shorten those that are longer than the median client's."""
+        """Shorten vectors longer than the median client's."""
         return shortened(vectors)
 
     def copies(self, rows: Mapping[str, NDArray[np.floating]], r: Round) -> set[str]:
-        """Take clients whose rows on folds are copies into quarantine, and return them.
+        """Put clients whose rows on folds are copies into quarantine, and return them.
 
-        Whoever was copied is among them, and counts again once its updates agree with its group's.
+        The copied client is among them, and counts again once its updates agree with its group's.
         """
         keys = sorted(rows)
         if len(keys) < LEAST_CLIENTS:
@@ -192,7 +192,7 @@ class Hostile(Layer):
         return found
 
     def details(self, r: Round) -> Mapping[str, Detail]:
-        """Return the clients in quarantine, and what a user should know of those who are new there."""
+        """Return the clients in quarantine, and advice about those that are new there."""
         quarantine: Quarantine = self.kept(r)
         if not quarantine.clients:
             return {}

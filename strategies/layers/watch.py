@@ -1,4 +1,4 @@
-"""Watch: clients of frozen groups whose training losses depart from their groups', and how they move."""
+"""Watch: detects and moves clients of frozen groups whose training losses depart from their group's."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ WATCH = "watch"
 """The detail of a round in which clients departed from their clusters, or were asked again."""
 
 LENGTH = 6
-"""Rounds of a client, and of a cluster, that are its usual ones."""
+"""Rounds of a client, and of a cluster, that define what is usual."""
 LEAST = 3
 """Rounds that a client has trained its model before it is watched, and clients that tell a cluster's change."""
 FLOOR = 0.05
@@ -43,7 +43,7 @@ class Departure:
     due
         Rounds of its own until it is asked for a loss vector.
     asked
-        How often it has been asked; in how many of the last times running no model fitted is `unfit`.
+        How often it has been asked; `unfit` counts the last consecutive times without a fitting model.
     """
 
     model: int
@@ -65,7 +65,7 @@ class Departure:
 
 @dataclass(eq=False)
 class Watched:
-    """What the training losses of frozen clusters' clients usually are, and who has departed from that.
+    """Usual training losses of the clients of frozen groups, and who has departed from them.
 
     A client's change is the logarithm of its loss less the median of its last ones; its cluster's change is the
     median of its members'. What is left of a client's change without its cluster's is compared with its usual
@@ -76,7 +76,7 @@ class Watched:
     Attributes
     ----------
     levels
-        By client: logarithms of its last losses with its present model.
+        By client: logarithms of its last losses with its current model.
     excesses
         By client: its changes without its cluster's, of the same rounds.
     shifts
@@ -86,7 +86,7 @@ class Watched:
     departed
         Clients whose loss has departed, until it is as before or they have moved.
     fresh
-        Of these, the ones that departed in this round.
+        Those of them that departed in this round.
     details
         What the round's report says.
     """
@@ -100,9 +100,9 @@ class Watched:
     details: dict[str, list[str] | bool] = field(default_factory=dict)
 
     def observe(self, updates: Sequence[tuple[str, Update]], threshold: float) -> None:
-        """Take in the model and the training loss of each of a round's clients.
+        """Add the model and training loss of each of a round's clients.
 
-        `threshold` is the robust z-score from which a change is not usual.
+        `threshold` is the robust z-score above which a change is unusual.
         """
         logs = {key: (update.model, math.log(max(update.train_loss, _SMALLEST))) for key, update in updates}
         changes = {
@@ -136,12 +136,12 @@ class Watched:
         return key in self.departed and self.departed[key].due <= 0
 
     def forget(self, key: str) -> None:
-        """Begin anew with a client that has moved."""
+        """Forget the history of a client that has moved."""
         for known in (self.levels, self.excesses, self.departed):
             known.pop(key, None)
 
     def opens(self) -> bool:
-        """Say whether clients that no model fits are a group: they departed together, or were asked twice."""
+        """Say whether clients that no model fits form a group: they departed together, or were asked twice."""
         unfit = [departure for departure in self.departed.values() if departure.unfit]
         lasting = [departure.model for departure in unfit if departure.together or departure.unfit > 1]
         return any(lasting.count(model) > 1 for model in set(lasting))
@@ -160,7 +160,7 @@ class Watched:
         """Return the change by which each model's clients are judged, and the models whose cluster departed."""
         by_model: dict[int, list[float]] = {}
         for key, (model, change) in changes.items():
-            # Who has departed already says nothing of its cluster.
+            # Who has departed already says nothing about its cluster.
             if key not in self.departed:
                 by_model.setdefault(model, []).append(change)
         everybody = [change for of in by_model.values() for change in of]
@@ -189,9 +189,9 @@ class Watched:
 
 
 class Watch(Layer):
-    """Watches the training losses of frozen groups' clients, moves those that depart, and opens groups again.
+    """Watches training losses once groups are frozen, moves clients that depart, and opens groups again.
 
-    `threshold` is the robust z-score from which a change is not usual.
+    `threshold` is the robust z-score above which a change is unusual.
     """
 
     name = "watch"
@@ -202,7 +202,7 @@ class Watch(Layer):
         self.threshold = threshold
 
     def begin(self, r: Round) -> None:
-        """Ask those whose loss has departed for a loss vector and move them; open the groups where these are new."""
+        """Ask clients whose loss has departed for a loss vector and move them; open groups where new ones appear."""
         watched: Watched = self.kept(r)
         watched.details, watched.fresh = {}, set()
         if (frozen := r.strategy.frozen_clusters()) is None or frozen.by != "losses":
@@ -229,7 +229,7 @@ class Watch(Layer):
             r.strategy.state.layers[self.name] = Watched(details=watched.details)
 
     def counted(self, updates: Updates, r: Round) -> Updates:
-        """Return the updates without those of clients that are away, unless all of a model's are."""
+        """Return the updates without those of clients that are away, unless a model has no others."""
         if r.strategy.phase != "stable":
             return updates
         watched: Watched = self.kept(r)
@@ -239,7 +239,7 @@ class Watch(Layer):
         return Updates([(key, one) for key, one in updates.updates if key not in away or one.model not in stayed])
 
     def details(self, r: Round) -> Mapping[str, Detail]:
-        """Return who departed, was asked and moved."""
+        """Return which clients departed, were asked and moved."""
         watched: Watched = self.kept(r)
         return {WATCH: dict(watched.details)} if watched.details else {}
 

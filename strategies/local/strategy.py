@@ -33,10 +33,10 @@ class LocalState(State):
 
 
 class Local(Strategy[LocalSettings, LocalState]):
-    """One model per client, never averaged: what each client reaches alone.
+    """One model per client, never averaged: what each client achieves alone.
 
-    The models live on the server, so that clients keep no state. All start equal, from model 0: what differs between
-    two clients' models at the end is their data.
+    The models live on the server, so that clients keep no state. All start equal, from model 0, so that final models
+    differ only by the clients' data.
     """
 
     Settings = LocalSettings

@@ -14,7 +14,7 @@ from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import centroids, cluster, nearest_centroid
 from florets.strategies.settings import Experiment, ManyModels
 from florets.strategies.shared.estimates import ask_estimates
-from florets.strategies.shared.fixed_groups import FixedClusters, FixedGroups
+from florets.strategies.shared.frozen_groups import FrozenClusters, FrozenGroups
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire.leaving import MODELS
@@ -45,25 +45,25 @@ class OneShotSettings(ManyModels):
 
 
 @dataclass
-class OneShotState(FixedGroups):
+class OneShotState(FrozenGroups):
     """What is remembered of the groups, and of how they were found.
 
     Attributes
     ----------
-    start
+    reference
         The model that estimates by training start from; None before round 1.
     """
 
-    start: Models | None = None
+    reference: Models | None = None
 
 
-class OneShot(FixedClusters[OneShotSettings, OneShotState]):
+class OneShot(FrozenClusters[OneShotSettings, OneShotState]):
     """Cluster the clients once, by models that each of them estimated on its own data.
 
     Group g then trains initial model g by federated averaging, from round 1 on. Wrong groups stay wrong, which is
     what the iterative algorithms are measured against.
 
-    Estimates by training start from the first round's model 0, the same start for all, later clients included, since
+    Estimates by training start from the first round's model 0, the same start for all, newcomers included, since
     estimates of a network are comparable only then.
 
     Source: two-phase paper (mixed regression), section V, benchmark (2), after Ghosh et al. 2019. Deviation: neither
@@ -79,10 +79,12 @@ class OneShot(FixedClusters[OneShotSettings, OneShotState]):
 
     def describe(self, clients: Sequence[Client], r: Round) -> Replies[FloatArray]:
         """Ask for each client's own estimate of its model: its trainable parameters, flat."""
-        if self.state.start is None:
-            self.state.start = r.models.replaced(r.models.bank[:1])
+        if self.state.reference is None:
+            self.state.reference = r.models.replaced(r.models.bank[:1])
         own = self.settings
-        replies = ask_estimates(clients, r, self.state.start, own.estimate_epochs, kind=own.estimate, is_judged=False)
+        replies = ask_estimates(
+            clients, r, self.state.reference, own.estimate_epochs, kind=own.estimate, is_judged=False
+        )
         # Counters and running statistics would outweigh the parameters.
         compared = r.models.layout.trained
         vectors = {key: update.vector[compared] for key, update in replies.ok}

@@ -1,4 +1,4 @@
-"""Oracle: what clustered training reaches where the truth is known; for simulations."""
+"""Oracle: clustered training with known true groups or models; for simulations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client, State
 from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import Experiment, Start, Weighted
+from florets.strategies.settings import Experiment, Initial, Weighted
 from florets.task.keys import setting
 from florets.task.wire.leaving import CHOICES, LOSS_VECTORS
 
@@ -28,24 +28,24 @@ class OracleSettings(Weighted):
 
     @property
     def freezes(self) -> bool:  # type: ignore[override]  # it depends on a key
-        """Whether groups are the true ones; true models are chosen anew in every round."""
+        """Whether groups are the true ones; with true models clients choose again in every round."""
         return self.mode == "labels"
 
     @property
     def asks(self) -> frozenset[str]:  # type: ignore[override]  # as above
-        """What clients choose that are given the true models."""
+        """Clients' choices, where they are given the true models."""
         return frozenset() if self.mode == "labels" else frozenset({"choices"})
 
     @property
-    def start(self) -> Start:
-        """How the first models are made."""
+    def initial(self) -> Initial:
+        """The initial models."""
         return "true" if self.mode == "true_start" else self.init
 
     def conflicts(self) -> list[str]:
-        """Refuse another start than the true models."""
+        """Refuse initial models other than the true ones."""
         if self.mode == "labels" or self.init == "different":
             return []
-        return [f"strategy.init={self.init}: the true models are the start of true_start; leave it out."]
+        return [f"strategy.init={self.init}: true_start begins with the true models; leave it out."]
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse labels that are not known, and too few models for them."""
@@ -66,10 +66,10 @@ class OracleSettings(Weighted):
 
 
 class Oracle(Strategy[OracleSettings, State]):
-    """The benchmark that no algorithm can use in practice.
+    """A benchmark that needs the ground truth.
 
     In mode "labels" each client trains the model of its true cluster. In mode "true_start" clients choose models as
-    in IFCA, whose initial models (the caller packs them) are the true ones.
+    in IFCA; the initial models, which the caller passes, are the true ones.
 
     Source: two-phase paper (mixed regression), section V: benchmark (4) is "true_start", its MNIST runs "labels".
     """
@@ -77,7 +77,7 @@ class Oracle(Strategy[OracleSettings, State]):
     Settings = OracleSettings
 
     def all_leaving(self) -> frozenset[str]:
-        """Name what clients send that choose among the true models."""
+        """Add what clients send when they choose among the true models."""
         chosen: set[str] = {CHOICES, LOSS_VECTORS} if self.settings.mode == "true_start" else set()
         return super().all_leaving() | chosen
 
@@ -89,7 +89,7 @@ class Oracle(Strategy[OracleSettings, State]):
     def round(self, r: Round) -> Steps:
         """Let every participant train the model of its true cluster, or the one that it chooses."""
         if self.settings.mode == "true_start":
-            # With labels nothing is left to cluster; from the true models clients still choose.
+            # With labels nothing is left to cluster; among true models clients still choose.
             self.state.phase = "clustering"
             updates = yield r.train_best()
         else:

@@ -60,14 +60,14 @@ class Layer:
 class RandomEffectsClients(PersonalMethod[Settings, RandomEffectsKept]):
     """The groups' models are trained as without the method; before a test each client gets coefficients of its own.
 
-    They are those of the last layer, whose inputs are fixed features. A client sends the loss of its present model on
+    They are those of the last layer, whose inputs are fixed features. A client sends the loss of its current model on
     its training data, with gradient and Hessian by these coefficients. The server fits a mixed model to each group
     (`mixed_model.fit`): common coefficients, the variance of each one between clients, and each client's own, which
     are the better the more records it has, and else near the common ones. Of a linear model the common ones are
     estimated together with these, as owners differ; those of a network stay as they were trained.
 
     Classes take `PASSES` of it, each at the coefficients that the last one found. A client of fewer than
-    `MIN_RECORDS` records, or that keeps its statistics back, has its group's model, as later clients have.
+    `MIN_RECORDS` records, or that keeps its statistics back, has its group's model, as newcomers have.
 
     Source: Laird and Ware 1982 for the model; Breslow and Clayton 1993 (penalised quasi-likelihood) for classes.
     Deviation: see `mixed_model.fit`.
@@ -160,7 +160,7 @@ class RandomEffectsClients(PersonalMethod[Settings, RandomEffectsKept]):
         members: Sequence[tuple[str, OwnTerms]],
         places: Mapping[str, FloatArray],
     ) -> dict[str, FloatArray]:
-        """Fit a group's mixed model (R,); return its members' effects (P,), of whoever says nothing 0."""
+        """Fit a group's mixed model (R,); return its members' effects (P,), 0 for those that sent nothing."""
         layer = self.fitted(r.models)
         basis = self._basis(layer)
         size = basis.shape[1]

@@ -441,7 +441,7 @@ class FoldPlan:
             samples = min(smallest, MOST)
             steps = min(max(round(max(PASSES_OF_EIGHT, local) / samples), LEAST_STEPS), STEPS_OF_EIGHT)
             return cls(8, samples // 8, steps, rate)
-        # Of one sample no fold is left over: whoever has no more is placed afterwards.
+        # One sample leaves no fold over: a client without more is placed afterwards.
         samples = max(2, min(smallest, MOST_FINE if fine else MOST))
         folds = min(3 if samples < THREE_FOLDS else 4, samples)
         if len(tested) > 2:
@@ -470,7 +470,7 @@ def _tested(counts: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Found:
-    """What a discovery found: the number of models, the clients' groups, and how later clients are placed.
+    """What a discovery found: the number of models, the clients' groups, and how newcomers are placed.
 
     Attributes
     ----------
@@ -566,7 +566,7 @@ class FoldRound:
         return key in self.rows or key in self.small
 
     def emptied(self) -> "FoldRound":
-        """Return it without the rows: what later clients need."""
+        """Return it without the rows: what newcomers need."""
         kept = (self.common, self.plan, self.form, self.seed, self.held_out, self.place_one_class)
         return FoldRound(*kept, noised=self.noised, estimates=self.estimates)
 
@@ -577,7 +577,7 @@ class FoldRound:
         return self.plan.size_of(_samples(client, self.held_out))
 
     def sure_size_of(self, client: Client) -> int:
-        """Return the samples of each fold of a later client; 0: one row of all its data, for the nearest group.
+        """Return the samples of each fold of a newcomer; 0: one row of all its data, for the nearest group.
 
         Much smaller folds than the others' are too noisy to say that no group fits.
         """

@@ -1,1 +1,1 @@
-"""First rounds of a run's choice: drawn at random, found by updates, and the best of several starts."""
+"""First assignments of a run (drawn at random, or found by updates), and restarts with other initial models."""

@@ -1,4 +1,4 @@
-"""Random models for clients, none of which is left out needlessly."""
+"""Random assignments of clients to models, with no model left out needlessly."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from florets.strategies.core import IntArray
 
 
 def draw_models(clients: Sequence[Client], num_models: int, rng: np.random.Generator) -> dict[str, int]:
-    """Give every client a random model, and every model a client as far as there are enough of them.
+    """Give every client a random model, and every model a client where there are enough clients.
 
     Deviation: in CLoVE's published code a model can still end up without a client.
     """

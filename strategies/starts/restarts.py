@@ -1,4 +1,4 @@
-"""Several starts from random models, of which the best goes on: for CLoVE and IFCA."""
+"""Restarts: several attempts with other initial models, of which the best is continued (CLoVE and IFCA)."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,45 +16,44 @@ from florets.task.keys import setting
 from florets.task.randomness import Purpose
 
 _NAME = "restarts"
-"""Under which the state has what is remembered of the starts."""
+"""Key of the attempts in the state."""
 
 
 @dataclass(frozen=True)
 class Restarted(Weighted):
-    """Keys of an algorithm whose outcome depends on its random first models."""
+    """Keys of an algorithm whose outcome depends on its random initial models."""
 
     restarts: int = setting(
         1,
-        "starts from other random models, of which that with the lowest mean of the clients' lowest losses is "
-        "continued; 1: a single start",
+        "number of attempts with other initial models; the one with the lowest mean loss is continued",
         least=1,
     )
     restart_rounds: int = setting(
-        5, "rounds of each start; those of the continued one count towards num_rounds", least=1
+        5, "rounds of each attempt; those of the continued one count towards num_rounds", least=1
     )
 
     @property
-    def first_rounds(self) -> int:
-        """Rounds of the starts that do not go on."""
+    def rounds_before(self) -> int:
+        """Rounds of the attempts that are not continued."""
         return (self.restarts - 1) * self.restart_rounds
 
     def conflicts(self) -> list[str]:
-        """Refuse settings of starts where there is one."""
+        """Refuse settings of restarts where there is a single attempt."""
         return idle(self, ["restart_rounds"], "strategy.restarts of 2 or more") * (self.restarts == 1)
 
     def problems(self, run: Experiment) -> list[str]:
-        """Refuse starts that no round follows, and those that would all be alike or have other numbers of models."""
+        """Refuse restarts without rounds after them, and attempts all alike or with different numbers of models."""
         if self.restarts < 2:
             return []
         problems = []
         if run.num_rounds <= self.restart_rounds:
             problems.append(
-                f"strategy.restarts={self.restarts}: each start has strategy.restart_rounds={self.restart_rounds} "
+                f"strategy.restarts={self.restarts}: each attempt has strategy.restart_rounds={self.restart_rounds} "
                 f"rounds, and the best one needs num_rounds={run.num_rounds} to be more; raise num_rounds, or lower "
                 "strategy.restart_rounds."
             )
         if run.k == "auto":
-            problems.append("k=auto: starts with different numbers of models cannot be compared; give an integer.")
+            problems.append("k=auto: attempts with different numbers of models cannot be compared; give an integer.")
         if run.first_round == "update":
             problems.append(
                 f"strategy.restarts={self.restarts}: first_round=update starts from one model, and hardly depends on "
@@ -64,7 +63,7 @@ class Restarted(Weighted):
 
 
 def shuffled(bank: FloatArray, layers: IntArray, rng: np.random.Generator) -> FloatArray:
-    """Return other random models, drawn as these were: the entries of each layer change places, in all models alike.
+    """Return other random models, drawn as these were: each layer's entries are permuted, in all models alike.
 
     Initial weights of a layer are independent draws from one distribution, and in another order they are another such
     draw. What holds between the models, that they are equal, or orthonormal, or equal in some layers, stays.
@@ -92,17 +91,17 @@ def least_share(losses: FloatArray) -> float:
 
 
 @dataclass
-class Starts:
-    """What is remembered of the starts.
+class Attempts:
+    """What is remembered of the attempts.
 
     Attributes
     ----------
     initial
-        The first start's models, before training; None where there is one start alone, or they are all over.
+        The first attempt's initial models; None where there is a single attempt, or all have ended.
     state, models
-        What the best start so far came to; None before the first is over, and once the best one goes on.
+        Where the best attempt so far ended; None before the first has ended, and once the best one is continued.
     scores
-        Of each start that is over; larger is better. The second number decides between equal first ones.
+        Score of each attempt that has ended; larger is better. The second number breaks ties.
     """
 
     initial: Models | None = None
@@ -112,15 +111,14 @@ class Starts:
 
 
 def restarted(strategy: Any, r: Round) -> bool:
-    """Begin a round as its start sees it; return whether it is the first one of a start.
+    """Begin a round of an attempt; return whether it is the first one of an attempt.
 
-    The start that is over is judged by the losses of this round's participants on its models (one exchange). Then the
-    next start begins, with a state of its own and other models, or the best one goes on as if it had been the only
-    one.
+    The attempt that has ended is judged by the losses of this round's participants on its models (one exchange). Then
+    the next one begins, with a new state and other models, or the best one is continued as if it were the only one.
 
     Source: Ghosh et al. 2020 (IFCA), section 6, restarts.
-    Deviation: there a start is kept once it is good enough, or the best one by the true models; the number of starts
-    is fixed here, and the truth is not known.
+    Deviation: there an attempt is kept once it is good enough, or the best one by the true models; here the number of
+    attempts is given, and the truth is not known.
     """
     settings: Restarted = strategy.settings
     number, step = divmod(r.server_round - 1, settings.restart_rounds)
@@ -128,24 +126,24 @@ def restarted(strategy: Any, r: Round) -> bool:
     if settings.restarts == 1 or step != 0 or number > settings.restarts:
         return is_first
     if number == 0:
-        strategy.state.layers[_NAME] = Starts(r.models)
+        strategy.state.layers[_NAME] = Attempts(r.models)
         return is_first
-    starts = _judged(strategy, r)
-    details: dict[str, Detail] = {"start": float(len(starts.scores)), "score": list(starts.scores[-1])}
+    attempts = _judged(strategy, r)
+    details: dict[str, Detail] = {"start": float(len(attempts.scores)), "score": list(attempts.scores[-1])}
     if number < settings.restarts:
-        strategy.state = strategy.State(layers={_NAME: starts}, details=details)
-        r.models = _other_models(starts, r)
+        strategy.state = strategy.State(layers={_NAME: attempts}, details=details)
+        r.models = _other_models(attempts, r)
         return is_first
-    assert starts.models is not None
-    strategy.state, r.models = starts.state, starts.models
-    strategy.state.layers[_NAME] = Starts(scores=starts.scores)
-    strategy.state.details = {**details, "kept": float(1 + max(range(number), key=starts.scores.__getitem__))}
+    assert attempts.models is not None
+    strategy.state, r.models = attempts.state, attempts.models
+    strategy.state.layers[_NAME] = Attempts(scores=attempts.scores)
+    strategy.state.details = {**details, "kept": float(1 + max(range(number), key=attempts.scores.__getitem__))}
     return is_first
 
 
-def _judged(strategy: Any, r: Round) -> Starts:
-    """Return the starts with the one that is over among them."""
-    starts: Starts = strategy.state.layers[_NAME]
+def _judged(strategy: Any, r: Round) -> Attempts:
+    """Return the attempts with the score of the one that has just ended."""
+    attempts: Attempts = strategy.state.layers[_NAME]
     settings = strategy.settings
     with r.meter.part("losses"):
         # A score is a mean: one client's losses must not decide it.
@@ -154,13 +152,13 @@ def _judged(strategy: Any, r: Round) -> Starts:
     r.require(replies, "loss vector")
     losses = np.stack([reply.losses for _, reply in replies.ok])
     score = -min(least_loss(losses), 1e300), least_share(losses)
-    if not starts.scores or score > max(starts.scores):
+    if not attempts.scores or score > max(attempts.scores):
         others = {name: kept for name, kept in strategy.state.layers.items() if name != _NAME}
-        return Starts(starts.initial, replace(strategy.state, layers=others), r.models, [*starts.scores, score])
-    return replace(starts, scores=[*starts.scores, score])
+        return Attempts(attempts.initial, replace(strategy.state, layers=others), r.models, [*attempts.scores, score])
+    return replace(attempts, scores=[*attempts.scores, score])
 
 
-def _other_models(starts: Starts, r: Round) -> Models:
-    assert starts.initial is not None
-    bank, layers = starts.initial.bank, starts.initial.layout.layers
-    return starts.initial.replaced(shuffled(bank, layers, r.random(Purpose.INITIAL_MODEL)))
+def _other_models(attempts: Attempts, r: Round) -> Models:
+    assert attempts.initial is not None
+    bank, layers = attempts.initial.bank, attempts.initial.layout.layers
+    return attempts.initial.replaced(shuffled(bank, layers, r.random(Purpose.INITIAL_MODEL)))

@@ -1,4 +1,4 @@
-"""`begun`: a round, which may begin in a way of the run's choice."""
+"""`begun`: the steps of a round; the first may assign clients as the run chooses (`first_round`)."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from florets.task.randomness import Purpose
 
 
 def begun(strategy: Any, r: Round) -> Steps:
-    """Return a round's steps: the algorithm's own, unless this is a first round of the run's choice.
+    """Return a round's steps: the algorithm's own, unless the run chose another first assignment.
 
-    With `first_round` clients train models drawn at random, or one model, whose updates make the groups; "evaluate"
-    is the algorithm's own round. A strategy with the keys of `Restarted` may begin several times.
+    With `first_round` clients train models drawn at random, or one model whose updates give the groups; "evaluate" is
+    the algorithm's own round. A strategy with the keys of `Restarted` may have several attempts.
     """
     if r.server_round == 1 and strategy.first_round == "update":
         return start_from_updates(strategy, r)

@@ -1,4 +1,4 @@
-"""Round 1 from one model: groups of clients found by its updates, each of which starts from its mean."""
+"""Round 1 from one model: its updates give the groups, and each group starts from the mean of its own."""
 
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ def group_models(
 ) -> FloatArray:
     """Return the next bank (count, R), averaged as the round averages, from updates of model 0.
 
-    A client without a group counts for none; a group of which no member sent an update gets the mean of all updates.
+    A client without a group counts for none; a group without updates gets the mean of all updates.
     """
 
     def averaged(chosen: Sequence[tuple[str, Update]], models: IntArray, rows: int) -> FloatArray:
@@ -48,12 +48,12 @@ def group_models(
 
 
 def start_from_updates(strategy: Any, r: Round) -> Steps:
-    """Run round 1: all participants train model 0, and each group of them that is found starts from its mean.
+    """Run round 1: all participants train model 0, and each group found starts from its members' mean.
 
-    One model is sent, where a start by losses sends K, and groups differ as their data do, not as K random models do.
-    K groups are cut from Ward's tree of the updates. With k=auto choose_k=folds clients also send what they learn on
-    folds of their data, which says how many groups there are (`strategies.discovery`); one, if none. With noise these
-    rows, in noised sums, make the K groups.
+    One model is sent, where losses need K, and groups differ as their data do, not as K random models do. K groups
+    are cut from Ward's tree of the updates. With k=auto choose_k=folds clients also send what they learn on folds of
+    their data, which gives the number of groups (`strategies.discovery`); one, if there are none. With noise, noised
+    sums of these rows give the K groups.
     """
     if strategy.k == "auto" or r.privacy is not None:
         groups, count, updates = yield from _by_folds(strategy, r)

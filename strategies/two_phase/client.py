@@ -1,4 +1,4 @@
-"""Mixed regression at the clients: moments for phase 1, an anchor's step, the refinement by all K models."""
+"""The clients of two-phase: moments and an anchor's step (phase 1), training of all K models (phase 2)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -136,7 +136,7 @@ class LocalMoments:
     pairing: Pairing
 
     def __post_init__(self) -> None:
-        """Check what the arithmetic takes for granted."""
+        """Check what the arithmetic assumes."""
         if self.pairing not in ("all", "halves", "single"):
             raise ValueError(f"pairing={self.pairing!r} must be all, halves or single.")
         if len(self.x) < 2:
@@ -325,7 +325,7 @@ def local_moments(client: Client) -> LocalMoments:
 
 
 def estimates(client: Client) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """Return the anchors' estimates, (A, R); a second time where the two examples of a pair are told other ones."""
+    """Return the anchors' estimates (A, R), twice where the two examples of a pair get different ones."""
     arrays = session.arrays(client.arrays(kinds.ESTIMATES))
     return arrays[kinds.LEFT], arrays.get(kinds.RIGHT)
 

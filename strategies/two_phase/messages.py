@@ -1,4 +1,4 @@
-"""Mixed regression: the messages that it alone sends."""
+"""The messages of two-phase mixed regression."""
 
 from dataclasses import dataclass, field
 from typing import Annotated

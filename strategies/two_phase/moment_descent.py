@@ -39,8 +39,8 @@ each gradient was common to all, none of up to 500 times.
 class MomentScale:
     """The size of the median client's moments, the reference for outliers.
 
-    It is the largest of the run so far: moments shrink as anchors come near the models of most clients, and the
-    moments of the others, which do not shrink, must not become outliers by that.
+    It is the largest of the run so far: moments shrink as anchors approach the models of most clients, and the other
+    clients' moments, which do not shrink, must not become outliers for that reason.
     """
 
     value: float = 0.0
@@ -260,7 +260,7 @@ class DescentState:
     scale
         Sizes of the moments so far, to tell outliers.
     ended
-        Phase 1 was ended before its time.
+        Phase 1 was ended early.
     """
 
     anchors: list[Client] = field(default_factory=list)
@@ -279,7 +279,7 @@ class DescentState:
 
     @property
     def done(self) -> bool:
-        """Whether phase 1 is over: every anchor has stopped, so that it would change nothing, or it was ended."""
+        """Whether phase 1 is over: every anchor has stopped, or it was ended early."""
         return self.ended or (bool(self.anchors) and not self.moving)
 
     @property
@@ -293,15 +293,15 @@ class DescentState:
 class MomentDescent:
     """Phase 1: the anchors' descent along gradients within the subspaces of all clients' moments.
 
-    Each round is T1 exchanges with many clients and one with the anchors. The bank is the
-    grouped estimates after every round, so that a round's report has K models.
+    Each round is T1 exchanges with many clients and one with the anchors. After every round the bank holds the
+    grouped estimates, so that its report has K models.
     """
 
     settings: TwoPhaseSettings
     state: DescentState
 
     def check(self, num_models: int) -> None:
-        """Raise ValueError where there are to be fewer anchors than models."""
+        """Raise ValueError if there are fewer anchors than models."""
         anchors = self.settings.anchors
         if self.settings.moment_rounds and anchors != "auto" and anchors < num_models:
             raise ValueError(
@@ -471,7 +471,7 @@ class MomentDescent:
         return records
 
     def end(self, num_models: int) -> bool:
-        """End phase 1 before its time, with the estimates that there are; say whether the anchors heard suffice."""
+        """End phase 1 early, with the current estimates; return whether enough anchors have replied."""
         self.state.ended = len(self.state.residuals) >= num_models
         return self.state.ended
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Experiment, Settings
+from florets.strategies.settings import Experiment, Initial, Settings
 from florets.task.keys import setting
 
 FEWEST_EXAMPLES = 2
@@ -60,7 +60,7 @@ class TwoPhaseSettings(Settings):
         "all_participants", "phase 2: average relative to all participants' samples, or the model's own clients'"
     )
     init: Literal["different", "same", "orthonormal"] = setting(
-        "different", "how the K initial models relate; phase 1 starts from the first alone"
+        "different", "the K initial models; phase 1 starts from the first one"
     )
 
     splits_samples: ClassVar[bool] = True
@@ -70,18 +70,18 @@ class TwoPhaseSettings(Settings):
     }
 
     @property
-    def start(self) -> Literal["different", "same", "orthonormal", "true"]:
-        """How the first models are made."""
+    def initial(self) -> Initial:
+        """The initial models."""
         return self.init
 
     @property
-    def first_rounds(self) -> int:
+    def rounds_before(self) -> int:
         """Rounds of phase 1."""
         return self.moment_rounds
 
     @property
     def stop_below(self) -> float:
-        """Residual up to which an anchor has arrived; negative where it never stops."""
+        """Residual at which an anchor stops; negative where it never does."""
         return -1.0 if self.delta is None else self.epsilon * self.alpha * self.delta / 2**0.5
 
     def conflicts(self) -> list[str]:

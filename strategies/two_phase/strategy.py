@@ -137,9 +137,9 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
     after each of its rounds are the centres of the grouped anchors. Phase 2 is the `num_rounds` rounds after it, and
     also those of phase 1 that are left when all anchors have stopped. The participation rate is phase 2's.
 
-    No anchor is replaced, but no run waits for one for ever. Where none of those that still move is online, each try
-    of the round waits up to `start_timeout` for one. And where too few of them take their step in the round's last
-    try, phase 1 ends, if at least K anchors were heard so far; that round leaves models and assignment as they are.
+    No anchor is replaced, but no run waits forever for one. Where no moving anchor is online, each try of the round
+    waits up to `start_timeout` for one. Where too few of them take their step in the round's last try, phase 1 ends
+    if at least K anchors have replied so far; that round leaves models and assignment as they are.
 
     Source: Su, Xu, Yang 2024, "Global Convergence of Federated Learning for Mixed Regression", Phase 1 and Phase 2.
     Deviation: the paper runs all T rounds of phase 1. Once no anchor moves they would repeat the same models, so the
@@ -168,7 +168,7 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
 
     def round(self, r: Round) -> Steps:
         """Take the step of the phase that this round belongs to."""
-        if r.server_round > self.first_rounds or self.state.descent.done:
+        if r.server_round > self.rounds_before or self.state.descent.done:
             self.state.phase = "refine"
             return (yield from refined(self.settings, r))
         self._wait_for_anchors(r)
@@ -188,16 +188,16 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
             self.state.train_loss = None
             return None
         bank = self.descent.grouped(r, updates)
-        # The groups of all anchors, not of those alone that answered.
+        # The groups of all anchors, not only of those that answered.
         self.state.assignment = self.state.descent.assignment
         return bank
 
     def details(self) -> dict[str, Detail]:
-        """Return what phase 1 tells of its anchors; nothing in phase 2."""
+        """Return what phase 1 reports about its anchors; nothing in phase 2."""
         return self.descent.details() if self.state.phase == FIRST_PHASE else {}
 
     def _wait_for_anchors(self, r: Round) -> None:
-        """Where other clients alone are online, give an anchor that moves time to come back."""
+        """Where no moving anchor is online, give one time to come back."""
         moving, federation = self.state.descent.moving, self.federation
         if not moving or any(client.key in moving for client in federation.online()):
             return

@@ -25,7 +25,7 @@ from florets.task.spec import DECLARED
 
 TEST_SHARE = 0.2
 FEWEST = 10
-"""Records below which nothing is said: a statement on a few records would be one on each of them."""
+"""Fewest records that a node describes: a statement about fewer would be one about each."""
 _LARGE, _SMALL = 10.0, 0.01
 """Mean or spread of a feature that is too large, and largest spread that is too small."""
 _APART = 100.0

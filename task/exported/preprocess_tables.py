@@ -101,7 +101,7 @@ def read_records(path: Path) -> Records:
     for name in [column["name"] for column in (*RULES["numeric"], *RULES["categorical"])]:
         if name not in present:
             raise ValueError(
-                f"{path.name} lacks the column {name!r}; if it has another name, say so in {path.stem}.toml"
+                f"{path.name} lacks the column {name!r}; if it has another name, declare it in {path.stem}.toml"
             )
     for name, gone in site.get("missing_in", {}).items():
         _remove(records, name, _listed(gone))

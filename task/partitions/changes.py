@@ -41,7 +41,7 @@ class Change:
         """Name what is done, in the order in which it is done."""
         done = [
             "mirrored" if self.mirror else "",
-            f"turned by {self.angle:g}°" if self.angle % 360 else "",
+            f"rotated by {self.angle:g}°" if self.angle % 360 else "",
             "" if self.renamed is None else f"labels {' '.join(map(str, self.renamed))}",
         ]
         return ", ".join(filter(None, done)) or "unchanged"

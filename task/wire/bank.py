@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 
-from florets.task.wire.records import Layout, MalformedMessage, Mask, array_record
+from florets.task.wire.flower import filled
+from florets.task.wire.records import Layout, MalformedMessage, Mask
 
 Bank = npt.NDArray[np.float64]
 
@@ -46,7 +47,7 @@ def model(record: Mapping[str, Array], index: int) -> ArrayRecord:
         # In the record all shared layers stand before this model's own, wherever they are in the model.
         order = {key.removeprefix("0/"): place for place, key in enumerate(record)}
         found = {name: found[name] for name in sorted(found, key=lambda name: order.get(name, len(order)))}
-    return array_record(found)
+    return filled(ArrayRecord(), found)
 
 
 def models(record: Mapping[str, Array]) -> Iterator[ArrayRecord]:
@@ -65,7 +66,7 @@ def pack(bank: Bank, layout: Layout, shared: Mask | None = None) -> ArrayRecord:
                 arrays[f"{index}/{entry.name}"] = array
             elif index == 0:
                 arrays[entry.name] = array
-    return array_record(arrays)
+    return filled(ArrayRecord(), arrays)
 
 
 def unpack(record: Mapping[str, Array]) -> tuple[Bank, Layout]:

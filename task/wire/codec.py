@@ -26,19 +26,8 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from florets.task.wire import kinds
-from florets.task.wire.flower import Record, entries
-from florets.task.wire.records import (
-    Entry,
-    Layout,
-    MalformedMessage,
-    NotFinite,
-    array_record,
-    config_record,
-    metric_record,
-    read_array,
-    record_dict,
-    write_array,
-)
+from florets.task.wire.flower import filled
+from florets.task.wire.records import Entry, Layout, MalformedMessage, NotFinite, Record, read_array, write_array
 
 M = TypeVar("M")
 Sizes = dict[str, Any]
@@ -48,11 +37,6 @@ LARGEST = float(np.finfo(np.float64).max)
 MAX_EXAMPLES = 10**9
 """Guards sums of counts against overflow; the other clients' counts say what is plausible (`check_examples`)."""
 LOSS_RULE = f"a loss is NaN, negative or larger than {kinds.DIVERGED:g}"
-_MAKERS: dict[type, Callable[[Mapping[str, Any]], Record]] = {
-    ArrayRecord: array_record,
-    MetricRecord: metric_record,
-    ConfigRecord: config_record,
-}
 _ARTICLE: dict[type, str] = {
     ArrayRecord: "an ArrayRecord",
     MetricRecord: "a MetricRecord",
@@ -289,8 +273,8 @@ class Model(Item):
         """Return it as it is sent; values are copied."""
         if isinstance(value, ArrayRecord):
             return value
-        return array_record(
-            {name: one if isinstance(one, Array) else write_array(one) for name, one in value.items()}
+        return filled(
+            ArrayRecord(), {name: one if isinstance(one, Array) else write_array(one) for name, one in value.items()}
         )
 
 
@@ -359,26 +343,25 @@ class Form:
 
     def read(self, content: RecordDict, sizes: Sizes) -> dict[Any, Any]:
         """Return the checked values of a reply by field; raise MalformedMessage where it is not of this form."""
-        records = entries(content)
-        if records.keys() != self._wanted and not self._wanted <= records.keys() <= self._taken:
+        if content.keys() != self._wanted and not self._wanted <= content.keys() <= self._taken:
             raise MalformedMessage(f"the reply holds the records {sorted(content)}, not {sorted(self._wanted)}")
         values: dict[Any, Any] = {}
         for record, kind, items, required, names in self._groups:
-            found = records.get(record)
+            found: Any = content.get(record)
             if found is None:
                 continue
             if type(found) is not kind:
                 raise MalformedMessage(f"record {record!r} is a {type(found).__name__}, not {_ARTICLE[kind]}")
-            sent = entries(found)
             field, name, item = items[0]
             if item.is_record:
-                values[field] = item.checked(record, sent, sizes)
+                values[field] = item.checked(record, found, sizes)
                 continue
-            if sent.keys() != required and not required <= sent.keys() <= names:
-                raise MalformedMessage(f"the reply holds the {record} {sorted(sent)}, not {sorted(required)}")
+            found = dict(found.items())
+            if found.keys() != required and not required <= found.keys() <= names:
+                raise MalformedMessage(f"the reply holds the {record} {sorted(found)}, not {sorted(required)}")
             for field, name, item in items:
-                if name in sent:
-                    values[field] = item.checked(name, sent[name], sizes)
+                if name in found:
+                    values[field] = item.checked(name, found[name], sizes)
         return values
 
     def pack(self, values: Mapping[Any, Any]) -> RecordDict:
@@ -398,8 +381,9 @@ class Form:
                 if (value := values.get(field)) is not None:
                     sent[name] = item.packed(value)
             if sent:
-                records[record] = _MAKERS[kind](sent)
-        return record_dict(records)
+                made: Any = kind()
+                records[record] = filled(made, sent)
+        return filled(RecordDict(), records)
 
 
 class _Group(NamedTuple):

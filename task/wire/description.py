@@ -21,8 +21,7 @@ from florets.task.data.tables.description import (
 from florets.task.data.tables.names import LARGEST, MOST_COLUMNS, is_sendable
 from florets.task.wire import kinds
 from florets.task.wire.codec import MAX_EXAMPLES
-from florets.task.wire.flower import entries
-from florets.task.wire.records import MalformedMessage, config_record
+from florets.task.wire.records import MalformedMessage
 
 MOST_CHARACTERS = 8 * 2**20
 """Length of a description: some 20,000 columns."""
@@ -41,13 +40,13 @@ def pack_description(key: str, description: Description) -> RecordDict:
             f"the table has {len(description.columns)} columns, too many to be described: name those that "
             "are needed, task.table.columns, or leave out others, drop."
         )
-    return RecordDict({kinds.CONFIG: config_record({kinds.CLIENT_KEY: key, kinds.DESCRIPTION: text})})
+    return RecordDict({kinds.CONFIG: ConfigRecord({kinds.CLIENT_KEY: key, kinds.DESCRIPTION: text})})
 
 
 def read_description(content: RecordDict) -> tuple[str, Description]:
     """Return what a client calls itself, and its description."""
-    record = entries(content).get(kinds.CONFIG)
-    sent = entries(record) if isinstance(record, ConfigRecord) else {}
+    record = content.get(kinds.CONFIG)
+    sent: Mapping[str, Any] = record if isinstance(record, ConfigRecord) else {}
     key, text = sent.get(kinds.CLIENT_KEY), sent.get(kinds.DESCRIPTION)
     if not isinstance(key, str) or not isinstance(text, str) or len(text) > MOST_CHARACTERS:
         raise MalformedMessage("no description of data")

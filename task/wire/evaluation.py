@@ -13,8 +13,8 @@ from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
 from florets.task.wire.codec import MAX_EXAMPLES, Form, Item, Loss, Number
-from florets.task.wire.flower import entries
-from florets.task.wire.records import MalformedMessage, config_record
+from florets.task.wire.flower import filled
+from florets.task.wire.records import MalformedMessage
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
@@ -122,7 +122,7 @@ def pack_sums(parts: Mapping[str, PartSums], train: FloatArray) -> ConfigRecord:
     sent: dict[str, bytes] = {TRAIN: train.astype("<f8").tobytes()}
     for part, sums in parts.items():
         sent |= {f"{part}/{name}": getattr(sums, name).astype(kind).tobytes() for name, kind in _TYPES.items()}
-    return config_record(sent)
+    return filled(ConfigRecord(), sent)
 
 
 def read_sums(
@@ -134,10 +134,10 @@ def read_sums(
     training records sends no sums at all. Of tasks of values `num_classes` is 0; `tests` are what the reply says in
     addition, by part: records, mean loss and accuracy, which the sums must fit.
     """
-    record = entries(content).get(kinds.TEST_SUMS)
+    record = content.get(kinds.TEST_SUMS)
     if record is None:
         return {}, None
-    sent = entries(record) if isinstance(record, ConfigRecord) else {}
+    sent: Mapping[str, Any] = record if isinstance(record, ConfigRecord) else {}
     parts = [part for part in tests if f"{part}/figures" in sent]
     if sent.keys() != {TRAIN, *(f"{part}/{name}" for part in parts for name in _TYPES)}:
         raise MalformedMessage(f"record {kinds.TEST_SUMS!r} does not hold the sums of {', '.join(tests)}")
@@ -330,15 +330,15 @@ def _form(tuned: bool, validation: bool, sums: bool) -> Form:
 def pack_scores(values: Mapping[str, float], confusion: Sequence[int]) -> ConfigRecord:
     """Return the record; a reply carries it under `kinds.SCORES`."""
     # Not among the metrics: Flower's own strategies average those, and need the same ones of every client.
-    return config_record({**values, CONFUSION: list(confusion)} if confusion else values)
+    return filled(ConfigRecord(), {**values, CONFUSION: list(confusion)} if confusion else values)
 
 
 def read_scores(content: RecordDict, num_examples: int, accuracy: float | None) -> SentScores:
     """Return the scores of a reply, none where it has none; the counts must fit its examples and its accuracy."""
-    record = entries(content).get(kinds.SCORES)
+    record = content.get(kinds.SCORES)
     if record is None:
         return SentScores()
-    sent = entries(record) if isinstance(record, ConfigRecord) else None
+    sent: Any = record if isinstance(record, ConfigRecord) else None
     if sent is None or not sent.keys() <= _NAMES:
         raise MalformedMessage(f"record {kinds.SCORES!r} holds other things than {', '.join([*RANGES, CONFUSION])}")
     values: dict[str, float] = {}

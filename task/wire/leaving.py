@@ -8,7 +8,6 @@ from typing import Any
 from flwr.app import ArrayRecord, RecordDict
 
 from florets.task.wire import kinds
-from florets.task.wire.flower import entries
 from florets.task.wire.records import payload_of
 
 MODELS, GRADIENTS, LOSS_VECTORS, CHOICES = "models", "gradients", "loss-vectors", "choices"
@@ -95,7 +94,8 @@ def message_name(kind: str, content: RecordDict) -> str:
     if kind.partition(".")[2] != kinds.CUSTOM:
         # Of other kinds a record of this name changes nothing: it must not change what they are held to.
         return f"{kind}.{kinds.MASKED}" if kind == kinds.TRAIN and kinds.MASKING in content else kind
-    path = str(entries(entries(content)[kinds.CONFIG]).get(kinds.HANDLER, ""))
+    config: Any = content[kinds.CONFIG]
+    path = str(config.get(kinds.HANDLER, ""))
     if not kinds.is_built_in(path):
         return path
     module, _, function = path.partition(":")
@@ -122,14 +122,13 @@ def left(name: str, config: Mapping[str, Any], content: RecordDict) -> dict[str,
     """Return what a reply to a message holds, by name; what the table does not name is `OWN`."""
     table = LEAVING.get(name, _MODEL if config.get(kinds.REPLY) else {})
     found: dict[str, Left] = {}
-    for record, values in entries(content).items():
-        inside = entries(values)
+    for record, values in content.items():
         # Entries of a model have any names.
-        single = {} if isinstance(values, ArrayRecord) else inside
+        single: Mapping[str, object] = {} if isinstance(values, ArrayRecord) else values
         for entry in single or [record]:
             what = table.get(entry) or table.get(record) or _FACTS.get(record) or _FACTS.get(entry, OWN)
             before = found.get(what := _as_sent(what, name, config), Left(0, 0))
-            count, size = payload_of(single[entry]) if single else payload_of(*inside.values())
+            count, size = payload_of(single[entry]) if single else payload_of(*values.values())
             found[what] = Left(before.entries + count, before.size + size)
     return found
 

@@ -1,10 +1,10 @@
 """Primitives and messages of secure aggregation: keys, shares of secrets, masks, and vectors as integers.
 
-Key agreement, Shamir's shares and the shares' encryption are those of Flower's SecAgg+. Three of its parts are
-replaced, by others of the same purpose. Its masks come from a generator with a 32-bit seed, which can be searched:
-here they are a keystream of AES-256. Its rounding draws from NumPy's global generator and ends at 32 bits: here
-vectors are integers modulo 2**64, rounded to the nearest. Its secret keys are shared as text, five times as long as
-the number.
+Key agreement, Shamir's shares and the shares' encryption are as in Flower's SecAgg+, from the same libraries. Three
+of its parts are replaced, by others of the same purpose. Its masks come from a generator with a 32-bit seed, which
+can be searched: here they are a keystream of AES-256. Its rounding draws from NumPy's global generator and ends at
+32 bits: here vectors are integers modulo 2**64, rounded to the nearest. Its secret keys are shared as text, five
+times as long as the number.
 
 Source: Bonawitz et al. 2017, Fig. 4; Bell et al. 2020, for the neighbours of a large group.
 """
@@ -17,6 +17,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from Crypto.Protocol.SecretSharing import Shamir
+from Crypto.Util.Padding import pad, unpad
+from cryptography.fernet import Fernet, InvalidToken
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -24,7 +27,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from florets.task.wire import kinds
 from florets.task.wire.codec import Blobs, Tensor
-from florets.task.wire.flower import secure_parts
 
 LEAST = 3
 """Fewest members of a sum: from a sum of two each member learns the other's update."""
@@ -32,8 +34,10 @@ NEIGHBOURS = 32
 """Members that a member of a large group shares masks with, an even number; in a smaller group all others."""
 _CURVE = ec.SECP256R1()
 _SECRET_BYTES, _PUBLIC_BYTES, _KEY_BYTES = 32, 33, 32
-_SEED_BYTES = 31
-"""Flower pads what it shares to a multiple of 16 bytes, with at least one."""
+_BLOCK = 16
+"""Bytes that the library shares at once."""
+_SEED_BYTES = 2 * _BLOCK - 1
+"""With the padding of what is shared, of at least one byte, two blocks."""
 _MOST_BOX, _MOST_SHARE = 400, 100
 _BOX, _SEED_SHARE = 228, 36
 """Bytes of what is boxed, and of a share of a seed."""
@@ -112,10 +116,9 @@ def public_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def agreed(own: ec.EllipticCurvePrivateKey, public: bytes) -> bytes:
     """Return the key that two members have in common; ValueError where `public` is no key."""
-    key: bytes = secure_parts()[0].generate_shared_key(
-        own, ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, public)
-    )
-    return key
+    secret = own.exchange(ec.ECDH(), ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, public))
+    key = HKDF(hashes.SHA256(), _KEY_BYTES, salt=None, info=b"florets key").derive(secret)
+    return base64.urlsafe_b64encode(key)
 
 
 def pairwise_mask(key: bytes, size: int) -> Words:
@@ -166,15 +169,14 @@ def decoded(total: Words, bits: int) -> tuple[npt.NDArray[np.float64], float, in
 def boxed(key: bytes, source: int, target: int, shares: tuple[bytes, bytes]) -> bytes:
     """Return the shares of a seed and of a secret key, encrypted for the member that they go to."""
     head = bytes(source.to_bytes(4, "little") + target.to_bytes(4, "little"))
-    box: bytes = secure_parts()[0].encrypt(key, head + len(shares[0]).to_bytes(2, "little") + shares[0] + shares[1])
-    return box
+    return Fernet(key).encrypt(head + len(shares[0]).to_bytes(2, "little") + shares[0] + shares[1])
 
 
 def unboxed(key: bytes, source: int, target: int, box: bytes) -> tuple[bytes, bytes]:
     """Return the shares in a box; ValueError where it is not from `source` to `target`."""
     try:
-        plain = secure_parts()[0].decrypt(key, box)
-    except Exception:
+        plain = Fernet(key).decrypt(box)
+    except InvalidToken:
         plain = b""
     length = int.from_bytes(plain[8:10], "little")
     if plain[:8] != source.to_bytes(4, "little") + target.to_bytes(4, "little") or len(plain) < 10 + length:
@@ -183,15 +185,18 @@ def unboxed(key: bytes, source: int, target: int, box: bytes) -> tuple[bytes, by
 
 
 def shares_of(secret: bytes, needed: int, number: int) -> list[bytes]:
-    """Return Shamir's shares of a secret, of which `needed` restore it."""
-    shares: list[bytes] = secure_parts()[1].create_shares(secret, needed, number)
-    return shares
+    """Return Shamir's shares of a secret, of which `needed` restore it: a number, and a part of each block."""
+    padded = pad(secret, _BLOCK)
+    blocks = [Shamir.split(needed, number, padded[i : i + _BLOCK], ssss=False) for i in range(0, len(padded), _BLOCK)]
+    return [own[0][0].to_bytes(4, "little") + b"".join(part for _, part in own) for own in zip(*blocks, strict=True)]
 
 
 def joined(shares: list[bytes]) -> bytes | None:
     """Return the secret of enough shares, None where they are of no secret."""
     try:
-        secret: bytes = secure_parts()[1].combine_shares(shares)
+        starts = range(4, len(shares[0]), _BLOCK)
+        blocks = [[(int.from_bytes(share[:4], "little"), share[i : i + _BLOCK]) for share in shares] for i in starts]
+        secret: bytes = unpad(b"".join(Shamir.combine(block, ssss=False) for block in blocks), _BLOCK)
         return secret
     except Exception:
         # Shares come from clients: what they make the library raise is as good as a wrong secret.

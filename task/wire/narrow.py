@@ -13,16 +13,8 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.task.wire import bank, kinds
-from florets.task.wire.flower import array as new_array
-from florets.task.wire.flower import entries
-from florets.task.wire.records import (
-    MalformedMessage,
-    NotFinite,
-    array_record,
-    record_dict,
-    view_array,
-    write_array,
-)
+from florets.task.wire.flower import filled
+from florets.task.wire.records import MalformedMessage, NotFinite, array, view_array, write_array
 
 MODEL_RECORDS = (kinds.ARRAYS, kinds.COMMON, kinds.GLOBAL, kinds.OWN)
 """Records of a message, and of its reply, that hold models."""
@@ -57,7 +49,7 @@ def narrow(values: npt.NDArray[Any], wire: str, rng: np.random.Generator | None 
         steps = np.rint(steps) if rng is None else np.floor(steps + rng.random(values.shape, dtype=np.float32))
         # Of the largest value the quotient may be a rounding error above 127.
         data = scale.astype(_SCALE).tobytes() + steps.clip(-_STEPS, _STEPS).astype(_BYTES).tobytes()
-    return new_array(_FLOAT32, values.shape, data, _SERIALISED[wire])
+    return array(_FLOAT32, values.shape, data, _SERIALISED[wire])
 
 
 def is_narrow(array: Array) -> bool:
@@ -95,10 +87,11 @@ def widened(array: Array) -> Values:
 
 def whole(record: ArrayRecord) -> ArrayRecord:
     """Return a record with its narrow arrays as float32; the record itself where none is narrow."""
-    arrays = entries(record)
-    if not any(map(is_narrow, arrays.values())):
+    if not any(map(is_narrow, record.values())):
         return record
-    return array_record({name: write_array(widened(one)) if is_narrow(one) else one for name, one in arrays.items()})
+    return filled(
+        ArrayRecord(), {name: write_array(widened(one)) if is_narrow(one) else one for name, one in record.items()}
+    )
 
 
 class Narrowing:
@@ -125,8 +118,8 @@ class Narrowing:
     def record(self, record: ArrayRecord) -> ArrayRecord:
         """Return a record of one model, of several, or of some layers, as it is sent."""
         if id(record) not in self._records:
-            sent = {name: self._array(name, array) for name, array in entries(record).items()}
-            self._records[id(record)] = record, array_record(sent)
+            sent = {name: self._array(name, array) for name, array in record.items()}
+            self._records[id(record)] = record, filled(ArrayRecord(), sent)
         return self._records[id(record)][1]
 
     def _array(self, name: str, array: Array) -> Array:
@@ -153,7 +146,7 @@ def narrow_reply(
     wire, whole = str(config[kinds.WIRE]), config.get(kinds.UNTRAINED, [])
 
     def narrowed(name: str, array: Array, start: ArrayRecord | None) -> Array:
-        before = None if start is None else entries(start).get(name)
+        before = None if start is None else start.get(name)
         fits = start is None or (before is not None and tuple(before.shape) == tuple(array.shape))
         if array.dtype != _FLOAT32 or _plain(name) in whole or not fits:
             return array
@@ -176,7 +169,7 @@ def widen_reply(
     def summed(name: str, array: Array, start: ArrayRecord | None) -> Array:
         if not is_narrow(array):
             return array
-        before = None if start is None else entries(start).get(name)
+        before = None if start is None else start.get(name)
         if start is not None and (before is None or tuple(before.shape) != tuple(array.shape)):
             raise MalformedMessage(f"array {name!r} is the change of none that was sent")
         change = widened(array)
@@ -193,12 +186,12 @@ def _replaced(
     sent: Mapping[str, ArrayRecord],
     change: Callable[[str, Array, ArrayRecord | None], Array],
 ) -> RecordDict:
-    records = dict(entries(content))
+    records = dict(content.items())
     for name in MODEL_RECORDS:
         if isinstance(record := records.get(name), ArrayRecord):
             start = _start(name, kind, config, sent, records)
-            records[name] = array_record({own: change(own, array, start) for own, array in entries(record).items()})
-    return record_dict(records)
+            records[name] = filled(ArrayRecord(), {own: change(own, array, start) for own, array in record.items()})
+    return filled(RecordDict(), records)
 
 
 def _start(
@@ -209,7 +202,7 @@ def _start(
         return None
     if kind != kinds.TRAIN_SELECT or name not in sent:
         return sent.get(name, _NOTHING)
-    chosen = entries(metrics).get(kinds.CHOSEN_MODEL) if (metrics := reply.get(kinds.METRICS)) else None
+    chosen = metrics.get(kinds.CHOSEN_MODEL) if (metrics := reply.get(kinds.METRICS)) else None
     if not isinstance(chosen, int):
         raise MalformedMessage(f"{kinds.CHOSEN_MODEL} is not an integer")
     return bank.model(sent[name], chosen)

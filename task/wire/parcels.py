@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
-from florets.task.wire.flower import Record, entries
-from florets.task.wire.records import MalformedMessage, config_record, record_dict
+from florets.task.wire.flower import filled
+from florets.task.wire.records import MalformedMessage, Record
 from florets.task.wire.replies import key_problem
 
 _PARCEL = "parcel"
@@ -54,7 +54,7 @@ class Hosted:
 
 def ask_clients(hosting: Hosting) -> RecordDict:
     """Return the content of the message that asks a node for its clients."""
-    return record_dict({_PARCEL: config_record({_PER_NODE: hosting.per_node, _OF: hosting.num_clients})})
+    return RecordDict({_PARCEL: filled(ConfigRecord(), {_PER_NODE: hosting.per_node, _OF: hosting.num_clients})})
 
 
 def pack(items: Sequence[Item], hosting: Hosting) -> RecordDict:
@@ -66,7 +66,7 @@ def pack(items: Sequence[Item], hosting: Hosting) -> RecordDict:
 
 def unpack(content: RecordDict) -> tuple[list[Item], Hosting]:
     """Return what `pack` was given; of a message that only asks for clients no items. ValueError for all else."""
-    about = entries(content).get(_PARCEL)
+    about = content.get(_PARCEL)
     if not isinstance(about, ConfigRecord):
         raise ValueError(f"the message has no {_PARCEL!r}")
     per_node, of = about.get(_PER_NODE), about.get(_OF)
@@ -95,7 +95,7 @@ def read_replies(content: RecordDict, count: int) -> list[RecordDict | Failure]:
 
     What the replies hold is for their readers; a message without a reply has failed.
     """
-    about = entries(content).get(_PARCEL)
+    about = content.get(_PARCEL)
     if not isinstance(about, ConfigRecord):
         raise MalformedMessage(f"the reply has no {_PARCEL!r}")
     failed, reasons = about.get(_FAILED, []), about.get(_REASONS, [])
@@ -114,12 +114,12 @@ def read_replies(content: RecordDict, count: int) -> list[RecordDict | Failure]:
 def pack_clients(hosted: Hosted) -> RecordDict:
     """Return a node's reply to `ask_clients`."""
     named = {_NAMES: hosted.names} if hosted.names else {}
-    return record_dict({_PARCEL: config_record({**named, _NODES: hosted.num_nodes})})
+    return RecordDict({_PARCEL: filled(ConfigRecord(), {**named, _NODES: hosted.num_nodes})})
 
 
 def read_clients(content: RecordDict, hosting: Hosting) -> Hosted:
     """Return what a node says of its clients, at most as many as it may host."""
-    about = entries(content).get(_PARCEL)
+    about = content.get(_PARCEL)
     nodes = about.get(_NODES) if isinstance(about, ConfigRecord) else None
     if type(nodes) is not int or nodes < 0:
         raise MalformedMessage("it does not say which clients it hosts")
@@ -128,7 +128,7 @@ def read_clients(content: RecordDict, hosting: Hosting) -> Hosted:
 
 def read_names(content: RecordDict, hosting: Hosting) -> list[str]:
     """Return the names of the clients that a node says it hosts, none where it says nothing of them."""
-    about = entries(content).get(_PARCEL)
+    about = content.get(_PARCEL)
     names = about.get(_NAMES, []) if isinstance(about, ConfigRecord) else []
     if not isinstance(names, list):
         raise MalformedMessage("it does not say which clients it hosts")
@@ -144,18 +144,18 @@ def read_names(content: RecordDict, hosting: Hosting) -> list[str]:
 
 
 def _packed(about: Mapping[str, object], contents: Mapping[int, RecordDict]) -> RecordDict:
-    records: dict[str, Record] = {_PARCEL: config_record(about)}
+    records: dict[str, Record] = {_PARCEL: filled(ConfigRecord(), about)}
     for number, content in contents.items():
-        records |= {f"{number}/{name}": record for name, record in entries(content).items()}
-    return record_dict(records)
+        records |= {f"{number}/{name}": record for name, record in content.items()}
+    return filled(RecordDict(), records)
 
 
 def _contents(content: RecordDict, count: int) -> list[RecordDict]:
     """Return the contents of a parcel's messages; records of no message are left out."""
     parts: list[dict[str, Record]] = [{} for _ in range(count)]
     numbers = {str(number): number for number in range(count)}
-    for name, record in entries(content).items():
+    for name, record in content.items():
         number, _, own = name.partition("/")
         if own and number in numbers:
             parts[numbers[number]][own] = record
-    return [record_dict(part) for part in parts]
+    return [filled(RecordDict(), part) for part in parts]

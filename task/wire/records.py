@@ -1,139 +1,20 @@
-"""Flower's records and messages, filled and read at little cost, and models as flat vectors (`Layout`).
-
-A record checks each value that is put into it, at 3 to 5 microseconds a value, most of the time of a short message.
-Here values of the common types, which are always legal, go into the record's own dictionary at once; all others go
-through Flower's checks.
-"""
+"""Flower's records, filled and read, and models as flat vectors (`Layout`)."""
 
 import math
 import re
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from io import BytesIO
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from florets.task.wire import kinds
-from florets.task.wire.flower import (
-    Record,
-    entries,
-    message_of,
-    new_metadata,
-    parts_of,
-    reply_metadata,
-    restored,
-    set_metadata,
-)
-from florets.task.wire.flower import array as new_array
 
-_Record = TypeVar("_Record", ConfigRecord, MetricRecord)
-_Any = TypeVar("_Any", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
-
-_NUMBERS = frozenset({int, float})
-_SCALARS = _NUMBERS | {str, bool, bytes}
-_KEYS = frozenset({str})
-_RECORDS = frozenset({ArrayRecord, ConfigRecord, MetricRecord})
-
-
-def filled(record: _Record, values: Mapping[str, Any]) -> _Record:
-    """Put values into a record and return it; TypeError if Flower takes no such value."""
-    legal = _NUMBERS if type(record) is MetricRecord else _SCALARS
-    data = entries(record)
-    if legal.issuperset(map(type, values.values())) and _KEYS.issuperset(map(type, values)):
-        data.update(values)
-        return record
-    for name, value in values.items():
-        kind = type(value)
-        if kind is list and value:
-            kinds = set(map(type, value))
-            # Flower wants one type in a list.
-            kind = kinds.pop() if len(kinds) == 1 else list
-        # Compared by type: of a subclass, such as a NumPy number, Flower itself says whether it takes it.
-        if kind in legal and type(name) is str:
-            data[name] = value
-        else:
-            record[name] = value
-    return record
-
-
-def config_record(values: Mapping[str, Any]) -> ConfigRecord:
-    """Return ``ConfigRecord(values)``."""
-    return filled(_empty(ConfigRecord), values)
-
-
-def metric_record(values: Mapping[str, Any]) -> MetricRecord:
-    """Return ``MetricRecord(values)``."""
-    return filled(_empty(MetricRecord), values)
-
-
-def record_dict(records: Mapping[str, Record]) -> RecordDict:
-    """Return ``RecordDict(records)``."""
-    content = _empty(RecordDict)
-    put(content, records)
-    return content
-
-
-def taken(content: RecordDict, name: str) -> Record | None:
-    """Take a record out of a message's content and return it; None where it has none of this name."""
-    record: Record | None = entries(content).pop(name, None)
-    return record
-
-
-def put(content: RecordDict, records: Mapping[str, Record]) -> None:
-    """Put records into a message's content, under names that it does not have yet."""
-    data = entries(content)
-    for name, record in records.items():
-        if type(name) is str and type(record) in _RECORDS:
-            data[name] = record
-        else:
-            content[name] = record
-
-
-def array_record(arrays: Mapping[str, Array]) -> ArrayRecord:
-    """Return a record of these arrays themselves: Flower's constructor makes each anew, twice over."""
-    record = _empty(ArrayRecord)
-    data = entries(record)
-    for name, array in arrays.items():
-        if type(name) is str and type(array) is Array:
-            data[name] = array
-        else:
-            record[name] = array
-    return record
-
-
-def _empty(kind: type[_Any]) -> _Any:
-    """Return ``kind()``."""
-    return restored(kind, {})
-
-
-def new_message(content: RecordDict, node_id: int, kind: str, ttl: float, group_id: str) -> Message:
-    """Return ``Message(content, node_id, kind, ttl=ttl, group_id=group_id)``; ValueError for an illegal type."""
-    _check(kind)
-    return message_of(new_metadata(node_id, kind, time.time(), ttl, group_id), content)
-
-
-def reply_message(content: RecordDict, message: Message) -> Message:
-    """Return ``Message(content, reply_to=message)``: it lives as long as the message that it answers."""
-    return message_of(reply_metadata(message, time.time()), content)
-
-
-def inner_message(message: Message, content: RecordDict, kind: str, message_id: str, ttl: float) -> Message:
-    """Return a message that came as a part of another one."""
-    inner = message_of(parts_of(message)[0], content)
-    set_metadata(inner, message_type=kind, message_id=message_id, ttl=ttl)
-    return inner
-
-
-@lru_cache(maxsize=64)
-def _check(kind: str) -> None:
-    Message(RecordDict(), 0, kind)
-
-
+Record = ArrayRecord | ConfigRecord | MetricRecord
 _NUMBER_BYTES = 8
 
 
@@ -145,18 +26,17 @@ def payload_bytes(content: RecordDict) -> int:
     Flower's own `count_bytes` refuses empty texts and lists, which are legal values.
     """
     total = 0
-    for name, record in entries(content).items():
+    for name, record in content.items():
         if name == kinds.WORK:
             continue
-        values = entries(record)
         if isinstance(record, ArrayRecord):
-            for array in values.values():
+            for array in record.values():
                 total += len(array.data)
             continue
-        for value in values.values():
-            total += _NUMBER_BYTES if type(value) in _NUMBERS else _value_bytes(value)
-        if kinds.HANDLER in values:
-            total -= _value_bytes(values[kinds.HANDLER])
+        for value in record.values():
+            total += _value_bytes(value)
+        if kinds.HANDLER in record:
+            total -= _value_bytes(record[kinds.HANDLER])
     return total
 
 
@@ -197,6 +77,13 @@ _TOGETHER = 64
 """Values in float64 that stay in a processor's cache from one step of arithmetic to the next."""
 _ROUNDING, _UNDERFLOW = 1 + 1e-6, 1e-18
 """Factor and term by which a norm in float32 may be too small: rounding, and values whose square is zero."""
+
+
+def array(dtype: str, shape: tuple[int, ...], data: bytes, stype: str = "numpy.ndarray") -> Array:
+    """Return ``Array(dtype, shape, stype, data)``, without its search for how it was called."""
+    made = Array.__new__(Array)
+    vars(made).update(dtype=dtype, shape=shape, stype=stype, data=data)
+    return made
 
 
 class MalformedMessage(ValueError):
@@ -414,7 +301,6 @@ class Layout:
         Names, dtypes, shapes and payload sizes are checked before anything is unpacked, then that all values are
         finite.
         """
-        arrays = entries(arrays) if isinstance(arrays, ArrayRecord) else arrays
         if len(arrays) != len(self.entries):
             raise MalformedMessage(f"{len(arrays)} arrays came, the model has {len(self.entries)}")
         parts = []
@@ -490,7 +376,7 @@ def write_array(values: npt.NDArray[Any]) -> Array:
     dtype = _name(values.dtype)
     # One copy of a large array, where `tobytes` and the sum of two texts are three.
     data = values.data if values.flags.c_contiguous and values.size else values.tobytes()
-    return new_array(dtype, values.shape, b"".join((_header(dtype, values.shape), data)))
+    return array(dtype, values.shape, b"".join((_header(dtype, values.shape), data)))
 
 
 @lru_cache(maxsize=64)

@@ -11,8 +11,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import codec, kinds
 from florets.task.wire.codec import MAX_EXAMPLES, Flag, Form, Item, LossList, Model, Number, Tensor, Text, form_of
-from florets.task.wire.flower import entries
-from florets.task.wire.records import Layout, MalformedMessage, NotFinite, PackedVector, Vector, taken
+from florets.task.wire.records import Layout, MalformedMessage, NotFinite, PackedVector, Vector
 
 Examples = Annotated[int, Number(integer=True, least=1, most=MAX_EXAMPLES)]
 
@@ -216,10 +215,10 @@ _COST = {"seconds", "gradients", "losses"}
 
 def take_work(content: RecordDict) -> Work:
     """Take out of a reply what it says of its cost and return it; nothing where it says nothing."""
-    record = taken(content, kinds.WORK)
+    record = content.pop(kinds.WORK, None)
     if record is None:
         return Work()
-    sent = entries(record) if isinstance(record, ConfigRecord) else {}
+    sent: Mapping[str, Any] = record if isinstance(record, ConfigRecord) else {}
     if sent.keys() != _COST:
         raise MalformedMessage(f"record {kinds.WORK!r} does not hold seconds, gradients and losses")
     seconds, gradients, losses = sent["seconds"], sent["gradients"], sent["losses"]

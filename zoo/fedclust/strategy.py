@@ -46,9 +46,9 @@ class FedClust(LinkedClusters[FedClustSettings]):
     distances of these layers, and each group trains a model by federated averaging, all from the same first model.
 
     Source: Islam et al. 2024 (FedClust): one-shot clustering of the weights of the final layer by their Euclidean
-    distances, hierarchically with a threshold, FedAvg in each cluster, later clients alike. Deviation: the threshold
+    distances, hierarchically with a threshold, FedAvg in each cluster, newcomers alike. Deviation: the threshold
     depends on the task, so that the default cuts the tree at its largest gap; clusters are merged below the threshold
-    and not at it; who has a model keeps it when later clients change the tree. Average linkage is our choice.
+    and not at it; who has a model keeps it when newcomers change the tree. Average linkage is our choice.
     """
 
     Settings = FedClustSettings
@@ -60,7 +60,7 @@ class FedClust(LinkedClusters[FedClustSettings]):
 
     def describe(self, clients: Sequence[Client], r: Round) -> Replies[FloatArray]:
         """Ask for the layers of the model that each client trained alone: their trainable parameters, flat."""
-        start = self.state.start or r.models
+        start = self.state.reference or r.models
         layers = self._layers(start)
         known = usual_size(self.state.descriptions.values())
         replies = ask_estimates(clients, r, start, self.settings.estimate_epochs, layers, known=known)

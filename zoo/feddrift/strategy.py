@@ -103,7 +103,7 @@ class FedDriftState(State):
         Of each model: updates that it has been averaged from.
     used
         Of each model: the last round in which somebody was to train it.
-    start
+    reference
         The first model.
     """
 
@@ -113,7 +113,7 @@ class FedDriftState(State):
     alone: set[str] = field(default_factory=set)
     trained: list[int] = field(default_factory=list)
     used: list[int] = field(default_factory=list)
-    start: Models | None = None
+    reference: Models | None = None
 
 
 class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
@@ -149,11 +149,11 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
         """Ask the clients that are due, move, isolate and merge; then every participant trains its model."""
         state, own, now = self.state, self.settings, r.server_round
         bank, state.phase = r.models.bank, "training"
-        if state.start is None:
-            state.start, state.phase = r.models.replaced(bank[:1]), "clustering"
+        if state.reference is None:
+            state.reference, state.phase = r.models.replaced(bank[:1]), "clustering"
             bank = bank[:0]
             if own.first_models == "one":
-                bank = state.start.bank
+                bank = state.reference.bank
                 state.trained, state.used = [0], [now]
                 self.assignment.update({client.key: 0 for client in r.participants})
                 state.asked.update({client.key: now for client in r.participants})
@@ -162,10 +162,10 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
             bank = self._ask(due, r)
         if own.first_models == "each":
             new = [client.key for client in r.newcomers(self.assignment)]
-            bank = self._isolate(dict.fromkeys(new, state.start.bank[0]), bank, now)
+            bank = self._isolate(dict.fromkeys(new, state.reference.bank[0]), bank, now)
         bank = self._without_surplus(bank, r.models)
         if bank is not r.models.bank:
-            r.models = state.start.replaced(bank)
+            r.models = state.reference.replaced(bank)
         for client in r.participants:
             if client.key in self.assignment:
                 state.used[self.assignment[client.key]] = now
@@ -245,8 +245,8 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
         kept, places = np.unique(left, return_inverse=True)
         numbers: IntArray = places - int(kept[0] < 0)
         old = range(len(kept) - int(kept[0] < 0))
-        assert state.start is not None
-        bank = merged_models(bank, numbers, np.array(state.trained), state.start, self.averaging.robust)
+        assert state.reference is not None
+        bank = merged_models(bank, numbers, np.array(state.trained), state.reference, self.averaging.robust)
         members = [np.flatnonzero(numbers == number).tolist() for number in old]
         state.trained = [sum(state.trained[model] for model in of) for of in members]
         state.used = [max(state.used[model] for model in of) for of in members]
@@ -254,7 +254,7 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
         return bank
 
     def _isolate(self, starts: Mapping[str, FloatArray], bank: FloatArray, now: int) -> FloatArray:
-        """Give each of some clients a model of its own, which starts as it is said."""
+        """Give each of some clients a model of its own, which starts from the given one."""
         if not starts:
             return bank
         state = self.state

@@ -19,7 +19,7 @@ from florets.zoo.fedem.messages import EVALUATE_MIXTURE, TRAIN_MIXTURE, MixtureU
 from florets.zoo.shared.mixtures import leading, refuse_equal
 
 _LEAST_SHARE = 1e-6
-"""Where no client uses a model, its average is that of all."""
+"""A model that no client uses takes the average over all clients."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class FedEMSettings(SharedLayers):
     `averaged_by` departs from the paper by measurement. With the paper's SGD a client moves a model the less, the
     less it uses it; steps of Adam, the default, have one size, and an average by examples mixes the groups again.
     Digits, 15 rounds of one epoch, 3 seeds, accuracy in % by shares, by examples, and of FedAvg: pairs of labels
-    91.9 +- 1.2, 71.0 +- 3.9, 35.1 +- 4.5; turned by quarters 83.3 +- 3.9, 74.8 +- 1.6, 73.8 +- 0.9; one
+    91.9 +- 1.2, 71.0 +- 3.9, 35.1 +- 4.5; rotated by quarters 83.3 +- 3.9, 74.8 +- 1.6, 73.8 +- 0.9; one
     distribution 92.4 +- 1.4, 92.4 +- 1.0, 91.0 +- 1.5. Dirichlet 0.3 labels without groups lose: 75.0 +- 2.5, 83.5
     +- 4.2, 74.1 +- 4.1.
     """

@@ -337,7 +337,8 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
     code each cluster draws as many as the first one did, and a round costs more with every split. A cluster's share
     of them is thus the rate everywhere, and so is the number of groups that it may be split into.
     Deviation: eps, found for 10 of 100 clients a round, is converted for others (`resting_change`).
-    Deviation: who met fewer than half of its cluster has no say in a split, and is then placed as a new client is.
+    Deviation: a client that met fewer than half of its cluster is left out of the split and placed afterwards, as a
+    newcomer is.
     With `memory=all` interactions are means over all rounds, which is ours: at high participation the paper's average
     forgets faster than it learns.
     """

@@ -114,15 +114,15 @@ class FedSoftState(State):
     ----------
     personal
         The models of the clients that have trained.
-    start
-        The first models, from the first of which every personal one starts.
+    reference
+        The initial models, from the first of which every personal one starts.
     estimates
         The latest of each client that was asked, by client key.
     """
 
     phase: str = "soft"
     personal: PersonalModels = field(default_factory=PersonalModels)
-    start: Models | None = None
+    reference: Models | None = None
     estimates: dict[str, Estimate] = field(default_factory=dict)
 
 
@@ -168,7 +168,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
     def round(self, r: Round) -> Steps:
         """Bring the importance weights up to date, draw clients, and let them train near their centres."""
         state, layout = self.state, r.models.layout
-        start = state.start = state.start or r.models
+        start = state.reference = state.reference or r.models
         self._estimate(r)
         clients = [client for client in r.participants if client.key in state.estimates]
         drawn = self._draw(clients, r)
@@ -267,5 +267,5 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         testers = [client.key for client in r.testers if client.key in state.personal.vectors]
         if self.settings.tested == "centre":
             return r.test_assigned({key: self.assignment[key] for key in testers})
-        start = state.start or r.models
+        start = state.reference or r.models
         return r.test({key: state.personal.of(key, start).one(0) for key in testers})

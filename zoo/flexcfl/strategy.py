@@ -13,7 +13,7 @@ from florets.strategies.base.models import ModelAveraging, Models
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import centroids, cluster, one_thread
-from florets.strategies.settings import SharedLayers, Start
+from florets.strategies.settings import Initial, SharedLayers
 from florets.strategies.shared.estimates import ask_estimates
 from florets.task.randomness import Purpose
 from florets.task.wire.leaving import MODELS
@@ -106,7 +106,7 @@ class FlexCFLSettings(SharedLayers):
     cold_start_steps: int = setting(50, "local steps of a client's cold start, from the one initial model", least=1)
 
     # Updates are comparable only where they start from one model.
-    starts: ClassVar[Start] = "same"
+    usual_initial: ClassVar[Initial] = "same"
 
 
 @dataclass
@@ -115,14 +115,14 @@ class FlexCFLState(State):
 
     Attributes
     ----------
-    start
+    reference
         The one initial model, from which every client's cold start begins; None before round 1.
     directions
         Mean update of each group's clients at the cold start, (C, D); None before. Of trainable parameters.
     """
 
     phase: str = "clustering"
-    start: Models | None = None
+    reference: Models | None = None
     directions: FloatArray | None = None
 
 
@@ -165,9 +165,9 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
         return r.average(updates)
 
     def _form_groups(self, founders: Sequence[Client], r: Round) -> Models:
-        """Return the groups' first models: what their clients' cold starts came to, on average."""
+        """Return the groups' initial models: what their clients' cold starts came to, on average."""
         models = r.models
-        self.state.start = models.replaced(models.bank[:1])
+        self.state.reference = models.replaced(models.bank[:1])
         replies = self._cold_start(founders, r)
         r.require(replies, "cold start")
         with r.meter.part("cluster"):
@@ -198,9 +198,9 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
 
     def _cold_start(self, clients: Sequence[Client], r: Round) -> Replies[Update]:
         """Let clients take local steps from the one initial model (one exchange)."""
-        assert self.state.start is not None
+        assert self.state.reference is not None
         with r.meter.part("cold_start"):
-            start, directions, known = self.state.start, self.state.directions, 0.0
+            start, directions, known = self.state.reference, self.state.directions, 0.0
             if directions is not None:
                 # One newcomer alone is compared with the largest value in the mean cold starts of the groups.
                 known = float(np.abs(start.bank[0, start.layout.trained] + directions).max())
@@ -209,7 +209,7 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
 
     def _changes(self, vectors: FloatArray) -> FloatArray:
         """Return what cold starts changed in the trainable parameters, (M, D)."""
-        assert self.state.start is not None
-        trained = self.state.start.layout.trained
-        changes: FloatArray = vectors[:, trained] - self.state.start.bank[0, trained]
+        assert self.state.reference is not None
+        trained = self.state.reference.layout.trained
+        changes: FloatArray = vectors[:, trained] - self.state.reference.bank[0, trained]
         return changes

@@ -29,7 +29,7 @@ SLOPE = 0.06
 LEAST_ROUNDS = 3
 """Rounds of FedAvg before the loss is examined."""
 LATEST = 0.8
-"""Fraction of the rounds after which groups are formed whatever the loss."""
+"""Fraction of the rounds after which groups are frozen whatever the loss."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class FLUXSettings(Settings):
     asks: ClassVar[frozenset[str]] = frozenset({"descriptors"})
 
     cluster_round: int | None = setting(
-        None, "round in which the groups are formed; null: once the training loss levels off", least=1
+        None, "round in which the groups are frozen; null: once the training loss levels off", least=1
     )
     clustering: Literal["dbscan", "kmeans"] = setting(
         "dbscan", "dbscan determines the number of groups; kmeans makes k"

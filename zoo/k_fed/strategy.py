@@ -14,7 +14,7 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, nearest_centroid
-from florets.strategies.shared.fixed_groups import FixedClusters, FixedGroups
+from florets.strategies.shared.frozen_groups import FrozenClusters, FrozenGroups
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
 from florets.task.wire.leaving import CENTRES, MODELS
@@ -85,7 +85,7 @@ def _take(row: int, centres: FloatArray, distances: FloatArray, taken: list[int]
     return nearer
 
 
-class KFED(FixedClusters[KFEDSettings, FixedGroups]):
+class KFED(FrozenClusters[KFEDSettings, FrozenGroups]):
     """One-shot federated k-means on the data themselves, whatever the models make of them.
 
     A client belongs to the group that holds most of its samples; group g trains initial model g by federated
@@ -98,7 +98,7 @@ class KFED(FixedClusters[KFEDSettings, FixedGroups]):
 
     leaving = (MODELS, CENTRES)
     Settings = KFEDSettings
-    State = FixedGroups
+    State = FrozenGroups
 
     def check(self, models: Models) -> None:
         """Refuse more local clusters than models."""

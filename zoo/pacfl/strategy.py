@@ -110,10 +110,10 @@ class PACFL(LinkedClusters[PACFLSettings]):
     of a class.
 
     Source: Vahidian et al. 2023 (PACFL): single-shot clustering of the proximity matrix of principal angles, FedAvg
-    in each cluster, later clients by the extended matrix. p = 3, vectors of each class and the linkage are those of
+    in each cluster, newcomers by the extended matrix. p = 3, vectors of each class and the linkage are those of
     the published code. Deviation: the code's threshold in degrees is tuned for each data set, so that the default
     cuts the tree at its largest gap, where that is clear; clusters are merged below the threshold and not at it, so
-    that 0 leaves every client alone; who has a model keeps it when later clients change the tree.
+    that 0 leaves every client alone; who has a model keeps it when newcomers change the tree.
     """
 
     leaving = (MODELS, PRINCIPAL)

@@ -1,4 +1,4 @@
-"""Groups of clients formed once, by a tree of their distances, that later clients extend."""
+"""Groups frozen once, by a tree of the clients' distances, which newcomers extend."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.settings import Compared, idle
-from florets.strategies.shared.fixed_groups import GroupedOnce, OnceState
+from florets.strategies.shared.frozen_groups import GroupedOnce, OnceState
 from florets.zoo.shared.agglomerative import Grouping, group_below, group_by_largest_gap, group_into
 
 
@@ -111,13 +111,13 @@ class LinkedGroups(OnceState):
         By client key; a reply is checked before it is kept.
     threshold
         Distance at which the tree of the first round was cut, None before it.
-    start
+    reference
         The model that every group starts from.
     """
 
     descriptions: dict[str, Any] = field(default_factory=dict)
     threshold: float | None = None
-    start: Models | None = None
+    reference: Models | None = None
 
 
 T = TypeVar("T", bound=LinkedSettings)
@@ -133,15 +133,15 @@ class LinkedClusters(GroupedOnce[T, LinkedGroups]):
         """Return the clients' distances (M, M)."""
 
     def admit(self, replies: Replies[Any], r: Round) -> Models:
-        """Find the groups, or place later clients; return the models, one for each group.
+        """Find the groups, or place newcomers; return the models, one for each group.
 
-        For later clients the tree of all clients is made anew and cut at the same distance, and a later client joins
-        the model that most of its cluster have. A cluster of later clients alone starts a separate model. Nobody who
+        For newcomers the tree of all clients is made anew and cut at the same distance, and a newcomer joins
+        the model that most of its cluster have. A cluster of only newcomers starts a separate model. Nobody who
         has a model changes it.
         """
         state = self.state
-        models = r.models if state.is_formed else r.models.replaced(r.models.bank[:1])
-        start = state.start = state.start or models
+        models = r.models if state.frozen else r.models.replaced(r.models.bank[:1])
+        start = state.reference = state.reference or models
         state.descriptions.update(replies.ok)
         keys = sorted(state.descriptions)
         distances = self.distances([state.descriptions[key] for key in keys])

@@ -1,4 +1,4 @@
-"""Mixtures of models: first models that must differ, and the shares that count."""
+"""Mixtures of models: initial models that must differ, and the shares that count."""
 
 from florets.strategies.base.models import Models
 from florets.strategies.core import BoolArray, FloatArray

@@ -97,7 +97,7 @@ class StoCFLState(State):
 
 
 class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
-    """Cluster whoever takes part, for any participation and any number of clusters; merges are final.
+    """Cluster the clients seen so far, at any participation and number of clusters; merges are final.
 
     A client that takes part for the first time trains the anchor, and what that changed is its direction. It begins
     as a cluster of its own. In every round the clusters of the participants merge as long as the mean directions of

@@ -57,7 +57,7 @@ class MeanGroups(florets.Strategy[MeanGroupsSettings, Means]):
         answers = r.query(mean, new, returns={"mean": (length,)}, settings={"compare": compare}, needed=not known)
         means = {key: answer.arrays["mean"] for key, answer in answers.items()}
         if not known:
-            # The server's affair: a node that imports this file for the handler needs no scikit-learn.
+            # Imported on the server only: a node that loads this file for its handler needs no scikit-learn.
             from sklearn.cluster import KMeans
 
             seed = int(r.random("groups").integers(2**31))

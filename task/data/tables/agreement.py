@@ -215,7 +215,7 @@ def _plain(name: str) -> str:
 
 
 _ENOUGH = 20
-"""Records of a site from which on it has a say in what a column is."""
+"""Fewest records with which a site counts in the decision on a column's type."""
 
 
 @dataclass(frozen=True)
@@ -589,7 +589,7 @@ def _columns(
             names = {its: common for common, its in nearest_columns(inputs, here).items() if its}
             foreign = sites[key].guessed and _foreign(here)
             pairs = [f"{toml_key(its)} = {toml_text(common)}" for its, common in names.items()]
-            same = f"if they mean the same, say so in {NODE_FILE_WORDS}: rename = {{{', '.join(pairs)}}}; else "
+            same = f"if they mean the same, declare it in {NODE_FILE_WORDS}: rename = {{{', '.join(pairs)}}}; else "
             rest = f"{same if pairs else ''}add it, or do without it at all sites, task.table.drop"
             left_out[key] = f"{lacking}; {_ENCODING if foreign else rest}"
             continue

@@ -59,7 +59,7 @@ _PERSON = re.compile(
 )
 """Names of a column that says whose a record is, however often it repeats."""
 _FEW_ROWS = 20
-"""Records below which nothing is said of how a column's values repeat."""
+"""Fewest records for which repeated values of a column are reported."""
 _QUANTILES = 4
 """Times `min_count` as many values as a column must have for its quantiles to be sent."""
 

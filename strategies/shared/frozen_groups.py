@@ -1,4 +1,4 @@
-"""Groups of clients that are formed once, before training: what they share, and those that stay as they are."""
+"""Groups found once, before training, and frozen from then on."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ class OnceState(State):
 
     Attributes
     ----------
-    is_formed
-        The groups are there.
+    frozen
+        Whether the groups are frozen.
     """
 
     phase: str = "clustering"
-    is_formed: bool = False
+    frozen: bool = False
 
 
 S = TypeVar("S", bound=Settings)
@@ -35,7 +35,7 @@ Once = TypeVar("Once", bound=OnceState)
 
 
 class GroupedOnce(Strategy[S, Once]):
-    """Clients grouped once, before training; a subclass says how they are described and admitted to groups."""
+    """Clients grouped once, before training; a subclass defines how they are described and grouped."""
 
     @abstractmethod
     def describe(self, clients: Sequence[Client], r: Round) -> Replies[Any]:
@@ -47,44 +47,44 @@ class GroupedOnce(Strategy[S, Once]):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether the groups are there."""
-        return self.state.is_formed
+        """Whether the groups are frozen."""
+        return self.state.frozen
 
     def round(self, r: Round) -> Steps:
-        """Find the groups, or place later clients; then every participant trains its group's model.
+        """Find the groups, or place newcomers; then every participant trains its group's model.
 
-        First everybody online is asked, not only this round's participants: the clustering cannot be mended later.
-        After that, participants without a model are asked when they take part, those whose description was lost or
-        invalid before among them.
+        At first everybody online is asked, not only this round's participants, because the clustering cannot be
+        corrected later. After that, participants without a model are asked when they take part, including those whose
+        description was lost or invalid before.
         """
         state = self.state
-        state.phase = "stable" if state.is_formed else "clustering"
-        new = r.newcomers(self.assignment) if state.is_formed else r.online
+        state.phase = "stable" if state.frozen else "clustering"
+        new = r.newcomers(self.assignment) if state.frozen else r.online
         if new:
             with r.meter.part("describe"):
                 replies = self.describe(new, r)
-            if not state.is_formed:
+            if not state.frozen:
                 r.require(replies, "description")
             if replies.ok:
                 with r.meter.part("cluster"):
                     r.models = self.admit(replies, r)
-                state.is_formed = True
+                state.frozen = True
         updates = yield r.train(self.assignment)
         return r.average(updates)
 
 
 @dataclass
-class FixedGroups(OnceState):
+class FrozenGroups(OnceState):
     """The groups' centroids (C, D); None before the first round."""
 
     centroids: FloatArray | None = None
 
 
-G = TypeVar("G", bound=FixedGroups)
+G = TypeVar("G", bound=FrozenGroups)
 
 
-class FixedClusters(GroupedOnce[S, G]):
-    """Clients grouped once, whom later clients join by the groups' centroids; a subclass says how both is done."""
+class FrozenClusters(GroupedOnce[S, G]):
+    """Clients grouped once; newcomers join by the groups' centroids. A subclass defines both steps."""
 
     @abstractmethod
     def form(self, clients: Sequence[Any], r: Round) -> tuple[IntArray, FloatArray]:
@@ -92,10 +92,10 @@ class FixedClusters(GroupedOnce[S, G]):
 
     @abstractmethod
     def place(self, client: Any, centroids: FloatArray) -> int:
-        """Return the group of one more client."""
+        """Return the group of a newcomer."""
 
     def admit(self, replies: Replies[Any], r: Round) -> Models:
-        """Form the groups, or place later clients: group g trains model g."""
+        """Form the groups, or place newcomers: group g trains model g."""
         descriptions, centroids = [description for _, description in replies.ok], self.state.centroids
         if centroids is None:
             groups, self.state.centroids = self.form(descriptions, r)

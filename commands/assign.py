@@ -1,0 +1,189 @@
+"""`florets assign` and `florets predict`: which of a finished run's models fits new data, and its predictions."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from florets.api import new_data
+from florets.conf.problems import ConfigError
+from florets.reports.console import counted
+from florets.server_app.run_models import RunModels, load_run
+
+_MOST_LISTED = 20
+
+
+def assign(
+    run: str | Path,
+    data: str | Path,
+    *,
+    client: str | None = None,
+    unlabelled: bool = False,
+    trust: bool = False,
+) -> None:
+    """Print which of a finished run's models fits data with targets, and how well.
+
+    CLoVE's frozen clusters or the groups of discovery or FLUX decide if the run has them, otherwise the lowest loss;
+    for FedEM and FedRC the share of each model is printed.
+
+    Parameters
+    ----------
+    run : str or Path
+        The run's folder.
+    data : str or Path
+        A table as the sites have it (.csv, .tsv, ..., one record is enough) with the target, a .npz archive (x and
+        y), or a folder of images, one folder for each class.
+    client : str, optional
+        Client whose scale a table has, in a run with ``task.table.standardise=site``; a new site with 30 records or
+        more has its own.
+    unlabelled : bool
+        Whether the data have no targets; for runs of FLUX.
+    trust : bool
+        Whether a run's own model function (``task.model=package.module:function``) may be imported.
+
+    Notes
+    -----
+    Data are read as in the run. If a table has other names, units or missing marks, declare them in node.toml in its
+    folder, or in <name>.toml next to <name>.csv: rename, scale, missing, drop.
+    """
+    folder, path = _absolute(run), _absolute(data)
+    with _loaded(folder, trust) as loaded:
+        if unlabelled:
+            found = new_data.assign_unlabelled(loaded, new_data.read_data(loaded, folder, path, client, False))
+            print(f"Model {found.model} fits best: {found.why}.")
+            return
+        # An autoencoder's targets are its inputs.
+        labelled = loaded.task.spec.loss != "reconstruction"
+        new = new_data.read_data(loaded, folder, path, client, labelled)
+        if client is not None and new.preprocessing is None:
+            raise ConfigError(f"client={client}: says whose scale a table has, and these data are no table.")
+        _print_notes(new, path)
+        _print_assignment(new_data.assign_data(loaded, new), loaded)
+        if taken := new_data.trained_on(path, loaded, folder):
+            print(f"Client {taken} took part in this run: the figures include data that the models were trained on.")
+
+
+def predict(
+    run: str | Path,
+    data: str | Path,
+    *,
+    model: int | None = None,
+    client: str | None = None,
+    output: str | Path = "predictions.csv",
+    trust: bool = False,
+) -> None:
+    """Write predictions for new inputs, by a model of a finished run or by that of one of its clients.
+
+    A row has the record's ids, the predicted class and the probability of every class, or the value in its unit, and
+    how many cells were missing or of an unknown category.
+
+    Parameters
+    ----------
+    run : str or Path
+        The run's folder.
+    data : str or Path
+        As for ``florets assign``, without targets: a table, an archive (x), or a folder of images.
+    model : int, optional
+        Number of the model, as ``florets assign`` prints it.
+    client : str, optional
+        In place of it a client of the run: its own model if it has one, otherwise its group's.
+    output : str or Path
+        The new file; by default predictions.csv.
+    trust : bool
+        Whether a run's own model function (``task.model=package.module:function``) may be imported.
+    """
+    folder, path = _absolute(run), _absolute(data)
+    with _loaded(folder, trust) as loaded:
+        state, whose = new_data.chosen_model(loaded, folder, model, client)
+        target = _new_file(output)
+        new = new_data.read_data(loaded, folder, path, client, False)
+        _print_notes(new, path)
+        found = new_data.predict_data(loaded, state, whose, new)
+        if (count := len(found.classes)) > new_data.MOST_CLASSES:
+            print(f"The file has the probability of the predicted class alone: the run has {count} classes.")
+        found.write(target)
+    for name, counts in found.counts.items():
+        if counts.any():
+            print(f"{name}: {counted(int(counts.sum()), 'value')} in {counted(int((counts > 0).sum()), 'record')}")
+    what = found.target and f", {found.target}"
+    unit = found.unit and f" in {found.unit}"
+    print(f"{counted(len(found), 'prediction')} of {whose}{what}{unit}: {target}")
+
+
+@contextmanager
+def _loaded(folder: Path, trust: bool) -> Iterator[RunModels]:
+    """Load a run's models, and put what is wrong with the data into the words of the command's keys."""
+    run = load_run(folder, trust)
+    try:
+        yield run
+    except ConfigError:
+        raise
+    except FileExistsError as error:
+        raise ConfigError(_taken(error.filename)) from None
+    except ValueError as error:
+        raise ConfigError(str(error).replace("task.data_options.", "")) from None
+
+
+def _print_assignment(found: new_data.Assignment, run: RunModels) -> None:
+    accuracy = "" if found.accuracy is None else f"accuracy {found.accuracy:.1%}, "
+    samples = counted(found.num_examples, "sample")
+    if found.shares is not None:
+        print(f"These data are a mixture of {counted(len(found.shares), 'model')}:")
+        print("  model  share")
+        for model, share in enumerate(found.shares):
+            print(f"  {model:5d}  {share:.3f}")
+        print(f"Mixed in these shares, on {samples}: {accuracy}loss {found.loss:.4g}")
+        return
+    if found.misfit:
+        print(found.misfit)
+    print(f"Model {found.model} fits best: {found.why}.")
+    assert found.model is not None
+    _list_losses(found.losses.tolist(), found.model)
+    print(f"On {samples}: {accuracy}{_errors(found)}loss {found.loss:.4g}")
+    if run.config.strategy.settings.adapts:
+        print(
+            "These figures are of the model as it was sent: each client of the run adapts it by a gradient step on "
+            "its own training data before it uses it."
+        )
+
+
+def _errors(found: new_data.Assignment) -> str:
+    """Return a regression's root mean squared error in the targets' unit, and its R2 where that is defined."""
+    if found.rmse is None:
+        return ""
+    of_spread = "" if found.r2 is None else f"R2 {found.r2:.3f}, "
+    return f"RMSE {found.rmse:.4g}{found.unit and f' {found.unit}'}, {of_spread}"
+
+
+def _print_notes(new: new_data.NewData, path: Path) -> None:
+    """Print how a table was read, where that is not plain."""
+    if new.notes:
+        print(f"{path.name}: {'; '.join(new.notes)}")
+
+
+def _list_losses(losses: Sequence[float], chosen: int) -> None:
+    order = sorted(range(len(losses)), key=losses.__getitem__)[:_MOST_LISTED]
+    print("  model  loss")
+    for index in sorted({*order, chosen}):
+        print(f"{'>' if index == chosen else ' '} {index:5d}  {losses[index]:.4g}")
+    if len(losses) > len(order):
+        print(f"  ({len(losses)} models; those with the lowest losses are listed)")
+
+
+def _absolute(path: str | Path) -> Path:
+    return Path(path).expanduser().absolute()
+
+
+def _new_file(output: str | Path) -> Path:
+    """Return the path of the table that is to be written; never one that exists."""
+    path = _absolute(output)
+    if path.suffix != ".csv":
+        raise ConfigError(f"{output}: must end in .csv.")
+    if path.exists() or path.is_symlink():
+        raise ConfigError(_taken(path))
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path}: the folder {path.parent} does not exist.")
+    return path
+
+
+def _taken(path: Path | str) -> str:
+    return f"{path} exists and is not overwritten; name another file, or remove it."
