@@ -24,7 +24,6 @@ class CFLGPSettings(SharedLayers):
     weighting: Literal["uniform", "examples"] = setting(
         "uniform", "weights of a group's average: uniform, or by examples"
     )
-    initial_groups: Literal["random", "one"] = setting("random", "groups before the first clustering, in round 2")
     period: int = setting(2, "rounds P between two clusterings", least=1)
     cluster_rounds: int | None = setting(None, "no clustering after this round; null: no such bound", least=2)
     stop_unchanged: float = setting(
@@ -66,13 +65,8 @@ class CFLGPSettings(SharedLayers):
         return self.stop_unchanged > 0 or self.cluster_rounds is not None
 
     def problems(self, run: Experiment) -> list[str]:
-        """Refuse a warm-up that no clustering follows, and groups at first where round 1 forms them."""
+        """Refuse decimals on another wire, and a warm-up that no clustering follows."""
         lines = self._never_clustered(run)
-        if run.first_round == "update" and self.initial_groups != "random":
-            lines.append(
-                f"strategy.initial_groups={self.initial_groups}: has an effect only with first_round=random; add "
-                "that, or leave it out."
-            )
         if self.quantise != "none" and run.wire != "float32":
             lines.append(
                 f"strategy.quantise={self.quantise}: decimals are of float32; leave it, or wire={run.wire}, out."
