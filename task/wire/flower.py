@@ -1,4 +1,4 @@
-"""What Flower has no public name for: the only module that touches its private parts, each with the reason.
+"""Parts of Flower without a public name: the only module that touches its private parts, each with the reason.
 
 `tests/test_flower_parts.py` compares each with the installed Flower; CONTRIBUTING.md says how to take the next.
 """
