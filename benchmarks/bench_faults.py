@@ -51,7 +51,6 @@ SETTINGS = {
         "train.batch_size=20",
     ),
     "feddrift": ("strategy.period=1", "train.local_epochs=5"),
-    "fedala": ("strategy.most_passes=20",),
 }
 """Settings of some strategies' columns."""
 

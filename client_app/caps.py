@@ -19,7 +19,7 @@ from florets.task.wire import kinds
 
 SETTINGS: Mapping[str, node_keys.Cap] = {
     **{key: next(cap for cap in node_keys.ALL_CAPS if cap.key == name) for key, name in CAPS.items()},
-    **dict.fromkeys((kinds.HEAD_EPOCHS, kinds.FINE_TUNE_EPOCHS, kinds.MIX_PASSES), node_keys.EPOCHS),
+    kinds.FINE_TUNE_EPOCHS: node_keys.EPOCHS,
     **dict.fromkeys((kinds.FOLD_STEPS, kinds.STEP_LOSSES), node_keys.STEPS),
     **dict.fromkeys((kinds.GRADIENT_BATCH, kinds.LOSS_BATCH, kinds.FOLD_SIZE, kinds.MIX_BATCH), node_keys.BATCH),
     kinds.NUM_FOLDS: node_keys.FOLDS,

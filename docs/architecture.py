@@ -20,7 +20,7 @@ ABOUT = {
     "zoo": (2, "methods that papers compare with"),
     "strategies/*": (1, "one folder per method"),
     "strategies/shared": (1, "parts of several methods"),
-    "strategies/starts": (1, "first rounds, several starts"),
+    "strategies/starts": (1, "first assignments, restarts"),
     "strategies/layers": (1, "protections around every exchange"),
     "strategies/base": (1, "the machinery of a round"),
     "strategies": (1, "registry, settings, coverage"),

@@ -102,7 +102,7 @@ class Item:
     Attributes
     ----------
     name
-        Its file's name below papers/, without the ending.
+        ``<paper>/<item>``, as its heading in the paper's file has it; of a file of one's own the file's name.
     measures
         Names of `measures.MEASURES`, or `<name> - <column>` for the paired difference.
     source
@@ -173,19 +173,19 @@ SCALES = ("paper", "small")
 
 def item_names() -> list[str]:
     """Return the names of all items, sorted."""
-    return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.yaml"))
+    return sorted(_sources())
 
 
 def find_item(name: str, scale: str = "paper") -> Item:
     """Return the item of a name at one scale; a name that ends in .yaml is a file of one's own."""
     if scale not in SCALES:
         raise ConfigError([f"scale={scale}: must be {' or '.join(SCALES)}."])
-    return read_item(_path_of(name), Path(name).stem if name.endswith(".yaml") else name, scale)
+    return read_item(_source_of(name), Path(name).stem if name.endswith(".yaml") else name, scale)
 
 
-def read_item(path: Path, name: str, scale: str = "paper") -> Item:
-    """Return the item that a file describes."""
-    item = _read_file(path, name)
+def read_item(source: "Path | Source", name: str, scale: str = "paper") -> Item:
+    """Return the item that a file of one item describes, or a part of a paper's file."""
+    item = _read_file(Source(source) if isinstance(source, Path) else source, name)
     if scale == "paper":
         return item
     if item.small is None:
@@ -227,27 +227,51 @@ def _smaller(item: Item, small: Small) -> Item:
     )
 
 
-def _path_of(name: str, folder: Path = Path()) -> Path:
-    """Return an item's file; one of one's own is meant from `folder`."""
+class Source(NamedTuple):
+    """Where an item is described: a file, and which of its parts, counted from 0; None: the whole file."""
+
+    path: Path
+    part: int | None = None
+
+
+_HEADING = re.compile(r"# florets reproduce (\S+)")
+
+
+def _sources() -> dict[str, Source]:
+    """Return where each item is described: each part of a paper's file begins with the command that makes it."""
+    found = {}
+    for path in sorted(FOLDER.glob("*.yaml")):
+        for number, text in enumerate(_parts(path)):
+            if heading := _HEADING.match(text):
+                found[heading[1]] = Source(path, number)
+    return found
+
+
+def _parts(path: Path) -> list[str]:
+    return re.split(r"^---\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+
+def _source_of(name: str, folder: Path = Path()) -> Source:
+    """Return where an item is described; a file of one's own is meant from `folder`."""
     if name.endswith(".yaml"):
-        return folder / Path(name).expanduser()
-    known = item_names()
+        return Source(folder / Path(name).expanduser())
+    known = _sources()
     if name not in known:
-        hint = _holding(name, known) or did_you_mean(name, known) or f" There are: {', '.join(known)}."
+        hint = _holding(name, known) or did_you_mean(name, known) or f" There are: {', '.join(sorted(known))}."
         raise ConfigError(
             [f"{name}: there is no such item.{hint} florets reproduce --list lists all; or name a .yaml file."]
         )
-    return FOLDER / f"{name}.yaml"
+    return known[name]
 
 
-def _holding(name: str, known: Iterable[str]) -> str:
+def _holding(name: str, known: Mapping[str, Source]) -> str:
     """Return which items have the table or figure of a paper that a name has the number of; empty: it has none."""
     found = re.fullmatch(r"(\w+/)(table|figure)_(\d+)", name)
-    inside = [other for other in known if found is not None and other.startswith(found[1])]
+    inside = [other for other in sorted(known) if found is not None and other.startswith(found[1])]
     if found is None or not inside:
         return ""
     printed = re.compile(rf"{found[2][:3].title()}[a-z.]* (?:\d+(?:, | and ))*{found[3]}\b")
-    holding = [other for other in inside if printed.search(str(_load(FOLDER / f"{other}.yaml").get("source")))]
+    holding = [other for other in inside if printed.search(str(_load(known[other]).get("source")))]
     if holding:
         return f" It is part of {' and of '.join(holding)}."
     return " What was not run of the papers, and why, stands in docs/results.md."
@@ -261,10 +285,12 @@ class _UniqueKeysLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _load(path: Path) -> Any:
+def _load(source: Source) -> Any:
+    path, part = source
     try:
+        text = path.read_text(encoding="utf-8") if part is None else _parts(path)[part]
         # As yaml.safe_load does: plain values alone are made.
-        return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeysLoader)
+        return yaml.load(text, _UniqueKeysLoader)
     except FileNotFoundError:
         raise ConfigError(
             [f"{path}: there is no such file; florets reproduce --list names the items that come with it."]
@@ -275,16 +301,16 @@ def _load(path: Path) -> Any:
         raise ConfigError([f"{path}: cannot be read ({reason})."]) from None
 
 
-def _read_file(path: Path, name: str, below: tuple[Path, ...] = ()) -> Item:
-    """Return the item of a file at the paper's scale, with what it lacks from the item that its `extends` names."""
-    values = _load(path)
+def _read_file(source: Source, name: str, below: tuple[Source, ...] = ()) -> Item:
+    """Return the item at the paper's scale, with what it lacks from the item that its `extends` names."""
+    values, path = _load(source), source.path
     base = None
     if isinstance(values, Mapping) and "extends" in values:
-        here, other = path.resolve(), str(values["extends"])
+        here, other = Source(path.resolve(), source.part), str(values["extends"])
         if here in below:
             raise ConfigError([f"{path}: extends: {other}: is circular; name another item."])
         try:
-            base = _read_file(_path_of(other, path.parent), other, (*below, here))
+            base = _read_file(_source_of(other, path.parent), other, (*below, here))
         except ConfigError as error:
             raise ConfigError([f"{path}: extends: {problem}" for problem in error.problems]) from None
     reader = _Reader(base)

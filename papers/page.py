@@ -15,7 +15,7 @@ from florets.conf.saved import absolute
 from florets.papers.cells import Cell, Place, Progress, in_order, places, progress_of
 from florets.papers.items import Line, find_item, item_names
 from florets.papers.request import Request, read_keys, read_request
-from florets.papers.store import CurveStore, LinesOf, Store, stored_cells
+from florets.papers.store import CELLS, CURVES, CurveStore, LinesOf, Store, stored_cells
 from florets.papers.table import (
     Table,
     chosen_text,
@@ -55,12 +55,13 @@ class PageTables:
         if (other := self._typed.setdefault(name, request.typed)) != request.typed:
             raise ConfigError([f"{request.typed}: {other} has the same name; files of a page need different ones."])
         if name not in self._whole:
-            self._whole[name] = self._table(request, self._folder / f"{name}.csv", "data_dir" in own)
+            self._whole[name] = self._table(request, name, "data_dir" in own)
         return Asked(self._whole[name].narrowed(request.chosen, request.seeds), request.asked, name)
 
-    def _table(self, request: Request, path: Path, of_folder: bool) -> Table:
+    def _table(self, request: Request, name: str, of_folder: bool) -> Table:
         # A block that names its data's folder is about these data; the hash of its settings leaves folders out.
-        store, others = Store(path), {} if of_folder else self._stored
+        path = self._folder / CELLS
+        store, others = Store(path, name), {} if of_folder else self._stored
 
         def kept(cell: Cell) -> Progress:
             place, seed = cell.place, cell.seed
@@ -76,7 +77,7 @@ class PageTables:
             kept(cell)
         store.write([one for place in all_places for one in (*place.candidates, place)])
         # What is stored makes the page, be the runs there or not: their digits beyond the sixth do not.
-        store = Store(path)
+        store = Store(path, name)
         return table_of(request.item, all_places, lambda cell: store.get(cell.place, cell.seed))
 
     @cached_property
@@ -293,12 +294,12 @@ class PagePictures:
         """Store the curves of the runs that are here, along with earlier ones; return them as the file has them."""
         from florets.papers.plot import run_lines
 
-        store = CurveStore(self._folder / f"{name}_curves.csv")
+        store = CurveStore(self._folder / CURVES, name)
         for place, seed in _cells(table):
             store.put(place, seed, run_lines(place, seed))
         store.write(table.places)
         # As with cells, what is stored makes the picture, wherever the runs are.
-        return CurveStore(store.path)
+        return CurveStore(store.path, name)
 
 
 def _cells(table: Table) -> Iterator[tuple[Place, int]]:

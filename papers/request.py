@@ -48,7 +48,7 @@ class Request:
 
     @property
     def stored_as(self) -> str:
-        """Name of the file that holds this table's cells next to a page: of item, scale and keys given by hand."""
+        """Name of this table among those that are stored next to a page: of item, scale and keys given by hand."""
         keys = [f"{key}={value}" for key, value in sorted(self.given.items()) if key not in _OF_NO_TABLE]
         return re.sub(r"[^\w.=-]+", "_", "_".join([self.item.name, self.scale, *keys]))
 

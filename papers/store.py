@@ -1,4 +1,4 @@
-"""Cells of an item, and the curves of its runs, in small files: pages are made of them where no run's folder is."""
+"""Cells of the tables of a page, and curves of their runs: pages are made of them where no folder of a run is."""
 
 import csv
 import json
@@ -17,7 +17,10 @@ from florets.reports.quantities import known_quantities
 from florets.reports.summary import Curve, Curves, RoundLine
 from florets.reports.tables import write_csv
 
-_KEY = ("row", "column", "seed", "settings")
+CELLS, CURVES = "cells.csv", "curves.csv"
+"""In the folder that is named as the page."""
+
+_KEY = ("table", "row", "column", "seed", "settings")
 _HEAD = (*_KEY, "state", "note")
 _CURVES_HEAD = (*_KEY, "quantity", "rounds", "values")
 _WORDS = ("verdict", "code")
@@ -34,13 +37,17 @@ T = TypeVar("T")
 
 
 class _Stored(Generic[T]):
-    """What a file holds of an item's runs, by row, column and seed, with the hash of their settings."""
+    """What a file holds of one table's runs, by row, column and seed, with the hash of their settings.
+
+    Lines of other tables stay as they are.
+    """
 
     head: Sequence[str]
     what: str
 
-    def __init__(self, path: Path) -> None:
-        self.path, at = path, ""
+    def __init__(self, path: Path, table: str) -> None:
+        self.path, self._table, at = path, table, ""
+        self._others: list[dict[str, str]] = []
         self._runs: dict[tuple[str, str, int], tuple[str, T]] = {}
         if not path.exists():
             return
@@ -51,6 +58,9 @@ class _Stored(Generic[T]):
                     raise ValueError(f"its first line must begin with {','.join(self.head)}")
                 for line in reader:
                     at = f"line {reader.line_num}: "
+                    if line["table"] != table:
+                        self._others.append(line)
+                        continue
                     key = line["row"], line["column"], int(line["seed"])
                     known = self._runs.get(key)
                     self._runs[key] = line["settings"], self._read(line, known and known[1])
@@ -76,16 +86,19 @@ class _Stored(Generic[T]):
         keys = [(*place.key, seed) for place in places for seed in range(place.seeds) if self._found(place, seed)]
         return {key: self._runs[key] for key in dict.fromkeys([*keys, *self._runs])}
 
-    def _write(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    def _write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write this table's rows among those of the others, all in one order whichever is written last."""
+        rows = sorted([*self._others, *rows], key=lambda row: str(row["table"]))
         if not rows:
             self.path.unlink(missing_ok=True)
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_csv(self.path, columns, rows)
+        values = {name for row in rows for name, value in row.items() if value != ""}
+        write_csv(self.path, [*self.head, *sorted(values.difference(self.head))], rows)
 
 
 class Store(_Stored[Progress]):
-    """The cells of one item at one scale; those that were not run are not in it."""
+    """The cells of one table, an item at one scale; those that were not run are not in it."""
 
     head, what = _HEAD, "cells"
 
@@ -122,29 +135,32 @@ class Store(_Stored[Progress]):
         drifts = any(place.config is not None and place.config.task.drift.rounds for place in places)
         left_out = ("warnings", *(() if drifts else _OF_DRIFT))
         rows: list[dict[str, Any]] = [
-            dict(zip(_HEAD, (*key, settings, found.state, found.note), strict=True))
-            | {name: _written(value) for name, value in found.values.items() if value is not None}
+            dict(zip(_HEAD, (self._table, *key, settings, found.state, found.note), strict=True))
+            | {
+                name: _written(value)
+                for name, value in found.values.items()
+                if value is not None and name not in left_out
+            }
             for key, (settings, found) in self._ordered(places).items()
             if key in asked or found.state == "finished"
         ]
-        names = dict.fromkeys(name for row in rows for name in row if name not in left_out)
-        self._write(list(names), rows)
+        self._write(rows)
 
 
 def stored_cells(folder: Path) -> dict[tuple[str, int], Progress]:
-    """Return the finished cells of all items in a page's folder, by the hash of their settings and their seed.
+    """Return the finished cells of all tables of a page's folder, by the hash of their settings and their seed.
 
     Two items that have a run in common have it under one key. Cells of data that are named by their folder are left
     out: the hash does not know it.
     """
-    head = ",".join(_HEAD)
+    if not (path := folder / CELLS).is_file():
+        return {}
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        tables = dict.fromkeys(line.get("table", "") for line in csv.DictReader(file))
     found: dict[tuple[str, int], Progress] = {}
-    for path in sorted(folder.glob("*.csv")):
-        with path.open(encoding="utf-8", errors="replace") as file:
-            # The folder holds curves and sweeps too.
-            is_cells = file.readline().startswith(head)
-        if is_cells and "data_dir=" not in path.name:
-            found |= Store(path).finished()
+    for table in tables:
+        if "data_dir=" not in table:
+            found |= Store(path, table).finished()
     return found
 
 
@@ -160,7 +176,7 @@ def _written(value: Any) -> str:
 
 
 class CurveStore(_Stored[dict[str, dict[int, float]]]):
-    """What the plot of one item at one scale draws of its runs: by quantity the values by round."""
+    """What the plot of one table draws of its runs: by quantity the values by round."""
 
     head, what = _CURVES_HEAD, "curves"
 
@@ -205,8 +221,8 @@ class CurveStore(_Stored[dict[str, dict[int, float]]]):
         for key, (settings, curves) in self._ordered(places).items():
             for quantity, values in curves.items():
                 texts = (" ".join(map(str, values)), " ".join(f"{value:.4g}" for value in values.values()))
-                rows.append(dict(zip(_CURVES_HEAD, (*key, settings, quantity, *texts), strict=True)))
-        self._write(_CURVES_HEAD, rows)
+                rows.append(dict(zip(_CURVES_HEAD, (self._table, *key, settings, quantity, *texts), strict=True)))
+        self._write(rows)
 
 
 def _thinned(curve: dict[int, float | None]) -> dict[int, float]:

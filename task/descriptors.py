@@ -32,8 +32,6 @@ def describe(
     labels: NDArray[np.integer] | None,
     classes: int,
     directions: NDArray[np.float64],
-    epsilon: float | None = None,
-    rng: np.random.Generator | None = None,
 ) -> NDArray[np.float64]:
     """Return a client's descriptor: one row for each mean or spread.
 
@@ -47,9 +45,6 @@ def describe(
         C, number of classes.
     directions
         (D, l), from `projection`.
-    epsilon, rng
-        Laplace noise is added to every value: of scale range / (n epsilon), with the range of this client's projected
-        features and the number of samples of the row's class. None: no noise.
 
     Returns
     -------
@@ -57,26 +52,21 @@ def describe(
         Mean and spread (standard deviation) of all samples, the classes' means, the classes' spreads; `ABSENT` in
         both rows of a class with fewer than two samples.
 
-    Source: Fenoglio et al. 2025 (FLUX), and the published code for the mark of absent classes and for the noise.
-    Deviation: the code gives every row the noise of all samples, which is too little for a class; rows of absent
-    classes get none. The range is the client's own and each value has epsilon to itself, so that neither is the whole
-    descriptor differentially private with this epsilon.
+    Source: Fenoglio et al. 2025 (FLUX), and the published code for the mark of absent classes.
+    Deviation: the code can add Laplace noise to every value. The range that it is scaled by is the client's own and
+    each value has epsilon to itself, so that no descriptor is differentially private with it; here there is none.
     """
     with one_thread():
         projected = features @ directions
     chosen = [np.ones(len(projected), dtype=bool)]
     chosen += [np.zeros(len(projected), dtype=bool) if labels is None else labels == c for c in range(classes)]
     means, spreads = [], []
-    span = float(projected.max() - projected.min())
     for place, mask in enumerate(chosen):
-        rows, samples = projected[mask], int(mask.sum())
-        if place and samples < 2:
+        rows = projected[mask]
+        if place and len(rows) < 2:
             means.append(np.full(directions.shape[1], ABSENT))
             spreads.append(np.full(directions.shape[1], ABSENT))
             continue
-        pair = np.stack([rows.mean(axis=0), rows.std(axis=0)])
-        if epsilon is not None and rng is not None:
-            pair += rng.laplace(scale=span / (samples * epsilon), size=pair.shape)
-        means.append(pair[0])
-        spreads.append(pair[1])
+        means.append(rows.mean(axis=0))
+        spreads.append(rows.std(axis=0))
     return np.stack([means[0], spreads[0], *means[1:], *spreads[1:]])

@@ -33,7 +33,6 @@ class Purpose(IntEnum):
     FOLD_SKETCH = 51
     FOLD_TEST = 52
     FEATURE_PROJECTION = 60
-    DESCRIPTOR_NOISE = 61
     DRIFT = 70
     DRIFT_SAMPLES = 71
     ADAPTATION = 80

@@ -18,7 +18,6 @@ from florets.strategies.base.report import RoundReport
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.task.wire import bank, kinds
 from florets.task.wire.flower import INSTALLED
-from florets.zoo.flexcfl.messages import LABELS
 from florets.zoo.k_fed.messages import KMEANS
 
 Fault = Callable[[RecordDict], RecordDict]
@@ -71,16 +70,12 @@ def steps(record: ArrayRecord) -> list[int]:
 
 @dataclass
 class FakeClients:
-    """`faults[(kind, round, client)]` changes a reply; an exception raised in it is the client's failure.
-
-    `labels(client, round)` are the samples of each class that a client has.
-    """
+    """`faults[(kind, round, client)]` changes a reply; an exception raised in it is the client's failure."""
 
     targets: Sequence[float]
     examples: Sequence[int] | None = None
     keys: Sequence[str] | None = None
     faults: Mapping[tuple[str, int, int], Fault] = field(default_factory=dict)
-    labels: Callable[[int, int], list[int]] = lambda client, server_round: [10, 0]
     seen: list[tuple[str, int, int]] = field(default_factory=list)
     configs: list[ConfigRecord] = field(default_factory=list)
     received: list[float | None] = field(default_factory=list)
@@ -138,9 +133,6 @@ class FakeClients:
                 kinds.ARRAYS: ArrayRecord({"centres": centre}),
                 kinds.METRICS: MetricRecord({"sizes": [n]}),
             }
-        if kind == LABELS:
-            counts = self.labels(client, int(config[kinds.SERVER_ROUND]))  # type: ignore[arg-type]
-            return {kinds.METRICS: MetricRecord({kinds.LABEL_COUNTS: counts})}
         received = content.array_records[kinds.ARRAYS]
         losses = [(theta - self.targets[client]) ** 2 for theta in thetas(received)]
         if kind == kinds.LOSSES:

@@ -92,7 +92,7 @@ SETTINGS = {
     "digits-cfl_gp-partial": f"{_DIGITS} strategy=cfl_gp train=sgd strategy.fraction_train=0.5 "
     "strategy.compression=4 strategy.period=3 strategy.running_mean=false num_rounds=7",
     "digits-cfl_gp-gradients": f"{_DIGITS} strategy=cfl_gp averaging=gradients strategy.quantise=round "
-    "strategy.quantise_digits=4 strategy.initial_groups=one",
+    "strategy.quantise_digits=4",
     "digits-two_phase": _MOMENTS,
     "digits-fedavg": f"{_DIGITS} strategy=fedavg",
     "digits-fedavg-batch-norm": f"{_BATCH_NORM} strategy=fedavg strategy.fraction_train=0.5",
@@ -101,7 +101,7 @@ SETTINGS = {
     "digits-ditto": f"{_LABELS} strategy=ditto strategy.fraction_train=0.3",
     "digits-per_fedavg": f"{_LABELS} strategy=per_fedavg strategy.alpha=0.1 strategy.fraction_train=0.5",
     "digits-per_fedavg-exact": f"{_BATCH_NORM} strategy=per_fedavg strategy.exact_hessian=true",
-    "digits-fedala": f"{_LABELS} strategy=fedala strategy.fraction_train=0.7 strategy.most_passes=20 num_rounds=4",
+    "digits-fedala": f"{_LABELS} strategy=fedala strategy.fraction_train=0.7 num_rounds=4",
     "digits-fedproto": f"{_LABELS} strategy=fedproto strategy.fraction_train=0.3",
     "digits-fedpac": f"{_LABELS} strategy=fedpac strategy.fraction_train=0.5",
     "digits-oracle": f"{_DIGITS} strategy=oracle",
@@ -115,11 +115,10 @@ SETTINGS = {
     "strategy.fold_upload=signs",
     "digits-cfl_s": f"{_DIGITS} strategy=cfl_s train=sgd strategy.mean_threshold=1.1 strategy.fraction_train=0.7 "
     "k=3 num_rounds=5",
-    "digits-fesem": f"{_LABELS} strategy=fesem train=sgd strategy.weighting=examples strategy.scaling=layers "
-    "strategy.fraction_train=0.8",
+    "digits-fesem": f"{_LABELS} strategy=fesem train=sgd strategy.weighting=examples strategy.fraction_train=0.8",
     "digits-fesem-kmeans": f"{_DIGITS} strategy=fesem strategy.clustering=kmeans strategy.layers=[3] train=sgd",
     "digits-flexcfl": f"{_DIGITS} strategy=flexcfl train=sgd strategy.cold_start_steps=10 "
-    "strategy.cold_start_scale=2 strategy.fraction_train=0.5 strategy.inter_group_rate=0.1 strategy.migration=0.2",
+    "strategy.cold_start_scale=2 strategy.fraction_train=0.5",
     "digits-pacfl": f"{_LABELS} strategy=pacfl strategy.fraction_train=0.5 num_rounds=2",
     "digits-stocfl": f"{_LABELS} strategy=stocfl strategy.anchor_epochs=5 strategy.fraction_train=0.5 num_rounds=3",
     "digits-fedclust": f"{_LABELS} strategy=fedclust strategy.fraction_train=0.5 num_rounds=2",

@@ -22,7 +22,6 @@ from florets.zoo.fedala.messages import MixedUpdate
 from florets.zoo.fedem.messages import ClassMixtureUpdate
 from florets.zoo.fedpac.messages import SplitUpdate
 from florets.zoo.fedsoft.messages import ClosestCounts
-from florets.zoo.flexcfl.messages import LabelCounts
 from florets.zoo.flux.messages import read_descriptor
 from florets.zoo.k_fed.messages import LocalCentres
 from florets.zoo.pacfl.messages import PrincipalVectors
@@ -141,10 +140,9 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     ("rows", lambda: reply(COUNT, folds=SIGNS), reads(FoldRows, form=RowForm("signs", 9, 40), folds=2)),
     ("kmeans", lambda: reply(SIZES, POINTS), reads(LocalCentres, D=3, n=range(1, 5))),
     ("vectors", lambda: reply(PLACES, {"principal": AXES}), reads(PrincipalVectors, D=3, m=range(1, 4), most=3)),
-    ("descriptor", lambda: reply(COUNT, {"descriptor": SQUARE}), lambda sent: read_descriptor(sent, 0, 2, False)),
+    ("descriptor", lambda: reply(COUNT, {"descriptor": SQUARE}), lambda sent: read_descriptor(sent, 0, 2)),
     ("terms", lambda: reply(COUNT | {"value": 1.5}, **{kinds.SECOND_ORDER: SECOND}), reads(OwnTerms, P=2)),
     (kinds.DESCRIBE, lambda: pack_description("07", DESCRIPTION), read_description),
-    ("labels", lambda: reply({kinds.LABEL_COUNTS: [4, 0, 6]}), reads(LabelCounts, C=3)),
     ("closest", lambda: reply(COUNT | {"closest": [4, 6]}), reads(ClosestCounts, K=2)),
     ("bilevel", lambda: reply(NUMBERS, MODEL, **{kinds.GLOBAL: MODEL}), reads(BilevelUpdate, **LAID)),
     ("mixed", lambda: reply(NUMBERS, MODEL, **{kinds.MIX: HALVES}), reads(MixedUpdate, mix_layout=MIX, **LAID)),

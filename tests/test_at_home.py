@@ -166,22 +166,6 @@ def test_a_run_goes_on_with_the_frozen_values_that_it_began_with(code: Path) -> 
     assert len(florets.run(resume=run.folder, num_rounds=3, trust=True).rounds) == 3
 
 
-def test_a_run_is_extended_with_the_frozen_values_that_it_ended_with(code: Path) -> None:
-    rng = np.random.default_rng(0)
-    clients = [(rng.random((20, 64)), np.arange(20) % 2) for _ in range(4)]
-    keys = {name: value for name, value in SMALL.items() if name not in ("num_clients", "task")}
-    run = florets.run(clients, model="home_models:from_file", strategy="ifca", results_dir=code, **keys)
-    shutil.copyfile(code / "body.pt", code / "kept.pt")
-    torch.save(nn.Linear(64, 16).state_dict(), code / "body.pt")
-    with pytest.raises(ConfigError, match=r"^run=.*freezes .requires_grad=False. are not those that"):
-        florets.extend(run, clients=clients, num_rounds=1, trust=True)
-    assert [path.name for path in run.folder.parent.glob("*-extended")] == []
-    shutil.copyfile(code / "kept.pt", code / "body.pt")
-    extended = florets.extend(run, clients=clients, num_rounds=1, trust=True)
-    assert extended.summary.rounds == 3
-    assert torch.equal(extended.models[0][1].weight, torch.load(code / "body.pt")["weight"])  # type: ignore[index]
-
-
 def test_a_client_that_makes_other_values_is_left_out_by_name(code: Path) -> None:
     with pytest.raises(
         FederationError, match=r"client node .*Refused: the parameters that .* are not those of the server"

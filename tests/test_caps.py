@@ -21,7 +21,6 @@ from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task.data.tables.declaration import NODE_FILE
 from florets.task.spec import TaskSpec
 from florets.task.wire import kinds
-from florets.zoo.fedala.messages import TRAIN_MIXED
 from florets.zoo.fedem.messages import TRAIN_MIXTURE
 from florets.zoo.fedpac.messages import TRAIN_SPLIT
 from florets.zoo.flux.messages import DESCRIPTOR
@@ -73,9 +72,7 @@ def model(hidden: int = 4, copies: int = 0) -> ArrayRecord:
 
 
 KIND_OF = {
-    kinds.HEAD_EPOCHS: TRAIN_SPLIT,
     kinds.FINE_TUNE_EPOCHS: kinds.EVALUATE,
-    kinds.MIX_PASSES: TRAIN_MIXED,
     kinds.LOSS_BATCH: kinds.LOSSES,
     kinds.LOCAL_CLUSTERS: KMEANS,
     kinds.DIMENSIONS: DESCRIPTOR,

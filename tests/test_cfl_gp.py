@@ -20,6 +20,7 @@ from florets.server_app.build import build_models, build_strategy, build_task, m
 from florets.strategies.base.models import GradientAveraging, ModelAveraging
 from florets.strategies.base.report import RoundReport
 from florets.strategies.cfl_gp import profile as profile_module
+from florets.strategies.cfl_gp import stages
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.strategies.cfl_gp.profile import (
     GradientProfile,
@@ -49,13 +50,20 @@ def play(
     return strategy, reports, result.arrays
 
 
+@pytest.fixture
+def one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all clients begin in group 0."""
+    monkeypatch.setattr(stages, "draw_models", lambda clients, *_: {client.key: 0 for client in clients})
+
+
 def probed(clients: FakeClients, rounds: int) -> list[int]:
     return [r for r in range(1, rounds + 1) if clients.asked(TRAIN_PROBE, r)]
 
 
+@pytest.mark.usefixtures("one_group")
 def test_the_first_clustering_is_in_round_two_and_finds_the_groups_for_the_round_after() -> None:
     clients = FakeClients(TWO_GROUPS)
-    _, reports, _ = play(clients, models(4.0, 6.0), 3, initial_groups="one")
+    _, reports, _ = play(clients, models(4.0, 6.0), 3)
     assert [report.num_clusters for report in reports] == [1, 2, 2]
     final = reports[1].assignment
     assert final["0"] == final["1"] != final["2"] == final["3"]
@@ -73,21 +81,23 @@ def test_models_probe_one_after_the_other_every_so_many_rounds(period: int, roun
     assert [report.details["probe"] for report in due] == [i % 2 for i in range(len(rounds))]
 
 
+@pytest.mark.usefixtures("one_group")
 def test_the_step_is_that_of_the_old_groups_and_the_mean_over_the_group() -> None:
     clients = FakeClients(TWO_GROUPS, examples=[1, 100, 1, 100])
-    _, _, arrays = play(clients, models(4.0, 6.0), 2, initial_groups="one")
+    _, _, arrays = play(clients, models(4.0, 6.0), 2)
     # Round 1 from 4: mean gradient 2 (4 - 5.1) = -2.2; round 2 again with all clients: 2 (4.22 - 5.1) = -1.76.
     assert thetas(arrays) == pytest.approx([4.396, 6.0])
     weighted = GradientAveraging(0.1, "examples")
-    _, _, arrays = play(clients, models(4.0, 6.0), 1, initial_groups="one", averaging=weighted)
+    _, _, arrays = play(clients, models(4.0, 6.0), 1, averaging=weighted)
     mean = (0.0 + 0.2 * 100 + 10.0 + 10.2 * 100) / 202
     assert thetas(arrays)[0] == pytest.approx(4 - 0.2 * (4 - mean))
 
 
+@pytest.mark.usefixtures("one_group")
 def test_with_model_averaging_the_models_change_is_the_feature() -> None:
     clients = FakeClients([1.0, 3.0])
     averaging = ModelAveraging("uniform")
-    strategy, _, arrays = play(clients, models(4.0, 6.0), 3, period=1, initial_groups="one", averaging=averaging)
+    strategy, _, arrays = play(clients, models(4.0, 6.0), 3, period=1, averaging=averaging)
     assert strategy.state.profiles is not None
     # Round 1: halfway from 4 to 1 and 3, so 3. Round 2 (probe 0, their own): 3 to 2 and 3. Round 3 (probe 1):
     # client 0 changes 6 by -2.5, client 1 by -1.5, unless it was given model 1 and trained it itself.
@@ -180,7 +190,7 @@ def play_cfl_gp_digits(*overrides: str) -> tuple[list[float | None], list[RoundR
     "settings",
     [
         ("strategy.quantise=round",),
-        ("averaging=gradients", "strategy.compression=10", "strategy.initial_groups=one"),
+        ("averaging=gradients", "strategy.compression=10"),
         ("experiment=digits_label_skew", "strategy.shared_layers=[1]", "strategy.profile_layers=[3]"),
         ("strategy.fraction_train=0.5", "num_rounds=12", "strategy.period=1"),
         ("k=auto", "k_max=6", "num_rounds=12", "strategy.k_warmup=6"),

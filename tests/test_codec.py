@@ -59,7 +59,6 @@ BROKEN: list[tuple[str, str, str | None, Any, str]] = [
     *(("mixture", METRICS, kinds.SHARES, x, "shares") for x in ([0.25, 0.5], [-0.5, 1.5], [NAN, 1.0], [1.0], 1.0)),
     ("mixture", METRICS, "class-sums", [-1.0, 3.5, 3.5, 4.0], "no numbers from 0"),
     ("mixture", METRICS, "class-sums", [1.5, 1.0, 30.5, 4.0], "do not sum to the shares"),
-    *(("labels", METRICS, kinds.LABEL_COUNTS, x, "label-counts") for x in ([4, 6], [4, -1, 0], [4.0] * 3, [0] * 3)),
     *(("closest", METRICS, "closest", x, "closest") for x in ([4], 4, [11, -1], [4.0, 6.0], [4, 4])),
     *(("kmeans", METRICS, "sizes", x, "sizes") for x in (5, [], [1] * 5, [0, 1], [2.5, 1.0], [10**9, 1])),
     *(("vectors", METRICS, "places", x, "places") for x in ([2, 0], [0, 0], [0, 3], [0.0, 2.0], [], 1)),

@@ -173,8 +173,9 @@ def test_a_client_whose_reply_is_no_good_is_placed_when_it_comes_again(fault: st
 
 
 def test_a_sample_of_the_clients_trains_one_model_until_enough_have_been_seen() -> None:
+    # Three of four clients are enough.
     clients = FoldClients([A, B] * 8)
-    strategy = Discovery(k="auto", level=0.05, fraction_train=0.5, clients_needed=12, seed=2)
+    strategy = Discovery(k="auto", level=0.05, fraction_train=0.5, seed=2)
     _, reports = run(strategy, clients, 6)
     opened = [report for report in reports if evidence_of(report) == "open"]
     assert opened
@@ -222,23 +223,6 @@ def test_groups_that_change_are_found_again_and_the_number_of_models_with_them()
     three = [15 / 16 * A, 15 / 16 * B, 3 / 16 * B + 3 / 4 * C]
     np.testing.assert_allclose(banks[4][0], (np.mean(three, axis=0) + A) / 2, atol=1e-6)
     assert [len(clients.asked(QUERY_FOLDS, r)) for r in range(1, 7)] == [0, 0, 9, 0, 9, 0]
-
-
-def test_groups_that_the_first_model_hides_are_found_at_the_second_look() -> None:
-    # Ten times as far away as from each other: noise is a share of the way that a fold moves the model.
-    far = 10 * C
-    targets = [far + A] * 5 + [far + B] * 5
-    clients = FoldClients(targets, noise_of_pull=0.8)
-    result, reports = run(Discovery(k="auto", level=0.05, second_look=6, seed=1), clients, 7)
-    assert [report.phase for report in reports] == ["discovery", *["training"] * 4, "discovery", "stable"]
-    assert evidence(reports[0])["verdict"] == "none"
-    assert (evidence(reports[5])["verdict"], evidence(reports[5])["sizes"]) == ("groups", (5, 5))
-    # One exchange and one model down in every round: the model to train is the common one.
-    assert [len(clients.asked(TRAIN_FOLDS, r)) for r in range(1, 8)] == [10, 0, 0, 0, 0, 10, 0]
-    assert all(kinds.COMMON not in content for content in clients.contents)
-    # Five rounds towards the mean, two towards the group's own.
-    mean = far + (A + B) / 2
-    np.testing.assert_allclose(models(result.arrays)[0], 31 / 128 * mean + 3 / 4 * targets[0], atol=1e-5)
 
 
 def test_a_regression_waits_until_the_model_has_learned_what_all_share() -> None:

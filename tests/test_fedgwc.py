@@ -105,7 +105,7 @@ def test_a_newcomer_takes_the_best_model_and_joins_its_cluster() -> None:
     ("given", "message"),
     [
         (("strategy.fraction_train=1",), "all clients take part in every round"),
-        (("num_clients=5",), "fewer than 3; use at least 8 clients, or "),
+        (("num_clients=5",), "fewer than 3; use at least 8 clients"),
     ],
 )
 def test_what_cannot_work_is_refused_before_work_starts(given: tuple[str, ...], message: str) -> None:

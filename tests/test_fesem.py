@@ -7,7 +7,7 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 from florets.task.wire import kinds
-from florets.zoo.fesem.strategy import FeSEM, layer_scales, nearest_centres
+from florets.zoo.fesem.strategy import FeSEM, nearest_centres
 from tests.fakes import FakeClients, lost, play, thetas
 
 TARGETS = [0.0, 0.2, 10.0, 10.4]
@@ -25,18 +25,6 @@ def test_the_nearest_centre_by_hand_and_with_rows_permuted() -> None:
     assert nearest_centres(vectors[order], centres).tolist() == [expected[row] for row in order]
     # Far from zero the digits that differ are the last ones: inner products lose them.
     assert nearest_centres(1e9 + vectors, 1e9 + centres).tolist() == expected
-
-
-def test_every_layer_has_one_vote_by_hand() -> None:
-    layers = np.array([0, 0, 0, 1, 2])
-    vectors = np.array([[1.0, 5.0, 0.0, 300.0, 7.0], [3.0, 1.0, 4.0, 100.0, 7.0]])
-    # Squared distances from the mean: 1 + 4 + 4, 10000, and 0 in a layer that is equal in all models.
-    scales = layer_scales(vectors, layers)
-    assert scales.tolist() == [3.0, 3.0, 3.0, 100.0, np.inf]
-    scaled = vectors / scales
-    apart = np.sum((scaled[0] - scaled[1]) ** 2)
-    assert apart == pytest.approx(4 + 4)
-    assert layer_scales(vectors[::-1], layers).tolist() == scales.tolist()
 
 
 # The algorithm

@@ -38,7 +38,7 @@ FAULTED = {
 PERSONAL: dict[str, tuple[str, ...]] = {
     "ditto": (),
     "per_fedavg": (),
-    "fedala": ("strategy.most_passes=20",),
+    "fedala": (),
     "fedproto": (),
     "fedpac": (),
     "clove personal=intercept": (),

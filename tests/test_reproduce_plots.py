@@ -110,11 +110,11 @@ def test_a_line_over_rows_is_the_mean_and_its_spread_and_ends_where_it_is_known(
 
 
 def test_curves_are_stored_and_count_for_their_settings_alone(tmp_path: Path) -> None:
-    store = CurveStore(tmp_path / "curves.csv")
+    store = CurveStore(tmp_path / "curves.csv", "one")
     store.put(PLACE, 1, [curve(1, ari=0.25), curve(2, ari=0.5, accuracy=1 / 3)])
     store.put(PLACE, 1, [])
     store.write([PLACE])
-    again = CurveStore(store.path)
+    again = CurveStore(store.path, "one")
     assert again.get(PLACE, 1) == [curve(1, ari=0.25), curve(2, ari=0.5, accuracy=0.3333)]
     assert again.get(PLACE, 0) == []
     elsewhere = replace(PLACE, config=compose(["strategy=clove", "data_dir=/there"]))
@@ -127,7 +127,7 @@ def test_curves_are_stored_and_count_for_their_settings_alone(tmp_path: Path) ->
     assert store.path.read_text() == written
     # What is asked for now has none; it is there again once the old settings are.
     again.write([changed])
-    assert CurveStore(store.path).get(PLACE, 1) == again.get(PLACE, 1)
+    assert CurveStore(store.path, "one").get(PLACE, 1) == again.get(PLACE, 1)
 
 
 def run(seeds: int, results_dir: str, *more: str) -> None:
@@ -160,7 +160,7 @@ def test_a_page_draws_curves_of_runs_on_several_machines(item: Path, capsys: pyt
     title, label = "Two methods on turned digits", "2 rotations"
     assert f"\n\n![{title}: {label}](page/item_paper-two.png)\n" in (item.parent / "page.md").read_text()
     assert (folder / "item_paper-four.png").read_bytes() == first
-    assert [line[::2] for line in stored(folder / "item_paper_curves.csv")] == [
+    assert [line[::2] for line in stored(folder / "curves.csv")] == [
         ("four", "0"),
         ("four", "1"),
         ("two", "0"),

@@ -55,11 +55,11 @@ def test_a_whole_page_is_what_is_stored(page: Path, tmp_path: Path) -> None:
 
 
 def test_cells_are_stored_and_replaced_by_nothing_less(tmp_path: Path) -> None:
-    store = Store(tmp_path / "cells.csv")
+    store = Store(tmp_path / "cells.csv", "one")
     store.put(PLACE, 0, DONE)
     store.put(PLACE, 1, Progress("stopped", note="after round 7"))
     store.write([PLACE])
-    again = Store(tmp_path / "cells.csv")
+    again = Store(tmp_path / "cells.csv", "one")
     for found in (Progress("not run"), Progress("failed", note="no memory")):
         again.put(PLACE, 0, found)
     # Six digits, and a hash that looks like a number stays what it is.
@@ -71,7 +71,7 @@ def test_cells_are_stored_and_replaced_by_nothing_less(tmp_path: Path) -> None:
 
 
 def test_cells_of_other_settings_do_not_count(tmp_path: Path) -> None:
-    store = Store(tmp_path / "cells.csv")
+    store = Store(tmp_path / "cells.csv", "one")
     store.put(PLACE, 0, DONE)
     elsewhere = replace(PLACE, config=compose(["strategy=clove", "data_dir=/there", "experiment=own_data"]))
     assert store.get(elsewhere, 0).state == "finished"
@@ -80,12 +80,12 @@ def test_cells_of_other_settings_do_not_count(tmp_path: Path) -> None:
     assert store.get(changed, 0) == Progress("not run")
     # It is kept, unseen, until a run takes its place.
     store.write([changed])
-    again = Store(store.path)
+    again = Store(store.path, "one")
     assert again.get(changed, 0) == Progress("not run")
     assert again.get(PLACE, 0).values["accuracy"] == 0.333333
     again.put(changed, 0, Progress("stopped", note="after round 2"))
     again.write([changed])
-    assert Store(store.path).get(PLACE, 0) == Progress("not run")
+    assert Store(store.path, "one").get(PLACE, 0) == Progress("not run")
 
 
 def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:
 
 
 def test_the_figures_of_each_algorithm_are_those_of_the_stored_runs() -> None:
-    with (PAGE.with_suffix("") / "compare_digits_paper.csv").open(encoding="utf-8", newline="") as file:
+    with (PAGE.with_suffix("") / "cells.csv").open(encoding="utf-8", newline="") as file:
         runs = [run for run in csv.DictReader(file) if run["row"] == "rotation"]
     found = re.findall(
         r"\[`(\w+)`\]\([^)]*\.md[^)]*\).*\| ([\d.]+) ± ([\d.]+); ([\d.]+)(?: ± ([\d.]+))? \|",

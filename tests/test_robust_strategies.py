@@ -19,7 +19,6 @@ ALONE = ("centralised", "local")
 """Strategies in which clients share nothing."""
 MORE = {
     "clove": ("first_round=update",),
-    "fedala": ("strategy.most_passes=5",),
     "feddrift": ("strategy.period=1", "strategy.delta=5"),
     "fedgwc": ("strategy.fraction_train=0.5",),
     "flux": ("strategy.cluster_round=1",),

@@ -45,41 +45,6 @@ def test_k_means_finds_the_blobs_and_their_sizes() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(local_centres(rows, 3, rng()), (centres, sizes), strict=True))
 
 
-def plain_awasthi_sheffet(rows: np.ndarray, k: int) -> np.ndarray:
-    """The algorithm on lists; its first step begins with a row of each cluster."""
-    right = np.linalg.svd(rows)[2][:k]
-    projected = rows @ right.T @ right
-
-    def lloyd(points: np.ndarray, centres: np.ndarray) -> tuple[float, np.ndarray]:
-        for _ in range(50):
-            own = [int(np.argmin([np.linalg.norm(point - centre) for centre in centres])) for point in points]
-            centres = np.array([points[[o == c for o in own]].mean(axis=0) for c in range(k)])
-        return sum(np.linalg.norm(p - centres[o]) ** 2 for p, o in zip(points, own, strict=True)), centres
-
-    # One row of each cluster: the best start that there is.
-    starts = [np.arange(k) * (len(rows) // k) + shift for shift in range(3)]
-    _, centres = min((lloyd(projected, projected[start]) for start in starts), key=lambda found: found[0])
-    begin = []
-    for r in range(k):
-        gaps = [[np.linalg.norm(point - centre) for centre in centres] for point in projected]
-        near = [all(own[r] <= own[s] / 3 for s in range(k) if s != r) for own in gaps]
-        begin.append(rows[near].mean(axis=0))
-    return lloyd(rows, np.array(begin))[1]
-
-
-def test_awasthi_and_sheffets_centres_are_those_of_the_algorithm_written_out() -> None:
-    means = np.array([[6.0, 0, 0, 0, 0, 0], [0, 6, 0, 0, 0, 0], [0, 0, 6, 0, 0, 0]])
-    rows = np.repeat(means, 12, axis=0) + rng().standard_normal((36, 6))
-    centres, sizes = local_centres(rows, 3, rng(), "awasthi_sheffet")
-    expected = plain_awasthi_sheffet(rows, 3)
-    order, other = np.argsort(centres[:, 0]), np.argsort(expected[:, 0])
-    np.testing.assert_allclose(centres[order], expected[other], rtol=1e-5)
-    assert sorted(sizes.tolist()) == [12, 12, 12]
-    # Rows on one line: the subspace has fewer directions than centres.
-    _, sizes = local_centres(np.outer([1.0, 1.1, 5, 5.1, 9], [1.0, 2]), 3, rng(), "awasthi_sheffet")
-    assert sorted(sizes.tolist()) == [1, 2, 2]
-
-
 # The handlers
 
 Ask = Callable[..., RecordDict]

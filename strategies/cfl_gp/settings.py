@@ -24,7 +24,6 @@ class CFLGPSettings(SharedLayers):
     weighting: Literal["uniform", "examples"] = setting(
         "uniform", "weights of a group's average: uniform, or by examples"
     )
-    initial_groups: Literal["random", "one"] = setting("random", "groups before the first clustering, in round 2")
     period: int = setting(2, "rounds P between two clusterings", least=1)
     cluster_rounds: int | None = setting(None, "no clustering after this round; null: no such bound", least=2)
     stop_unchanged: float = setting(
@@ -72,8 +71,7 @@ class CFLGPSettings(SharedLayers):
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse a warm-up that no clustering follows, and one without k=auto."""
-        lines = idle(self, ["initial_groups"], "first_round=random") if run.first_round == "update" else []
-        lines += self._never_clustered(run)
+        lines = self._never_clustered(run)
         if self.quantise != "none" and run.wire != "float32":
             lines.append(
                 f"strategy.quantise={self.quantise}: decimals are of float32; leave it, or wire={run.wire}, out."

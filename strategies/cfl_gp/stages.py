@@ -88,9 +88,8 @@ class Stages(Strategy[CFLGPSettings, CFLGPState]):
         """Give clients that are seen for the first time an initial group; return the participants' models."""
         new = [client for client in r.online if client.key not in self.assignment]
         used = sorted(set(self.assignment.values())) or list(range(r.models.count))
-        choices = used[:1] if self.settings.initial_groups == "one" else used
-        drawn = draw_models(new, len(choices), r.random(Purpose.FIRST_ROUND))
-        self.assignment.update({key: choices[place] for key, place in drawn.items()})
+        drawn = draw_models(new, len(used), r.random(Purpose.FIRST_ROUND))
+        self.assignment.update({key: used[place] for key, place in drawn.items()})
         return {client.key: self.assignment[client.key] for client in r.participants}
 
     def place_newcomers(self, r: Round) -> dict[str, int]:

@@ -34,23 +34,11 @@ class DiscoverySettings(SharedLayers):
         False,
         "each group within a group has a model, down to the leaves of the tested tree (k=auto); up to 1000 clients",
     )
-    clients_needed: int | None = setting(
-        None,
-        "clients that must have taken part before the search for groups, if rounds sample the clients; null: five "
-        "for each of k groups, or 40 (k=auto), but no more than three of four clients",
-        least=2,
-    )
     first_look: int | None = setting(
         None,
         "round of the search for groups, with the model trained until then; null: 1, and in a regression as soon as "
         "the model has learned what all clients share",
         least=1,
-    )
-    second_look: int = setting(
-        0,
-        "round of a second search if the first one detected no groups (k=auto); 0: never",
-        least=0,
-        note="0 means never",
     )
     place_one_class: bool = setting(
         False,
@@ -71,7 +59,7 @@ class DiscoverySettings(SharedLayers):
     @property
     def freezes(self) -> bool:  # type: ignore[override]  # it depends on keys
         """Whether the search for groups is never repeated."""
-        return not (self.second_look or self.rediscover_every)
+        return not self.rediscover_every
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse models of groups within groups where K is given: then nothing is tested."""

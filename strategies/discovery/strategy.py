@@ -33,8 +33,7 @@ class Discovery(Waiting):
 
     Where the initial model is far from every group's, what updates share can hide how they differ. In a regression
     the common model is therefore trained by FedAvg until the mean updates of two rounds have nothing in common; with
-    `first_look` it is that of a given round. With `second_look` the search is repeated with a trained model where no
-    groups were found.
+    `first_look` it is that of a given round.
 
     Source: see `strategies.core.folds` for the method and its theory.
     """
@@ -51,9 +50,6 @@ class Discovery(Waiting):
     def round(self, r: Round) -> Steps:
         """Look for groups while there are none; then let every participant train its group's model."""
         state = self.state
-        if self._is_second_look(r.server_round):
-            # What all clients share has been learned by now; what is left tells them apart better.
-            state.folds, state.frozen, state.looks = None, False, 0
         if self.waits(r):
             state.phase = "training"
             if self.settings.first_look is None and r.server_round == 1:
@@ -127,11 +123,6 @@ class Discovery(Waiting):
         self.state.details = evidence.details()
         if evidence.verdict == "groups":
             self.state.details[STABLE_FROM] = self.context.server_round + 1
-
-    def _is_second_look(self, server_round: int) -> bool:
-        """Return whether groups are looked for again in this round, with the trained model."""
-        found_none = self.state.frozen and self.state.centres is None
-        return found_none and self.k == "auto" and server_round == self.settings.second_look
 
     def _is_due(self, server_round: int) -> bool:
         every = self.settings.rediscover_every

@@ -96,7 +96,5 @@ class Waiting(Placing):
         if len(r.participants) == len(r.online):
             # Nobody else to wait for; clients whose reply was lost are asked again, for some rounds.
             return min(able, most if self.state.looks <= _PATIENCE else 2)
-        if self.settings.clients_needed is not None:
-            return self.settings.clients_needed
         wanted = _PER_GROUP * self.k if isinstance(self.k, int) else _UNKNOWN
         return min(wanted, most)

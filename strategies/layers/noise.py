@@ -55,9 +55,7 @@ class Budget:
     spent
         By client key.
     most
-        Epsilon of the client that has spent most, where levels do not add up (`example_noise`); else None.
-    extended_to
-        Folder of the run that was extended from this one and may spend what is left; empty: none.
+        Epsilon of the client that has spent most, where it is no sum of levels (`base.example_privacy`); else None.
     """
 
     epsilon: float
@@ -67,7 +65,6 @@ class Budget:
     grouping: float
     spent: dict[str, float] = field(default_factory=dict)
     most: float | None = None
-    extended_to: str = ""
 
     @classmethod
     def planned(cls, privacy: Privacy, releases: Releases, visits: int, clients: int) -> "Budget":
@@ -482,7 +479,6 @@ def read_budget(path: Path) -> Budget:
         found = Budget(**json.loads(path.read_text(encoding="utf-8")))
         if not all(isinstance(one, float) and one >= 0 for one in found.spent.values()):
             raise ValueError("spent")
-        found.extended_to = str(found.extended_to)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path}: cannot be read ({error}), so that it is not known what the run has spent of privacy.epsilon; "

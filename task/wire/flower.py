@@ -1,4 +1,4 @@
-"""Parts of Flower without a public name: the only module that touches its private parts, each with the reason.
+"""Flower's private parts, each with the reason; the only module that touches them.
 
 `tests/test_flower_parts.py` compares each with the installed Flower; CONTRIBUTING.md says how to take the next.
 """

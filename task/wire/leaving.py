@@ -67,7 +67,6 @@ LEAVING: Mapping[str, Mapping[str, str]] = {
     "fedproto.train_prototypes": {**_MODEL, **_BY_CLASS},
     "fedsoft.train_anchored": _MODEL,
     "fedsoft.closest": {"closest": CHOICES},
-    "flexcfl.labels": {kinds.LABEL_COUNTS: LABELS},
     "flux.descriptor": {kinds.ARRAYS: MOMENTS},
     "k_fed.kmeans": {kinds.ARRAYS: CENTRES, "sizes": CENTRES},
     "pacfl.principal_vectors": {kinds.ARRAYS: PRINCIPAL_VECTORS, "places": PRINCIPAL_VECTORS},

@@ -149,10 +149,10 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(engine, "run", fake_cells.run)
     monkeypatch.setattr("florets.papers.items.FOLDER", tmp_path / "items")
-    for name in ("ours/table_2", "ours/table_10", "other/figure_1"):
-        path = tmp_path / "items" / f"{name}.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(TWO_METHODS)
+    (tmp_path / "items").mkdir()
+    for paper, names in {"ours": ("table_2", "table_10"), "other": ("figure_1",)}.items():
+        parts = [f"# florets reproduce {paper}/{name}\n{TWO_METHODS}" for name in names]
+        (tmp_path / "items" / f"{paper}.yaml").write_text("---\n".join(parts))
     (tmp_path / "page.md").write_text(OVERVIEW)
     return tmp_path / "page.md"
 

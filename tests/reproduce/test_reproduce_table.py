@@ -77,7 +77,7 @@ def test_the_table_is_remade_without_a_run_and_the_list_says_how_far_items_are(
     assert "90.0 [1/3]" in before
     assert len(ran) == begun == 3
     (item.parent / "items").mkdir()
-    item.rename(item.parent / "items" / "item.yaml")
+    (item.parent / "items" / "item.yaml").write_text(f"# florets reproduce item\n{item.read_text()}")
     monkeypatch.setattr("florets.papers.items.FOLDER", item.parent / "items")
     capsys.readouterr()
     assert main(["reproduce", "--list"]) == 0

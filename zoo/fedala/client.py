@@ -22,6 +22,12 @@ Tensors = Mapping[str, Tensor]
 
 WINDOW = 10
 """Passes over whose losses the spread is taken that says whether the weights have converged."""
+FRACTION = 0.8
+"""Part of a client's samples on which weights are learned."""
+TOLERANCE = 0.01
+"""First weights have converged once the last passes' losses have a smaller standard deviation."""
+MOST_PASSES = 50
+"""Passes after which first weights are taken as they are."""
 
 
 def mixture(shared: Tensors, own: Tensors, weights: Tensors) -> dict[str, Tensor]:
@@ -132,9 +138,9 @@ def mixed(client: Client) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         sample_weights(client),
         rate=client.number(kinds.MIX_RATE),
         batch_size=int(client.number(kinds.MIX_BATCH, client.training.batch_size)),
-        fraction=client.number(kinds.MIX_FRACTION),
-        tolerance=client.number(kinds.MIX_TOLERANCE),
-        most_passes=1 if known else int(client.number(kinds.MIX_PASSES)),
+        fraction=FRACTION,
+        tolerance=TOLERANCE,
+        most_passes=1 if known else MOST_PASSES,
     )
     return mixture(shared, own, weights), weights
 

@@ -28,13 +28,6 @@ class FedALASettings(Settings):
     weight_batch: int | None = setting(
         10, "samples of a step of the weights; null: those of a step of training (train.batch_size)", least=1
     )
-    sample_fraction: float = setting(
-        0.8, "fraction of a client's training data on which weights are learned", above=0, most=1
-    )
-    tolerance: float = setting(
-        0.01, "first weights have converged once 10 passes' losses have a smaller standard deviation", least=0
-    )
-    most_passes: int = setting(50, "passes after which first weights are taken as they are", least=1)
 
     one_model: ClassVar[bool] = True
     has_groups: ClassVar[bool] = False
@@ -137,9 +130,6 @@ class FedALAClients(PersonalMethod[FedALASettings, FedALAKept]):
         return {
             **batch,
             kinds.MIX_RATE: settings.weight_rate,
-            kinds.MIX_FRACTION: settings.sample_fraction,
-            kinds.MIX_TOLERANCE: settings.tolerance,
-            kinds.MIX_PASSES: settings.most_passes,
         }
 
     def _own(self, key: str, models: Models) -> dict[str, ArrayRecord]:

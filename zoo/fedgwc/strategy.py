@@ -222,7 +222,14 @@ LEAST_PARTICIPANTS = 3
 """Of two clients both are equally far from their mean: their rewards are equal, whatever their losses."""
 
 MOST_GROUPS = 4
-"""Of one split, unless `most_groups` says otherwise."""
+"""Of one split."""
+
+REWARD_LOSSES = 7
+"""S, losses that a client reports of its local training: of each step where it takes S steps, else means of S equal
+parts."""
+
+GAMMA = 0.1
+"""The affinity of two clients is exp(-gamma |difference of their columns|^2)."""
 
 
 @dataclass(frozen=True)
@@ -236,18 +243,11 @@ class FedGWCSettings(SharedLayers):
         above=0,
         most=1,
     )
-    reward_losses: int = setting(
-        7,
-        "S: losses that a client reports of its local training: of each step where it takes S steps, else means of S "
-        "equal parts",
-        least=1,
-    )
     memory: Literal["recent", "all"] = setting(
         "recent",
         "interactions of two clients: as in the paper, forgotten by fraction_train whenever they meet, or the "
         "mean over all rounds in which they met",
     )
-    gamma: float = setting(0.1, "affinity of two clients: exp(-gamma |difference of their columns|^2)", above=0)
     rest_threshold: float = setting(
         1e-5,
         "eps: a cluster may be split once the smoothed squared change of its interactions is below this",
@@ -256,9 +256,6 @@ class FedGWCSettings(SharedLayers):
     thresholds: Literal["relative", "absolute"] = setting(
         "relative",
         "relative: eps holds for 10 of 100 clients a round and is converted; absolute: taken as it is",
-    )
-    most_groups: int | None = setting(
-        None, "most groups that a cluster is split into at once; null: 1 / fraction_train, up to 4", least=2
     )
     most_index: float = setting(1.0, "a split needs a Davies-Bouldin index below this", above=0)
 
@@ -275,8 +272,6 @@ class FedGWCSettings(SharedLayers):
     @property
     def groups(self) -> int:
         """Most groups of one split."""
-        if self.most_groups is not None:
-            return self.most_groups
         # The small constant keeps 1 / 0.2 from losing one to rounding.
         return min(MOST_GROUPS, math.floor(1 / self.fraction_train + 1e-9))
 
@@ -290,7 +285,7 @@ class FedGWCSettings(SharedLayers):
         if self.groups < 2:
             return [
                 f"strategy.fraction_train={self.fraction_train}: FedGWC splits a cluster into at most "
-                "1 / fraction_train groups, and here that is one; use at most 0.5, or set strategy.most_groups=2."
+                "1 / fraction_train groups, and here that is one; use at most 0.5."
             ]
         return []
 
@@ -303,9 +298,7 @@ class FedGWCSettings(SharedLayers):
         least = math.ceil(LEAST_PARTICIPANTS / self.fraction_train - 1e-9)
         rate = math.ceil(100 * LEAST_PARTICIPANTS / max(run.num_clients, 1)) / 100
         # Where all take part, or one cluster cannot become two, another rule refuses the rate.
-        more = f", or strategy.fraction_train={rate:g}" if rate < 1 else ""
-        if more and math.floor(1 / rate) < 2 and self.most_groups is None:
-            more += " with strategy.most_groups=2"
+        more = f", or strategy.fraction_train={rate:g}" if rate <= 0.5 else ""
         return [
             f"num_clients={run.num_clients}: FedGWC compares the clients of a round, and with "
             f"strategy.fraction_train={self.fraction_train} there would be fewer than {LEAST_PARTICIPANTS}; use at "
@@ -366,7 +359,7 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
         new = r.newcomers(places)
         # One whose losses are lost sits this round out.
         places |= r.ask_lowest(new) if r.models.count > 1 else {client.key: 0 for client in new}
-        layout, number = r.models.layout, self.settings.reward_losses
+        layout, number = r.models.layout, REWARD_LOSSES
 
         def read(key: str, content: RecordDict) -> Update:
             return codec.read(TracedUpdate, content, layout=layout, model=places[key], S=number)
@@ -428,7 +421,7 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
         if most < 2 or len(rows) <= len(self.context.participants):
             return 0
         known = cluster.part(rows)
-        found = best_split(affinities(known.filled(), own.gamma), most, own.most_index)
+        found = best_split(affinities(known.filled(), GAMMA), most, own.most_index)
         if found is None:
             return 0
         self.state.details["davies_bouldin"] = found.davies_bouldin

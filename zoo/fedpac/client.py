@@ -35,7 +35,7 @@ def train_split(client: Client) -> RecordDict:
     shorter = replace(
         client.training,
         learning_rate=client.training.learning_rate * client.number(kinds.HEAD_RATE),
-        local_epochs=client.number(kinds.HEAD_EPOCHS),
+        local_epochs=1.0,
         local_steps=None,
     )
     objective = Objective(weights=weights, frozen=body)

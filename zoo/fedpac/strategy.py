@@ -30,11 +30,9 @@ class FedPACSettings(PrototypeSettings):
     prototype_lambda: float = setting(
         1.0, "weight lambda of the mean square between features and global prototypes", least=0
     )
-    head_epochs: float = setting(1.0, "local epochs of the head alone, before the body's training", above=0)
     head_rate: float = setting(10.0, "factor on the learning rate for the head's epochs", above=0)
 
     features: ClassVar[str] = "FedPAC compares mean features of classes"
-    layer: ClassVar[str] = "the head is one linear layer"
 
 
 LEAST_WEIGHT = 0.001
@@ -137,7 +135,7 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
     def check(self, models: Models) -> None:
         """Refuse a model without a linear head and a body, and a task whose number of classes is not known."""
         super().check(models)
-        feature_width(models, self.settings.head_layers)
+        feature_width(models)
         if self._mask(models).all():
             raise ValueError("FedPAC: the model is all head; use one with a layer before it, such as a larger MLP.")
         if self.num_outputs < 1:
@@ -153,8 +151,7 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
         settings = {
             **r.averaging.settings,
             kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
-            kinds.HEAD: [head_name(models, self.settings.head_layers)],
-            kinds.HEAD_EPOCHS: self.settings.head_epochs,
+            kinds.HEAD: [head_name(models)],
             kinds.HEAD_RATE: self.settings.head_rate,
         }
         requests = [
@@ -162,7 +159,7 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
             for client in r.participants
         ]
 
-        classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
+        classes, width = self.num_outputs, feature_width(models)
         updates = yield Plan(
             requests,
             lambda key, content: codec.read(
@@ -206,7 +203,7 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
 
     def _mask(self, models: Models) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         """Return the mask (R,) of the head."""
-        return models.layout.mask([head_name(models, self.settings.head_layers)])
+        return models.layout.mask([head_name(models)])
 
     def _row(self, key: str, models: Models) -> FloatArray:
         """Return the global body with a client's head (R,)."""

@@ -61,7 +61,7 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
 
     def check(self, models: Models) -> None:
         """Refuse a model whose features' size is not plain, and a task whose number of classes is not known."""
-        feature_width(models, self.settings.head_layers)
+        feature_width(models)
         if self.num_outputs < 1:
             raise ValueError("FedProto needs the number of classes: give num_outputs.")
 
@@ -71,14 +71,14 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
         settings = {
             **r.averaging.settings,
             kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
-            kinds.HEAD: [head_name(models, self.settings.head_layers)],
+            kinds.HEAD: [head_name(models)],
         }
         shared = self._prototypes()
         requests = [
             r.request_custom(TRAIN_PROTOTYPES, client, kept.personal.of(client.key, models).one(0), settings, shared)
             for client in r.participants
         ]
-        classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
+        classes, width = self.num_outputs, feature_width(models)
 
         def read(key: str, content: RecordDict) -> Update:
             return codec.read(PrototypeUpdate, content, layout=models.layout, model=groups[key], C=classes, D=width)

@@ -29,9 +29,6 @@ class FeSEMSettings(SharedLayers):
     )
     period: int = setting(1, "rounds between two assignments", least=1)
     layers: list[str] = setting([], "name prefixes of the layers whose weights are compared; none: all")
-    scaling: Literal["none", "layers"] = setting(
-        "none", "distances are those of the weights, or every layer has one vote, whatever its size and spread"
-    )
 
     # Distances are of models, not of gradients.
     asks: ClassVar[frozenset[str]] = frozenset({"updates"})
@@ -52,18 +49,6 @@ def nearest_centres(vectors: FloatArray, centres: FloatArray) -> IntArray:
     distances = np.stack([np.sum((vectors - centre) ** 2, axis=1) for centre in centres], axis=1)
     nearest: IntArray = np.argmin(distances, axis=1).astype(np.int64)
     return nearest
-
-
-def layer_scales(vectors: FloatArray, layers: IntArray) -> FloatArray:
-    """Return what each entry (D,) is divided by for every layer to have one vote.
-
-    It is the root of a layer's mean squared distance from the clients' mean model: divided by it, all layers have the
-    same mean squared distance, 1. Infinite for a layer that is equal in all models, which has no vote.
-    """
-    spread = np.mean((vectors - vectors.mean(axis=0)) ** 2, axis=0)
-    squared = np.bincount(layers, weights=spread)[layers]
-    scales: FloatArray = np.where(squared > 0, np.sqrt(squared), np.inf)
-    return scales
 
 
 def matched(clusters: IntArray, before: IntArray, models: IntArray) -> IntArray:
@@ -147,9 +132,6 @@ class FeSEM(Strategy[FeSEMSettings, FeSEMState]):
         models, centres = self.context.models, self.state.centres
         compared = self._compared(models.layout)
         rows, places = vectors[:, compared], models.bank[:centres][:, compared]
-        if self.settings.scaling == "layers":
-            scales = layer_scales(rows, models.layout.layers[compared])
-            rows, places = rows / scales, places / scales
         self.context.note_vectors("models", keys, rows)
         if centres and self.settings.clustering == "nearest":
             return nearest_centres(rows, places)

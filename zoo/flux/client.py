@@ -4,7 +4,6 @@ from flwr.app import RecordDict
 
 from florets.client_app.client import Client
 from florets.task.descriptors import describe, projection
-from florets.task.randomness import Purpose
 from florets.task.training.features import features
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
@@ -22,8 +21,5 @@ def descriptor(client: Client) -> RecordDict:
     directions = projection(
         found.shape[1], int(client.number(kinds.DIMENSIONS)), int(client.number(kinds.PROJECTION_SEED))
     )
-    epsilon = client.number(kinds.EPSILON, 0.0) or None
-    rows = describe(
-        found, labels, int(client.number(kinds.CLASSES)), directions, epsilon, client.random(Purpose.DESCRIPTOR_NOISE)
-    )
+    rows = describe(found, labels, int(client.number(kinds.CLASSES)), directions)
     return pack(Descriptor, rows=rows, num_examples=client.num_examples)

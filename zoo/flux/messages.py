@@ -23,12 +23,12 @@ class Descriptor:
     num_examples: Examples
 
 
-def read_descriptor(content: RecordDict, classes: int, dimensions: int, noisy: bool) -> Descriptor:
+def read_descriptor(content: RecordDict, classes: int, dimensions: int) -> Descriptor:
     """Read the descriptor of a task with C `classes`, projected on l `dimensions`."""
     found = read(Descriptor, content, rows=2 * (classes + 1), l=dimensions)
     rows = found.rows
     means, spreads = rows[2 : 2 + classes], rows[2 + classes :]
     present = ~((means == _ABSENT).all(axis=1) & (spreads == _ABSENT).all(axis=1))
-    if not noisy and ((rows[1] < 0).any() or (spreads[present] < 0).any()):
+    if (rows[1] < 0).any() or (spreads[present] < 0).any():
         raise MalformedMessage("a spread of the descriptor is negative")
     return found

@@ -41,16 +41,10 @@ class FLUXSettings(Settings):
     cluster_round: int | None = setting(
         None, "round in which the groups are frozen; null: once the training loss levels off", least=1
     )
-    dimensions: int | None = setting(
-        None, "l, directions that features are projected on; null: as many as outputs, at least 8", least=1
-    )
     clustering: Literal["dbscan", "kmeans"] = setting(
         "dbscan", "dbscan determines the number of groups; kmeans makes k"
     )
     eps_scale: float = setting(1.0, "factor on the radius of DBSCAN that the knee gives", above=0)
-    noise_epsilon: float | None = setting(
-        None, "epsilon of Laplace noise on each value of a descriptor; null: none", above=0
-    )
 
     freezes: ClassVar[bool] = True
     compares: ClassVar[Compared] = "clients"
@@ -248,17 +242,16 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
 
     def _ask(self, clients: Sequence[Client], common: Models, r: Round) -> Replies[Descriptor]:
         """Ask for the clients' descriptors (one exchange)."""
-        own, classes = self.settings, self.num_outputs
-        dimensions = own.dimensions or max(classes, _LEAST_DIMENSIONS)
+        classes = self.num_outputs
+        dimensions = max(classes, _LEAST_DIMENSIONS)
         settings = {
             kinds.CLASSES: classes,
             kinds.DIMENSIONS: dimensions,
             kinds.PROJECTION_SEED: r.seed,
-            kinds.EPSILON: own.noise_epsilon or 0.0,
         }
 
         def read(_: str, content: RecordDict) -> Descriptor:
-            return read_descriptor(content, classes, dimensions, own.noise_epsilon is not None)
+            return read_descriptor(content, classes, dimensions)
 
         with r.meter.part("describe"):
             return r.ask_custom(DESCRIPTOR, clients, read, common.one(0), settings)

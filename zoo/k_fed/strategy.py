@@ -14,7 +14,6 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, nearest_centroid
-from florets.strategies.settings import idle
 from florets.strategies.shared.frozen_groups import FrozenClusters, FrozenGroups
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
@@ -30,17 +29,9 @@ class KFEDSettings(ManyModels):
     asks: ClassVar[frozenset[str]] = frozenset({"descriptors"})
 
     local_clusters: int = setting(1, "k', centres that a client finds in its data; 1: their mean", least=1)
-    local_method: Literal["kmeans", "awasthi_sheffet"] = setting(
-        "kmeans",
-        "how a client finds several centres: k-means++, or Awasthi and Sheffet's k-means, as the paper has it",
-    )
     features: Literal["inputs", "inputs_and_targets"] = setting(
         "inputs", "what is clustered: the inputs, or the inputs with the targets (labels one-hot) as well"
     )
-
-    def conflicts(self) -> list[str]:
-        """Refuse a method where a client's one centre is its mean."""
-        return idle(self, ["local_method"], "strategy.local_clusters=2 or more") if self.local_clusters == 1 else []
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse more local clusters than models."""
@@ -101,8 +92,8 @@ class KFED(FrozenClusters[KFEDSettings, FrozenGroups]):
     averaging, from round 1 on. What clients send are means of samples: of a client with a single sample, or with as
     many local clusters as samples, the samples themselves.
 
-    Source: Dennis et al. 2021, Alg. 1 and 2, followed by FedAvg in each group; CLoVE, App. C.1.1. Deviation: by
-    default clients run k-means++ with ten starts; ``local_method="awasthi_sheffet"`` is the paper's k-means.
+    Source: Dennis et al. 2021, Alg. 1 and 2, followed by FedAvg in each group; CLoVE, App. C.1.1. Deviation:
+    clients run k-means++ with ten starts in place of Awasthi and Sheffet's k-means.
     """
 
     leaving = (MODELS, CENTRES)
@@ -125,8 +116,6 @@ class KFED(FrozenClusters[KFEDSettings, FrozenGroups]):
         # Labels are one-hot columns next to the input.
         length = math.prod(self.input_shape) + (self.num_outputs if own.features == "inputs_and_targets" else 0)
         settings: dict[str, object] = {kinds.LOCAL_CLUSTERS: own.local_clusters, kinds.FEATURES: own.features}
-        if own.local_method != "kmeans":
-            settings[kinds.LOCAL_METHOD] = own.local_method
 
         def read(_: str, content: RecordDict) -> LocalCentres:
             return codec.read(LocalCentres, content, D=length, n=range(1, own.local_clusters + 1))

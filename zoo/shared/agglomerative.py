@@ -70,7 +70,7 @@ def group_into(distances: FloatArray, num_clusters: int, method: str) -> Groupin
     return Grouping(canonical(cut(tree, num_clusters)), float((heights[last] + heights[last + 1]) / 2))
 
 
-def group_by_largest_gap(distances: FloatArray, method: str, smallest: int = 1, least_ratio: float = 1.0) -> Grouping:
+def group_by_largest_gap(distances: FloatArray, method: str, least_ratio: float = 1.0) -> Grouping:
     """Cut where the distance of one merge exceeds that of the merge before it by most.
 
     Defined outcomes for small inputs: one client, or clients whose merges all have one distance, are one cluster;
@@ -78,30 +78,15 @@ def group_by_largest_gap(distances: FloatArray, method: str, smallest: int = 1, 
     because the one below the first says only that clients differ. Two clients at a distance are two clusters. Among
     equal gaps the one with the fewest clusters is taken.
 
-    Only cuts that leave two clusters of at least `smallest` clients count; where there is none, all clients are one
-    cluster. One client that is far from all others makes a large gap at the top of the tree, below which the others
-    are one cluster: with 2 or more such a cut does not count, and the client is a separate cluster in whichever does.
-
     Where the distance above the largest gap is below `least_ratio` times the one under it, nothing parts the clients,
     and they are one cluster, too.
     """
     tree = merge_tree(distances, method)
     heights = tree[:, 2]
     if len(heights) == 0 or heights[-1] == heights[0]:
-        alone = len(heights) == 1 and heights[0] > 0 and smallest <= 1
+        alone = len(heights) == 1 and heights[0] > 0
         return group_into(distances, 2 if alone else 1, method)
-    gaps = np.where(_large_clusters(tree, smallest) >= 2, np.diff(heights), -np.inf)[::-1]
+    gaps = np.diff(heights)[::-1]
     best = int(np.argmax(gaps))
-    clear = np.isfinite(gaps[best]) and heights[-1 - best] >= least_ratio * heights[-2 - best]
+    clear = heights[-1 - best] >= least_ratio * heights[-2 - best]
     return group_into(distances, 2 + best if clear else 1, method)
-
-
-def _large_clusters(tree: FloatArray, smallest: int) -> IntArray:
-    """Return how many clusters have at least `smallest` clients after 1, 2, ... merges, all but the last (M - 2,)."""
-    sizes = np.concatenate([np.ones(len(tree) + 1), tree[:, 3]])
-    first, second = tree[:, :2].astype(np.int64).T
-    # A merge takes two clusters away and adds one.
-    change = (tree[:, 3] >= smallest).astype(np.int64) - (sizes[first] >= smallest) - (sizes[second] >= smallest)
-    alone = len(tree) + 1 if smallest <= 1 else 0
-    counts: IntArray = (alone + np.cumsum(change))[:-1]
-    return counts

@@ -26,21 +26,13 @@ class TreeSettings(Settings):
     threshold: float | None = setting(
         None, "clusters nearer than this are merged (cut=threshold); its unit is the distance's", least=0
     )
-    smallest_group: int = setting(
-        1,
-        "consider only cuts that leave two clusters of at least this many clients; 2 or more keeps one distant "
-        "client from taking the largest gap",
-        least=1,
-    )
 
     compares: ClassVar[Compared] = "clients"
     one_model: ClassVar[bool] = True
     """The tree says how many models there are; `k` is used with cut=k alone."""
 
     def conflicts(self) -> list[str]:
-        """Refuse a threshold that is missing, and keys that have no effect."""
-        if self.cut != "largest_gap" and (lines := idle(self, ["smallest_group"], "strategy.cut=largest_gap")):
-            return lines
+        """Refuse a threshold that is missing, and one that has no effect."""
         if self.cut == "threshold" and self.threshold is None:
             return ["strategy.cut=threshold: needs strategy.threshold; add it, or use strategy.cut=largest_gap."]
         if self.cut != "threshold" and self.threshold is not None:
@@ -51,16 +43,8 @@ class TreeSettings(Settings):
         return []
 
     def problems(self, run: Experiment) -> list[str]:
-        """Refuse a K that cannot be, and clusters of more clients than two of them can have."""
-        if self.cut == "k":
-            return problems_of_k(run, "strategy.cut=k", "largest_gap")
-        # Of nodes with data of their own nobody knows how many will come.
-        if run.task.partition == "own" or 2 * self.smallest_group <= run.num_clients or self.smallest_group == 1:
-            return []
-        return [
-            f"strategy.smallest_group={self.smallest_group}: two such groups are more than "
-            f"num_clients={run.num_clients}; use at most {max(run.num_clients // 2, 1)}."
-        ]
+        """Refuse a K that cannot be."""
+        return problems_of_k(run, "strategy.cut=k", "largest_gap") if self.cut == "k" else []
 
 
 @dataclass(frozen=True)
@@ -178,4 +162,4 @@ class LinkedClusters(GroupedOnce[T, LinkedGroups]):
             return group_below(distances, threshold, linkage)
         if settings.cut == "k":
             return group_into(distances, int(self.k or 1), linkage)
-        return group_by_largest_gap(distances, linkage, settings.smallest_group, settings.least_ratio)
+        return group_by_largest_gap(distances, linkage, settings.least_ratio)

@@ -1,4 +1,4 @@
-"""Class prototypes: the linear layer whose inputs are features, its settings, and the global means."""
+"""Class prototypes: the linear layer whose inputs are features, and the global means."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from florets import Experiment, Settings, setting
+from florets import Experiment, Settings
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.aggregate import average_models
@@ -33,9 +33,7 @@ def global_prototypes(
 
 @dataclass(frozen=True)
 class PrototypeSettings(Settings):
-    """The head's layer, whose inputs are the features, and what features of classes need."""
-
-    head_layers: list[str] = setting([], "name of the linear layer whose inputs are the features; none: the last one")
+    """What features of classes need."""
 
     one_model: ClassVar[bool] = True
     has_groups: ClassVar[bool] = False
@@ -43,15 +41,6 @@ class PrototypeSettings(Settings):
 
     features: ClassVar[str]
     """What the algorithm does with features of classes, with its name."""
-    layer: ClassVar[str] = "features are the inputs of one layer"
-    """Why several layers make no sense."""
-
-    def conflicts(self) -> list[str]:
-        """Refuse several layers, of which nobody could say whose inputs are meant."""
-        if len(self.head_layers) <= 1:
-            return []
-        named = ",".join(self.head_layers)
-        return [f"strategy.head_layers=[{named}]: {self.layer}; name one, or leave it out."]
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse a task without classes."""
@@ -63,21 +52,21 @@ class PrototypeSettings(Settings):
         ]
 
 
-def head_name(models: Models, head_layers: Sequence[str]) -> str:
-    """Return the name of the layer: the one that is given, else the last."""
-    return (head_layers or last_layer(models))[0]
+def head_name(models: Models) -> str:
+    """Return the name of the head's layer, the last one."""
+    return last_layer(models)[0]
 
 
-def feature_width(models: Models, head_layers: Sequence[str]) -> int:
+def feature_width(models: Models) -> int:
     """Return the size D of a feature."""
-    name = head_name(models, head_layers)
+    name = head_name(models)
     for entry in models.layout.entries:
         if entry.name == f"{name}.weight" and len(entry.shape) == 2:
             return entry.shape[1]
     names = ", ".join(entry.name for entry in models.layout.entries)
     raise ValueError(
-        f"layer {name!r} has no matrix {name}.weight, whose columns say how large a feature is; name a linear layer "
-        f"as strategy.head_layers; the model's entries are {names}."
+        f"layer {name!r} has no matrix {name}.weight, whose columns say how large a feature is; use a model "
+        f"whose last layer is linear; its entries are {names}."
     )
 
 

@@ -59,18 +59,18 @@ def mutual(losses: FloatArray) -> FloatArray:
     return distances
 
 
-def group_by_largest_ratio(distances: FloatArray, smallest: int = 1) -> Grouping:
+def group_by_largest_ratio(distances: FloatArray) -> Grouping:
     """Cut single linkage where the distance of one merge is the largest multiple of that of the merge before.
 
     A factor and not a difference: of groups that are all unlike each other some are more so, and losses on them may
     lie further from one another than from those within a group. Distances below a thousandth of the largest count
-    alike. Two of the clusters must have `smallest` clients, see `group_by_largest_gap`.
+    alike.
     """
     floor = _FLOOR * float(distances.max(initial=0.0))
     if floor == 0.0:
         return group_into(distances, 1, "single")
     # Single linkage asks for the order of distances alone, so that it makes the same tree of their logarithms.
-    found = group_by_largest_gap(np.log(np.maximum(distances, floor) / floor), "single", smallest)
+    found = group_by_largest_gap(np.log(np.maximum(distances, floor) / floor), "single")
     return Grouping(found.clusters, floor * float(np.exp(found.threshold)))
 
 
@@ -226,7 +226,7 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
             return group_into(distances, int(self.k or 1), "single")
         threshold = own.threshold
         if threshold is None:
-            threshold = group_by_largest_ratio(distances, own.smallest_group).threshold
+            threshold = group_by_largest_ratio(distances).threshold
         return Grouping(pivot_groups(distances, threshold, r.random(Purpose.CLUSTERING)), threshold)
 
     def _refine(self, r: Round) -> Models:
