@@ -44,6 +44,7 @@ def wrapped(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
     return peft.get_peft_model(net(), peft.LoraConfig(r=2, target_modules=["1", "3"]))  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 @needs_peft
 @pytest.mark.parametrize(("train", "trained"), [("both", 4 * (64 + 16) + 4 * (16 + 10)), ("b", 4 * 16 + 4 * 10)])
 def test_the_factors_are_trained_alone(train: str, trained: int) -> None:

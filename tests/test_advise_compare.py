@@ -332,6 +332,7 @@ def check(text: str, advice: Advice) -> None:
         assert float(own) <= 2 * float(constant)
 
 
+@pytest.mark.slow
 def test_of_many_odd_federations_no_text_has_absurd_figures_or_contradicts_itself(tmp_path: Path) -> None:
     for seed in range(25):
         advice = Federation(seed).advice()

@@ -64,6 +64,7 @@ def test_the_accountant_agrees_with_a_convolution_within_a_hundredth(releases: s
     assert delta_of(releases, found) <= 1e-5 <= delta_of(releases, 0.99 * found)
 
 
+@pytest.mark.slow
 @needs_opacus
 def test_the_noise_that_a_client_chooses_spends_its_budget_and_no_more() -> None:
     declared = sampled.Declared(2.0, 1e-5, rounds=5, losses=5, loss_noise=12.0)
@@ -156,6 +157,7 @@ def test_the_server_asks_no_client_for_more_than_it_declared(monkeypatch: pytest
     assert not own.can_pay(one)
 
 
+@pytest.mark.slow
 @needs_opacus
 def test_a_server_that_is_not_ours_gets_nothing_with_too_little_noise(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", x=np.eye(20, 3), y=np.arange(20) % 2)

@@ -88,6 +88,7 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@pytest.mark.slow
 def test_raw_records_are_predicted_without_florets_as_with_it(run: Path, exported: Path, tmp_path: Path) -> None:
     # The site's own names, units and marks; a gap, a word that nobody had, and a record with both.
     raw = "id2;sex;age_months;chol\nn1;F;744,5;210,25\nn2;other;600;-9\n=n3;?;;\n"

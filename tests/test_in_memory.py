@@ -255,6 +255,7 @@ def test_raw_records_are_predicted_and_assigned_as_from_a_file(
         run.predict(new[["age"]].to_numpy(), model=0)
 
 
+@pytest.mark.slow
 def test_groups_have_the_clients_order_and_the_commands_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_row_has_its_data_in_a_folder_below_data_dir(item: Path, tmp_path: Pat
     assert own["c"] == str(tmp_path / "data" / "of" / "c")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regression", [False, True])
 def test_skill_is_of_all_test_records_and_its_resamples_vary_by_their_standard_error(
     tmp_path: Path, regression: bool

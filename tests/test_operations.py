@@ -61,6 +61,7 @@ def test_a_stopped_run_has_its_results_and_goes_on_to_equal_bits(
     assert results(resumed(folder)) | {"checkpoints": None} == whole | {"checkpoints": None}
 
 
+@pytest.mark.slow
 def test_a_sweep_keeps_no_stopped_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_run_of_other_code_goes_on_only_where_that_is_accepted(
         read_resume([f"resume={run}", "trust=true", "num_rounds=4"], folder)
 
 
+@pytest.mark.slow
 def test_a_table_runs_cells_of_edited_code_again_and_those_of_ours_never(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

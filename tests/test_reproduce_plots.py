@@ -147,6 +147,7 @@ def stored(path: Path) -> Sequence[tuple[str, str, str]]:
         return sorted({(line["row"], line["column"], line["seed"]) for line in csv.DictReader(file)})
 
 
+@pytest.mark.slow
 def test_a_page_draws_curves_of_runs_on_several_machines(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = item.parent / "page"
     run(2, "one", "rows=four")

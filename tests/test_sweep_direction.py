@@ -66,6 +66,7 @@ def best(root: Path) -> Best:
 
 
 # Optuna 2, which the plugin needs, warns of its own old names.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*declarative_base:DeprecationWarning")
 def test_optuna_chooses_by_validation_and_a_failed_job_is_a_failed_trial(ran, tmp_path: Path, capsys):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="hydra-optuna-sweeper is not installed")

@@ -55,6 +55,7 @@ SAME = (*NAMES, "price")
 TURNED = ("weight", "price", "dose", "age")
 
 
+@pytest.mark.slow
 def test_a_site_whose_columns_are_in_another_order_trains_on_the_same_features(tmp_path: Path) -> None:
     whole = train(folders(tmp_path / "straight", north=SAME, south=SAME), tmp_path / "a")
     other = train(folders(tmp_path / "turned", north=SAME, south=TURNED), tmp_path / "b")
