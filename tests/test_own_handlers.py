@@ -66,7 +66,9 @@ def test_every_node_has_the_handlers_of_the_projects_algorithms_and_nothing_else
     for node in (REAL, SIMULATED):
         with pytest.raises(ValueError, match=r"is no client handler|no parameter 'client'"):
             sent("query.custom", node, **{kinds.HANDLER: f"{place}:pack"})
-    assert sent("query.custom", SIMULATED, **{kinds.HANDLER: f"{place}:kmeans", kinds.LOCAL_CLUSTERS: 2})[kinds.METRICS]
+    assert sent("query.custom", SIMULATED, **{kinds.HANDLER: f"{place}:kmeans", kinds.LOCAL_CLUSTERS: 2})[
+        kinds.METRICS
+    ]
     # Only its owner's consent lets a real node run others of our functions.
     for other in ("florets.zoo.k_fed.client:_lloyd", "florets.task.fingerprint:forget"):
         with pytest.raises(ValueError, match="this node does not allow that code"):
