@@ -121,6 +121,8 @@ class LossOutliers(Layer):
         # Of so few clients the quarantine says nothing.
         few = rule is None or len(keys) - most_expelled(len(keys), rule.hostile) <= r.models.count + 1
         limit = seen.limit(keys, limit) if few else limit
+        if math.isinf(limit):
+            return replies, limit
         ok = tuple(
             (key, replace(reply, losses=clipped(reply.losses[np.newaxis], limit)[0])) for key, reply in replies.ok
         )
