@@ -23,7 +23,7 @@ _FOLD_HANDLERS = tuple(f"florets.strategies.shared.client:{name}" for name in ("
 _DECIDE = {
     **{"clustering": "kmeans", "matching": "min_cost", "square_root": False, "choose_by": "loss", "restarts": 1},
     **{"watch": None, "stop_when_stable": True, "fold_upload": "projection", "subgroups": False},
-    **{"place_one_class": False, "rediscover_every": 0, "least_gain": 0.03},
+    **{"place_one_class": False, "rediscover_every": 0, "least_gain": 0.03, "memory": False},
 }
 """Keys of algorithms that make groups without noise, with the value that makes none."""
 
@@ -110,7 +110,7 @@ def _of_masks(settings: Settings, run: RunKeys) -> Iterator[str]:
         return
     if what := bare(settings, "secure_aggregation"):
         yield f"{on}: does not cover {what}, which {_name(settings)} uses; leave it out, or use another strategy."
-    elif not settings.freezes:
+    elif not settings.freezes or getattr(settings, "restarts", 1) > 1:
         yield (
             f"{on}: masks updates once groups are frozen, and {_name(settings)} with these keys never freezes them; "
             "leave it out, or use another strategy (docs/privacy.md)."

@@ -175,8 +175,9 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
         self._wait_for_anchors(r)
         # An anchor that came back meanwhile takes part at once, and not only in another try.
         r.online = self.federation.online()
+        plan = self.descent.step(r)
         try:
-            updates = yield self.descent.step(r)
+            updates = yield plan
         except RoundFailed as failure:
             descent = self.state.descent
             if r.meter.tries < self.run.round_tries or not self.descent.end(r.models.count):
