@@ -222,4 +222,4 @@ _SHOWN: Mapping[str, Callable[[Any], int]] = {
     "theory": _show_theory,
     "tune": _show_trials,
 }
-"""What prints a result, and returns the exit code; the other functions print themselves."""
+"""Printers of results, by verb, which return the exit code; the other verbs' functions print themselves."""

@@ -14,7 +14,7 @@ COVERS: dict[str, frozenset[str]] = {
     "robust": frozenset(ASKS) - {"moments", "means", "models"},
     "secure_aggregation": frozenset(ASKS) - {"updates", "models", "means"},
 }
-"""What each protection covers of `Settings.asks`."""
+"""Protections, and the requests of `Settings.asks` that each covers."""
 
 COMPARED = 5
 """Rounds after the first in which, with central noise, clients' choices are made by comparing noised sums."""
@@ -142,6 +142,11 @@ def _of_noise(settings: Settings, run: RunKeys) -> Iterator[str]:
         for name, value in _DECIDE.items():
             if (given := getattr(settings, name, value)) != value:
                 yield f"strategy.{name}={str(given).lower()}: groups by what {kind} does not cover; leave it out."
+    if privacy.has_noise and "losses" in settings.asks and settings.grouping_rounds is None:
+        yield (
+            f"{kind}: {_name(settings)} does not say in how many rounds it groups clients, and each has a price; "
+            "give its Settings grouping_rounds."
+        )
     if privacy.epsilon is None:
         yield f"{kind}: needs privacy.epsilon, such as 8; inf adds no noise and gives no guarantee."
     delta, count = (None, 0) if example else (privacy.delta, run.num_clients)

@@ -104,7 +104,7 @@ ASKS = {
     "moments": "moments of clients' data",
     "means": "means that are not the run's",
 }
-"""What algorithms ask of clients besides the mean of their updates, in words (`Settings.asks`)."""
+"""Requests to clients besides the mean of their updates (`Settings.asks`), in words."""
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,8 @@ def test_fewer_models_than_clusters_are_refused_at_once() -> None:
     clients = FakeClients(TWO_GROUPS)
     with pytest.raises(ValueError, match="k=3 clusters need as many models, but the initial arrays hold 2"):
         CLoVE(k=3).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
+    with pytest.raises(ValueError, match="probes=1: the initial arrays hold 2 models, and need 2 to train"):
+        CLoVE(k=2, probes=1).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
     assert clients.asked(kinds.TRAIN) == []
 
 

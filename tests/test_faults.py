@@ -57,6 +57,7 @@ def run(strategy: FedAvg | CLoVE | IFCA | Local, clients: FakeClients) -> tuple[
     ("build", "kind"),
     [
         (lambda: CLoVE(k=2, quorum=0.5, round_tries=3, memory=True), kinds.TRAIN),
+        (lambda: CLoVE(k=2, quorum=0.5, round_tries=3, memory=True), kinds.LOSSES),
         (lambda: CLoVE(k=2, quorum=0.5, round_tries=3), kinds.LOSSES),
         (lambda: IFCA(first_round="evaluate", quorum=0.5, round_tries=3), kinds.TRAIN_SELECT),
         (lambda: FedAvg(quorum=0.5, round_tries=3), kinds.TRAIN),
@@ -72,6 +73,13 @@ def test_a_round_below_the_quorum_is_repeated_as_if_it_had_never_been(build, kin
     assert [report.tries for report in seen] == [1, 1, 3, 1, 1, 1]
     assert seen[2].replies["error"] == 8
     assert seen[2].bytes_down > honest[2].bytes_down
+
+
+def test_a_client_whose_losses_were_lost_sits_out_though_they_are_remembered() -> None:
+    clients = failing(kinds.LOSSES, 3, [0], tries=1)
+    run(CLoVE(k=2, memory=True, stop_when_stable=False), clients)
+    assert clients.asked(kinds.TRAIN, 3) == [1, 2, 3, 4, 5]
+    assert clients.asked(kinds.TRAIN, 4) == [*range(6)]
 
 
 def test_a_round_that_stays_below_the_quorum_ends_the_run_and_says_why(caplog: pytest.LogCaptureFixture) -> None:

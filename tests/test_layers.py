@@ -50,6 +50,68 @@ class Looking(EvenOdd):
         return r.average(updates)
 
 
+class Choosing(EvenOdd):
+    """Clients choose among the models, which it does not say."""
+
+    def round(self, r: florets.Round) -> florets.Steps:
+        updates = yield r.train_best()
+        return r.average(updates)
+
+
+class Placing(EvenOdd):
+    """Clients train the model with the lowest loss, and it does not say that it asks for losses."""
+
+    def round(self, r: florets.Round) -> florets.Steps:
+        updates = yield r.train(r.ask_lowest(r.participants))
+        return r.average(updates)
+
+
+@dataclass(frozen=True)
+class GroupingSettings(EvenOddSettings):
+    """Says that it asks for losses, in two rounds."""
+
+    asks: ClassVar[frozenset[str]] = frozenset({"losses"})
+    grouping_rounds: ClassVar[int | None] = 2
+
+
+class Comparing(EvenOdd):
+    """Looks at single losses, though it says that it asks for them."""
+
+    Settings = GroupingSettings
+
+    def round(self, r: florets.Round) -> florets.Steps:
+        worst = max(float(reply.losses.max()) for _, reply in r.losses().replies.ok)
+        updates = yield r.train({client.key: int(worst > 1) for client in r.participants})
+        return r.average(updates)
+
+
+class Remembering(florets.Method[EvenOddSettings, Any]):
+    """Keeps each client's update."""
+
+    def keep(self, updates: Any) -> None:
+        for key, update in updates:
+            self.kept[key] = update.vector
+
+
+class Keeping(EvenOdd):
+    """Keeps what single clients sent."""
+
+    method = Remembering
+
+
+@dataclass(frozen=True)
+class UnplannedSettings(EvenOddSettings):
+    """Asks for losses, in nobody knows how many rounds."""
+
+    asks: ClassVar[frozenset[str]] = frozenset({"losses"})
+
+
+class Unplanned(EvenOdd):
+    """Asks for losses in a number of rounds that is not known before."""
+
+    Settings = UnplannedSettings
+
+
 def play(name: str, *keys: str, results: Any) -> Any:
     given = [*SMALL, f"strategy={HERE}:{name}", *keys, f"results_dir={results}"]
     return engine.run(compose(given), given)
@@ -74,6 +136,21 @@ def test_an_authors_strategy_has_every_protection_for_nothing(keys: tuple[str, .
 def test_single_updates_that_a_protection_hides_cannot_be_looked_at(keys: tuple[str, ...], tmp_path: Any) -> None:
     with pytest.raises(ValueError, match=r"averages.*Round\.average"):
         play("Looking", *keys, results=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Choosing", r"Settings\.asks names choices or folds"),
+        ("Placing", r"Settings\.asks names choices or folds or losses"),
+        ("Comparing", r"groups of losses \(Round\.group\)"),
+        ("Keeping", "kept for single clients has no noise"),
+        ("Unplanned", "give its Settings grouping_rounds"),
+    ],
+)
+def test_central_noise_refuses_what_it_does_not_cover(name: str, words: str, tmp_path: Any) -> None:
+    with pytest.raises(ValueError, match=words):
+        play(name, "privacy.kind=central", "privacy.epsilon=100", results=tmp_path)
 
 
 def test_what_strategies_ask_has_words_and_what_protections_cover_is_asked() -> None:

@@ -377,6 +377,12 @@ def test_anchors_below_the_quorum_end_phase_1_once_as_many_as_models_were_heard(
     assert found.banks[1].tobytes() == found.banks[0].tobytes() != found.banks[2].tobytes()
 
 
+def test_a_subspace_below_the_quorum_fails_the_round_though_as_many_as_models_were_heard() -> None:
+    faults = {(SUBSPACE, 2, client): lost for client in range(12)}
+    with pytest.raises(FederationError, match="round 2 returned a valid term of the moments from none of 12 asked"):
+        run(*SMALL, "round_tries=1", watched=Watched(faults))
+
+
 def test_an_anchor_that_never_answered_is_in_no_group() -> None:
     whole = undisturbed()
     mute = anchors(whole.strategy)[1]

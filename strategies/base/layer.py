@@ -103,6 +103,11 @@ class Layer:
         """Why the algorithm may only average the round's updates; empty: it may look at each."""
         return ""
 
+    @property
+    def seals_losses(self) -> str:
+        """Why the algorithm may only group losses; empty: it may look at each."""
+        return ""
+
     def allows_tests(self, r: Round) -> bool:
         """Say whether clients may send test results."""
         return True

@@ -46,12 +46,15 @@ class Plan(Generic[R]):
         such part.
     reveal
         How masked replies become updates, by further exchanges; None: they are not masked.
+    groups
+        Model that each client is asked to train, by key; empty where clients choose, or train something else.
     """
 
     requests: list[Request]
     read: Read[R]
     keep: Callable[[Sequence[tuple[str, Update]]], Sequence[tuple[str, Update]]] | None = None
     reveal: Callable[[Replies[Any]], Replies[Update]] | None = None
+    groups: Mapping[str, int] = field(default_factory=dict)
 
 
 Steps = Generator[Plan[Update], Sequence[tuple[str, Update]], FloatArray | None]
@@ -100,8 +103,8 @@ class LossVectors:
 
     Attributes
     ----------
-    replies
-        As received.
+    received
+        As received, for code that does not look at single ones, or only for the client's own sake.
     models
         Those that they were taken on.
     limit
@@ -110,7 +113,7 @@ class LossVectors:
         Why they may only be grouped (`Round.group`); empty: no restriction.
     """
 
-    replies: Replies[Losses]
+    received: Replies[Losses]
     models: Models
     limit: float = math.inf
     why: str = ""
@@ -118,12 +121,19 @@ class LossVectors:
     @property
     def keys(self) -> list[str]:
         """The clients."""
-        return [key for key, _ in self.replies.ok]
+        return [key for key, _ in self.received.ok]
+
+    @property
+    def replies(self) -> Replies[Losses]:
+        """The replies, which an algorithm may look at; ValueError where it may not."""
+        if self.why:
+            raise ValueError(self.why)
+        return self.received
 
     @property
     def rows(self) -> FloatArray:
         """Their losses (M, K)."""
-        found = np.stack([reply.losses for _, reply in self.replies.ok])
+        found = np.stack([reply.losses for _, reply in self.received.ok])
         return SealedRows(found, self.why) if self.why else found  # type: ignore[return-value]  # for `group` alone
 
 
@@ -209,7 +219,7 @@ class Round(Asking):
                 model = None
                 mine |= {kinds.BANK: kept_models.token, kinds.MODEL_INDEX: index}
             requests.append(self.request(kinds.TRAIN, client, model, mine))
-        return Plan(requests, lambda key, content: read_update(content, models.layout, groups[key]))
+        return Plan(requests, lambda key, content: read_update(content, models.layout, groups[key]), groups=groups)
 
     def train_best(self, by: Literal["loss", "accuracy"] = "loss") -> Plan[Update]:
         """Plan the exchange in which each participant picks the model that is best on its data, and trains it.
@@ -246,7 +256,7 @@ class Round(Asking):
             models = layer.compared(models, self)
         r = replace(self, models=models) if everybody else self
         with self.meter.part("losses"):
-            replies = r.ask_losses(asked, models, all_samples=not everybody)
+            replies = r._losses_of(asked, models, all_samples=not everybody)
         limit = math.inf
         for layer in self.layers:
             replies, limit = layer.losses(replies, limit, self, everybody)
@@ -254,13 +264,12 @@ class Round(Asking):
             self.require(replies, "loss vector")
             self._keepers = models, frozenset(key for key, reply in replies.ok if reply.kept)
             self.note_vectors("losses", [key for key, _ in replies.ok], [reply.losses for _, reply in replies.ok])
-        why = next((why for layer in self.layers if (why := layer.seals)), "")
-        return LossVectors(replies, models, limit, why)
+        return LossVectors(replies, models, limit, self._seal_of_losses)
 
     def group(self, keys: Sequence[str], rows: Rows, k: int, cluster: Cluster, source: str = "grouping") -> Groups:
         """Group clients into `k` groups by their rows (M, D), with `cluster`; see `base.layer`.
 
-        `source` names the clustering in errors.
+        `source` names the clustering in errors. With central noise noised sums make the groups, and not `cluster`.
         """
         from florets.strategies.core.cluster import check_clusters
 
@@ -282,7 +291,8 @@ class Round(Asking):
         new = self.newcomers(known)
         if not new:
             return {}
-        replies = self.losses(new, frozen.models or self.models).replies
+        # Only where a client itself belongs depends on its losses.
+        replies = self.losses(new, frozen.models or self.models).received
         return {key: frozen.nearest_model(reply.losses) for key, reply in replies.ok}
 
     def members(self, groups: Mapping[str, int], known: Container[str] | None = None) -> dict[str, int]:
@@ -354,8 +364,18 @@ class Round(Asking):
         With `loss_data=held_out` it is taken on the part that is not trained on; with `loss_batch` on a batch of
         either, unless `all_samples` (for decisions that last).
 
-        Clients that can keep this round's models are asked to, and say whether they did.
+        Clients that can keep this round's models are asked to, and say whether they did. ValueError where no single
+        ones may be looked at: `losses` and `group` are the way then.
         """
+        if why := self._seal_of_losses:
+            raise ValueError(why)
+        return self._losses_of(clients, models, all_samples)
+
+    @property
+    def _seal_of_losses(self) -> str:
+        return next((why for layer in self.layers if (why := layer.seals_losses)), "")
+
+    def _losses_of(self, clients: Sequence[Client], models: Models, all_samples: bool = False) -> Replies[Losses]:
         settings: dict[str, object] = {kinds.BANK: models.token} if models is self.models else {}
         if all_samples and kinds.LOSS_BATCH in self.config:
             settings[kinds.LOSS_BATCH] = 0
@@ -380,5 +400,5 @@ class Round(Asking):
             return {}
         offered = list(range(self.models.count) if among is None else among)
         with self.meter.part("losses"):
-            replies = self.ask_losses(clients, self.models)
+            replies = self._losses_of(clients, self.models)
         return {key: offered[int(np.argmin(reply.losses[offered]))] for key, reply in replies.ok}

@@ -184,7 +184,7 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
 
     def reopen(self) -> None:
         """Cluster again from this round on, until clients are stable."""
-        self.state.frozen, self.state.phase, self.state.histories = None, "clustering", {}
+        self.state.frozen, self.state.phase, self.state.histories, self.state.silent = None, "clustering", {}, {}
 
     def frozen_clusters(self) -> Frozen | None:
         """Return the frozen clusters."""

@@ -1,1 +1,1 @@
-"""Layers around an algorithm's exchanges: noise, masks, outliers, quarantine, watch; `base/` composes them."""
+"""Layers around an algorithm's exchanges: noise, masks, outliers, quarantine, watch; a run composes them (`compose`)."""

@@ -25,6 +25,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from florets.strategies.base.exchange import Replies, Request, log
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.layer import Layer
+from florets.strategies.base.models import Averaging, GradientAveraging, ModelAveraging
 from florets.strategies.base.report import ADVICE, SUMMED, Client, Detail, named
 from florets.strategies.base.round import Plan, Round
 from florets.strategies.core.outliers import UPDATE_FACTOR
@@ -250,6 +251,14 @@ class Masks(Layer):
 
     def __init__(self, least: int) -> None:
         self._secure, self._asked = SecureAggregation(least), 0
+
+    def averaging(self, averaging: Averaging) -> Averaging:
+        """Refuse an author's own rule, which may need single updates."""
+        if type(averaging) not in (ModelAveraging, GradientAveraging):
+            raise ValueError(
+                f"{_ON}: {type(averaging).__name__} may need single updates; use averaging=models or gradients"
+            )
+        return averaging
 
     def trains(self, plan: Plan[Update], r: Round) -> Plan[Update]:
         """Mask the updates of frozen groups."""

@@ -21,14 +21,23 @@ class Memory(Layer):
     name = "memory"
     State = Known
 
+    def begin(self, r: Round) -> None:
+        """Forget losses once groups are frozen: if they are opened again, the models have moved on."""
+        if r.strategy.phase == "stable":
+            self.kept(r).latest = {}
+
     def losses(
         self, replies: Replies[Losses], limit: float, r: Round, everybody: bool
     ) -> tuple[Replies[Losses], float]:
-        """Return the round's losses with the latest ones of absent clients."""
+        """Return the round's losses with the latest ones of absent clients.
+
+        A participant whose losses were lost is not among them: it sits the round out.
+        """
         if not everybody:
             return replies, limit
+        r.require(replies, "loss vector")
         known: Known = self.kept(r)
-        fresh = dict(replies.ok)
-        old = {key: own for key, own in known.latest.items() if key not in fresh}
-        known.latest = {**old, **{key: replace(own, kept=False) for key, own in fresh.items()}}
+        fresh, present = dict(replies.ok), {client.key for client in r.participants}
+        old = {key: own for key, own in known.latest.items() if key not in present}
+        known.latest |= {key: replace(own, kept=False) for key, own in fresh.items()}
         return replace(replies, ok=tuple(sorted({**old, **fresh}.items()))), limit

@@ -12,7 +12,7 @@ import numpy as np
 from florets.strategies.base.federation import BudgetSpent, FederationError, RoundFailed
 from florets.strategies.base.groups import Cluster, Grouping, Groups, Rows
 from florets.strategies.base.layer import Layer
-from florets.strategies.base.models import Averaging, Models
+from florets.strategies.base.models import Averaging
 from florets.strategies.base.report import PRIVACY, Client, Detail
 from florets.strategies.base.round import Plan, Round, SealedRows
 from florets.strategies.core import BoolArray, FloatArray, IntArray
@@ -35,6 +35,11 @@ _ROUNDING = 1e-9
 _UNCOVERED = "its answers are not noised, so that privacy.kind does not cover them"
 _CENTRAL = "privacy.kind=central"
 _KINDS = frozenset({kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, kinds.LOSSES, kinds.EVALUATE}) | kinds.SECURE
+_COVERED = {
+    kinds.LOSSES: frozenset({"losses", "choices", "folds"}),
+    kinds.TRAIN_SELECT: frozenset({"choices", "folds"}),
+}
+"""What `Settings.asks` must name, one of each, for these messages."""
 
 
 @dataclass
@@ -55,7 +60,7 @@ class Budget:
     spent
         By client key.
     most
-        Epsilon of the client that has spent most, where it is no sum of levels (`base.example_privacy`); else None.
+        Epsilon of the client that has spent most, where it is no sum of levels (`layers.example_noise`); else None.
     """
 
     epsilon: float
@@ -93,7 +98,10 @@ class Budget:
 def multiplier(cost: float) -> float:
     """Return the standard deviation of a release's noise, in sensitivities, from its cost."""
     if cost <= 0:
-        raise ValueError("a release that is not planned has no noise: declare what it asks for in Settings.asks")
+        raise ValueError(
+            "a release that is not planned has no noise: declare what it asks for in Settings.asks, and in how many "
+            "rounds in Settings.grouping_rounds"
+        )
     return 1 / math.sqrt(cost)
 
 
@@ -329,7 +337,7 @@ class Guard:
         """Return the bank (K, R) in which groups of fewer than `min_group` clients have the others' mean model."""
         count = len(bank)
         if self._is_due and not self.is_local:
-            raise ValueError(f"{_CENTRAL}: updates were averaged without noise; use context.averaging.next_bank")
+            raise ValueError(f"{_CENTRAL}: updates were averaged without noise; use Round.average")
         if self.releases.hidden:
             sizes = self._sizes * max(self._online, self._present) / max(self._present, 1)
         else:
@@ -409,14 +417,11 @@ class Noise(Layer):
         self.guard.begin(r.participants, r.online)
 
     def allow(self, kind: str, handler: object) -> None:
-        """Refuse messages whose answers have no noise."""
+        """Refuse messages whose answers have no noise, or none that is planned."""
         self.guard.check(kind, handler)
-
-    def compared(self, models: Models, r: Round) -> Models:
-        """Refuse losses that the budget does not cover."""
-        if not self.asks:
-            raise ValueError(f"losses: {_UNCOVERED}, unless Settings.asks names them")
-        return models
+        if (covered := _COVERED.get(kind)) and not covered & self.asks:
+            named = " or ".join(sorted(covered))
+            raise ValueError(f"{kind}: {_UNCOVERED}, unless Settings.asks names {named}; use privacy.kind=none")
 
     def grouping(self, group: Grouping, r: Round) -> Grouping:
         """Group by noised sums; a client's own noise is in its rows already."""
@@ -439,14 +444,27 @@ class Noise(Layer):
         """Compare models with the mean client's losses at first, when all would choose the least noised one."""
         if self.guard.is_local or "choices" not in self.asks or not 1 < r.server_round <= 1 + COMPARED:
             return None
-        replies = r.losses().replies
+        replies = r.losses().received
         keys, losses = [key for key, _ in replies.ok], np.stack([reply.losses for _, reply in replies.ok])
         found = self.guard.compared(keys, losses, r.models.count)[0]
         return dict(zip(keys, found.tolist(), strict=True))
 
     def trains(self, plan: Plan[Update], r: Round) -> Plan[Update]:
-        """Charge clients for the updates that they are asked for."""
-        self.guard.charge_training([request.key for request in plan.requests], r.strategy.assignment)
+        """Charge clients for the updates that they are asked for.
+
+        Raises
+        ------
+        ValueError
+            If the server adds the noise, and something is kept for single clients, or the sizes of groups, which the
+            means need, are neither known nor noised.
+        """
+        keys, guard = [request.key for request in plan.requests], self.guard
+        if not guard.is_local and plan.keep is not None:
+            raise ValueError(f"{_CENTRAL}: what is kept for single clients has no noise; use privacy.kind=none")
+        known = guard.is_local or guard.releases.hidden or r.models.count == 1
+        if not known and not plan.groups.keys() >= set(keys):
+            raise ValueError(f"{_CENTRAL}: needs the model that each client trains; plan it by Round.train")
+        guard.charge_training(keys, plan.groups)
         return plan
 
     @property
@@ -455,6 +473,13 @@ class Noise(Layer):
         if self.guard.is_local:
             return ""
         return f"{_CENTRAL}: covers averages of updates (Round.average), and no single ones; use privacy.kind=none"
+
+    @property
+    def seals_losses(self) -> str:
+        """No algorithm may look at single losses, which the server adds no noise to."""
+        if self.guard.is_local:
+            return ""
+        return f"{_CENTRAL}: covers groups of losses (Round.group), and no single ones; use privacy.kind=none"
 
     def allows_tests(self, r: Round) -> bool:
         """Allow test scores, which have no noise, only in a simulation."""

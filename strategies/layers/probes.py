@@ -32,6 +32,12 @@ class Probes(Layer):
         """Take the last initial models out of the round and keep them."""
         kept: Kept = self.kept(r)
         if kept.models is None:
+            wanted = r.strategy.k if isinstance(r.strategy.k, int) else 1
+            if r.models.count < wanted + self.count:
+                raise ValueError(
+                    f"strategy.probes={self.count}: the initial arrays hold {r.models.count} models, and need "
+                    f"{wanted} to train and the probes after them; pack more, or use fewer probes"
+                )
             kept.models = r.models.replaced(r.models.bank[-self.count :])
             r.models = r.models.replaced(r.models.bank[: -self.count])
 

@@ -41,7 +41,7 @@ Mark = Literal[
     "letters (a unit)",
     "a decimal mark of another kind",
 ]
-"""What can stand in the way of a number."""
+"""Reasons why a cell is no number."""
 Scale = Literal["", "raw", "pixels"]
 """Of an archive's inputs: near a standard scale or not known, far from it, or as pixels of 0 to 255."""
 
