@@ -1,1 +1,1 @@
-"""Layers around an algorithm's exchanges: noise, masks, outliers, quarantine, watch; a run composes them (`compose`)."""
+"""Layers around each exchange: noise, masks, outliers, quarantine, watch; `compose` makes those of a run."""
