@@ -1,6 +1,6 @@
 """`florets.run` and its result, `florets.load`, and `florets.prepare` for a ServerApp of the user's own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from florets.api.sweep import Sweep
     from florets.reports.embedding import Embedding
     from florets.server_app.run_models import RunModels
-    from florets.server_app.tracker import Tracker
 
 
 class Run:
@@ -211,8 +210,7 @@ def run(experiment: Any = None, /, **keys: Any) -> Run:
         ``train={"learning_rate": 0.1}``. `model`, `data` and `partition` are short for ``task.model`` and so on; they
         and the strategy may be classes and functions, the model a module and the strategy an instance as well. Data
         in memory are given as ``clients=``, a `Federation` or what it takes; its arguments ``target=``, ``owner=``,
-        ``clusters=``, ``names=``, ``classes=`` and ``regression=`` may be given as well. ``tracker=`` also takes
-        objects and classes of your own, see docs/operations.md.
+        ``clusters=``, ``names=``, ``classes=`` and ``regression=`` may be given as well.
 
     Returns
     -------
@@ -225,45 +223,26 @@ def run(experiment: Any = None, /, **keys: Any) -> Run:
         With every problem of the keys, before anything is run.
     """
     experiment, keys, _ = clients_of(experiment, keys)
-    keys, trackers = _without_objects(keys)
-    return Run(run_overrides(overrides_of(experiment, keys), trackers=trackers).folder, trust=True)
+    return Run(run_overrides(overrides_of(experiment, keys)).folder, trust=True)
 
 
-def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], list["Tracker"]]:
-    """Return the keys without the trackers that are no names, and these."""
-    value = keys.get("tracker", [])
-    given = list(value) if isinstance(value, list | tuple) else [value]
-    names = [one for one in given if isinstance(one, str)]
-    rest = {key: one for key, one in keys.items() if key != "tracker"}
-    objects = [_made(one) if isinstance(one, type) else one for one in given if not isinstance(one, str)]
-    return {**rest, "tracker": names} if names else rest, objects
-
-
-def _made(kind: type) -> Any:
-    """Return an instance of a tracker's class."""
-    try:
-        return kind()
-    except TypeError:
-        raise ConfigError(f"tracker={kind.__name__}: is a class that needs arguments; give an instance.") from None
-
-
-def run_overrides(overrides: Sequence[str], trackers: Sequence["Tracker"] = ()) -> RunSummary:
+def run_overrides(overrides: Sequence[str]) -> RunSummary:
     """Run the experiment that `key=value` texts describe."""
     caller = Path.cwd()
     import_from(caller)
     if any(text.startswith("resume=") for text in overrides):
-        return _resumed(overrides, caller, trackers)
+        return _resumed(overrides, caller)
     for text in overrides:
         if text.lstrip("+~").startswith(("hydra/", "hydra.")):
             raise ConfigError(f"{text}: Hydra's own keys shape sweeps; add -m.")
     config = one_run.prepare(overrides, caller)
     try:
-        return engine.run(config, overrides, trackers)
+        return engine.run(config, overrides)
     except KeyboardInterrupt:
         raise interrupted(config, results_folder(config, overrides)) from None
 
 
-def _resumed(overrides: Sequence[str], caller: Path, trackers: Sequence["Tracker"]) -> RunSummary:
+def _resumed(overrides: Sequence[str], caller: Path) -> RunSummary:
     from florets.reports.console import say
     from florets.server_app.resume import finished_summary, read_resume
 
@@ -274,7 +253,7 @@ def _resumed(overrides: Sequence[str], caller: Path, trackers: Sequence["Tracker
         say(f"{folder} holds a finished run: nothing is left to do.")
         return summary
     try:
-        return engine.resume(config, folder, trackers)
+        return engine.resume(config, folder)
     except KeyboardInterrupt:
         raise interrupted(config, folder) from None
 

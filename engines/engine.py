@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from florets.engines.local_grid import LocalGrid, NodeConfig
     from florets.engines.processes import ClientSide, LoadClientSide
     from florets.engines.worker_grid import WorkerGrid
-    from florets.server_app.tracker import Tracker
 
 _LOADED = [
     "florets.client_app.app",
@@ -35,35 +34,25 @@ _running = threading.Lock()
 """Held while a run goes on in this process."""
 
 
-def run(config: Config, overrides: Sequence[str], trackers: Sequence["Tracker"] = ()) -> RunSummary:
+def run(config: Config, overrides: Sequence[str]) -> RunSummary:
     """Run a checked experiment, whose folders are absolute, on the engine that it names and return its summary.
 
-    The results folder is named after the `overrides`. `trackers` are called as the run goes on, besides those that
-    the key `tracker` names; ConfigError for them where the run is one of Flower's processes.
+    The results folder is named after the `overrides`.
     """
-    return _run(config, results_folder(config, overrides), trackers)
+    return run_in(config, results_folder(config, overrides))
 
 
-def run_in(config: Config, folder: Path) -> RunSummary:
-    """Run a checked experiment on the engine that it names, with its results in `folder`."""
-    return _run(config, folder)
-
-
-def resume(config: Config, folder: Path, trackers: Sequence["Tracker"] = ()) -> RunSummary:
+def resume(config: Config, folder: Path) -> RunSummary:
     """Go on with the interrupted run in `folder` and return its summary; `config` comes from `read_resume`."""
-    return _run(config, folder, trackers, resume=True)
+    return run_in(config, folder, resume=True)
 
 
-def _run(config: Config, folder: Path, trackers: Sequence["Tracker"] = (), resume: bool = False) -> RunSummary:
+def run_in(config: Config, folder: Path, resume: bool = False) -> RunSummary:
+    """Run a checked experiment on the engine that it names, with its results in `folder`."""
     # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
     if config.engine == "flwr":
         if not config.superlink:
             require("sim", "engine=flwr")
-        if trackers:
-            raise ConfigError(
-                f"tracker={type(trackers[0]).__name__}: an object cannot be passed to Flower's processes; name "
-                f"its class as package.module:Class, or use engine=local."
-            )
         from florets.engines import flower_run
 
         return flower_run.run_in(folder, config, resume)
@@ -75,7 +64,7 @@ def _run(config: Config, folder: Path, trackers: Sequence["Tracker"] = (), resum
     with _local_grid(config) as grid:
         from florets.server_app.experiment import run_experiment
 
-        return run_experiment(grid, config, folder, resume, trackers=trackers)
+        return run_experiment(grid, config, folder, resume)
 
 
 @contextmanager

@@ -45,8 +45,8 @@ from florets.server_app.resume import (
     refuse_other_frozen,
 )
 from florets.server_app.run_models import save_clusters, save_own_models
-from florets.server_app.tracker import Tracker
-from florets.server_app.tracking import Tracking, make_trackers
+from florets.server_app.tracker import Tracker, Tracking
+from florets.server_app.tracker_stores import make_trackers
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models
@@ -68,7 +68,6 @@ def run_experiment(
     folder: Path,
     resume: bool = False,
     by_flower: bool = False,
-    trackers: Sequence[Tracker] = (),
 ) -> RunSummary:
     """Run an experiment and leave its results in `folder`.
 
@@ -78,8 +77,6 @@ def run_experiment(
         Go on with the interrupted run in `folder`; where it has ended, change nothing.
     by_flower
         Started with `flwr run`: then this is the command that a failed run names to go on.
-    trackers
-        Called as the run goes on, besides those that the key `tracker` names.
 
     Raises
     ------
@@ -95,15 +92,13 @@ def run_experiment(
     """
     log.info("results folder: %s", folder)
     with private(config.task.partition == OWN):
-        return _run_or_resume(grid, config, folder, resume, by_flower, trackers)
+        return _run_or_resume(grid, config, folder, resume, by_flower)
 
 
-def _run_or_resume(
-    grid: Grid, config: Config, folder: Path, resume: bool, by_flower: bool, trackers: Sequence[Tracker]
-) -> RunSummary:
+def _run_or_resume(grid: Grid, config: Config, folder: Path, resume: bool, by_flower: bool) -> RunSummary:
     if not resume:
         refuse_interrupted(folder, config, by_flower)
-        return _run(grid, config, folder, by_flower, make_trackers(config, trackers))
+        return _run(grid, config, folder, by_flower, make_trackers(config))
     # Held before its checkpoints are read: the run may be going on in another process.
     try:
         lock = FolderLock(folder)
@@ -113,7 +108,7 @@ def _run_or_resume(
         if (summary := finished_summary(folder, config)) is not None:
             log.info("the run in %s has finished: there is nothing left to do", folder)
             return summary
-        made = make_trackers(config, trackers)
+        made = make_trackers(config)
         return _run(grid, config, folder, by_flower, made, lock, find_checkpoint(folder, config))
 
 
@@ -304,7 +299,7 @@ class _Run:
             recorder.note(f"warning: {warning}")
         if advice := line["details"].get(ADVICE):
             recorder.warn(advice)
-        self._tracking.round(line, report)
+        self._tracking.round(line)
         # The line first: a run that goes on takes back the lines of rounds without a checkpoint.
         self._patience.after(line, arrays, strategy)
         self._checkpointing.best = self._patience.best

@@ -1,23 +1,21 @@
-"""The protocol of a tracker: its three methods, and what they are given."""
+"""Trackers of a run: their protocol, what they are given, and calls of which no failure ends the run."""
 
-import hashlib
 import json
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
+from florets.conf.overrides import dotted
+from florets.conf.schema import Config, as_plain
+from florets.reports.clients import CLIENTS_OVER_ROUNDS
 from florets.reports.folder import write_whole
-from florets.reports.scores import FIGURES, scores_of
-from florets.reports.summary import RoundLine, RunSummary, round_seconds
-from florets.strategies.base.report import RoundReport
+from florets.reports.summary import RoundLine, RunSummary
+from florets.server_app.recorder import Recorder
 
 IDS = "trackers.json"
 """File of a run's folder with the ids under which trackers know the run: it goes on under the same ones."""
-
-ClientFigures = Mapping[str, Mapping[str, float]]
-"""By client key: ``cluster`` (index of its model) and, in rounds with evaluation, its scores by name."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class RunStart:
 
     def remember(self, tracker: str, run_id: str) -> None:
         """Keep an id in the run's folder, for the run to go on under it."""
-        write_id(self.folder, tracker, run_id)
+        write_whole(self.folder / IDS, json.dumps({**read_ids(self.folder), tracker: run_id}, indent=1) + "\n")
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class RunEnd:
 
     summary: RunSummary | None
     error: BaseException | None = None
-    files: Sequence[Path] = field(default=())
+    files: Sequence[Path] = ()
 
 
 class Tracker(Protocol):
@@ -84,11 +82,17 @@ class Tracker(Protocol):
     def on_start(self, run: RunStart) -> None:
         """Begin, before the first round."""
 
-    def on_round(self, line: RoundLine, clients: ClientFigures) -> None:
-        """Take a finished round: its line of ``rounds.jsonl`` and the figures of every client."""
+    def on_round(self, line: RoundLine) -> None:
+        """Take a finished round: its line of ``rounds.jsonl``."""
 
     def on_end(self, end: RunEnd) -> None:
         """Close, also where the run fails or is interrupted."""
+
+
+_FILES = (
+    *("report.html", "config.yaml", "summary.json", "clients.csv"),
+    *(CLIENTS_OVER_ROUNDS, "loss_matrix.csv", "run.log"),
+)
 
 
 def read_ids(folder: Path) -> dict[str, str]:
@@ -100,72 +104,61 @@ def read_ids(folder: Path) -> dict[str, str]:
     return {str(name): str(run_id) for name, run_id in found.items()} if isinstance(found, dict) else {}
 
 
-def write_id(folder: Path, tracker: str, run_id: str) -> None:
-    """Keep the id of a tracker in a folder, in addition to those of others."""
-    write_whole(folder / IDS, json.dumps({**read_ids(folder), tracker: run_id}, indent=1) + "\n")
+class Tracking:
+    """Call all trackers of a run; leaving the block passes on how it ended.
 
+    One that fails, at the start or later, is named in a warning and left out of further rounds; `on_end` is still
+    called, so that it can close what it has open.
+    """
 
-MOST_CLIENTS = 100
-"""With more clients than this only figures over them (quantiles) are logged, and no curves of single clients."""
+    def __init__(self, trackers: Mapping[str, Tracker], recorder: Recorder) -> None:
+        self._trackers, self._recorder = trackers, recorder
+        self._failed: set[str] = set()
+        self._has_started = False
+        self.summary: RunSummary | None = None
+        """Set once the run is finished."""
 
+    def start(self, config: Config, num_rounds: int, done_rounds: int) -> None:
+        """Pass on what is run."""
+        folder, root = self._recorder.folder, Path(config.results_dir).expanduser().absolute()
+        run = RunStart(
+            folder=folder,
+            results_dir=root,
+            name=folder.relative_to(root).as_posix() if folder.is_relative_to(root) else folder.name,
+            experiment=config.experiment,
+            params=dict(dotted(as_plain(config))),
+            num_rounds=num_rounds,
+            done_rounds=done_rounds,
+        )
+        self._has_started = True
+        self._call(lambda tracker: tracker.on_start(run))
 
-def round_figures(line: RoundLine) -> dict[str, float]:
-    """Return the figures of a round that are known, by name: ``ari``, ``seconds/train``, ``scores/loss/q90``, ..."""
-    named: dict[str, float | None] = {name: value for name, value in line.items() if isinstance(value, int | float)}
-    named |= {"rejected": len(line["rejected"]), "seconds": round_seconds(line)}
-    named |= {f"seconds/{part}": seconds for part, seconds in line["seconds"].items() if part != "total"}
-    named |= {f"replies/{kind}": number for kind, number in line["replies"].items()}
-    named |= {
-        f"scores/{score}/{name}": figures[name] for score, figures in line["metrics"].items() for name in FIGURES
-    }
-    return {name: float(value) for name, value in named.items() if value is not None}
+    def round(self, line: RoundLine) -> None:
+        """Pass a finished round on."""
+        self._call(lambda tracker: tracker.on_round(line))
 
+    def _call(self, call: Callable[[Tracker], None], last: bool = False) -> None:
+        for name, tracker in self._trackers.items():
+            if name in self._failed and not last:
+                continue
+            try:
+                call(tracker)
+            except Exception as error:  # a tracker may fail in any way, and no result depends on it
+                if name not in self._failed:
+                    reason = " ".join(str(error).split())[:300]
+                    self._recorder.warn(
+                        f"tracker={name} failed ({type(error).__name__}: {reason}); the run continues without it"
+                    )
+                self._failed.add(name)
 
-def final_figures(summary: RunSummary) -> dict[str, float]:
-    """Return the figures at the end of a run that are numbers: ``final/accuracy``, ``final/bytes_down``, ..."""
-    return {
-        f"final/{name.removeprefix('final_')}": float(value)
-        for name, value in vars(summary).items()
-        if isinstance(value, int | float) and name not in ("seed", "rounds")
-    }
+    def __enter__(self) -> Self:
+        return self
 
-
-def client_figures(report: RoundReport) -> ClientFigures:
-    """Return the figures of each client that has a model or was tested in a round."""
-    found: dict[str, dict[str, float]] = {key: {"cluster": model} for key, model in report.assignment.items()}
-    for key, evaluation in report.evaluations.items():
-        figures = found.setdefault(key, {})
-        figures |= scores_of(evaluation)
-        for prefix, other in (("validation", evaluation.validation), ("tuned", evaluation.tuned)):
-            if other is not None:
-                figures |= {f"{prefix}_{name}": value for name, value in scores_of(other).items()}
-    return found
-
-
-def curves(clients: ClientFigures) -> dict[str, float]:
-    """Return each client's figures as ``clients/<key>/<figure>``; none for more than `MOST_CLIENTS` clients."""
-    if len(clients) > MOST_CLIENTS:
-        return {}
-    return {f"clients/{_safe(key)}/{name}": value for key, of in clients.items() for name, value in of.items()}
-
-
-def _safe(key: str) -> str:
-    """Return a client's key as a part of a name; other machines choose it, and stores take few characters."""
-    safe = re.sub(r"[^A-Za-z0-9_-]+", "-", key)
-    return safe if safe == key else f"{safe[:80]}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
-
-
-def short_text(value: Any) -> str:
-    """Return the value of a parameter as a text of bounded length."""
-    text = str(value)
-    return text if len(text) <= 500 else f"{text[:499]}…"
-
-
-def as_param(value: Any) -> bool | int | float | str:
-    """Return the value of a parameter as stores take it: numbers and truth values as they are, the rest as text."""
-    return value if isinstance(value, bool | int | float) else short_text(value)
-
-
-def params(values: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
-    """Return parameters by name, each as `as_param`; what is null or empty is left out."""
-    return {name: as_param(value) for name, value in values.items() if value not in (None, "", [], {})}
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._has_started:
+            folder = self._recorder.folder
+            files = [path for name in _FILES if (path := folder / name).is_file()]
+            end = RunEnd(self.summary, error, [*files, *sorted(folder.glob("*.png"))])
+            self._call(lambda tracker: tracker.on_end(end), last=True)

@@ -1,17 +1,22 @@
-"""The built-in trackers: TensorBoard and MLflow."""
+"""The built-in trackers, TensorBoard and MLflow, and those of a run by their names."""
 
-import contextlib
 import logging
 import os
 import shutil
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from florets.reports.summary import RoundLine
-from florets.server_app import tracker
+from florets.conf.extras import require
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
+from florets.conf.validate import tracker_names
+from florets.reports.scores import FIGURES
+from florets.reports.summary import RoundLine, RunSummary, round_seconds
+from florets.server_app.tracker import RunEnd, RunStart, Tracker
+from florets.task.imported import imported
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -21,6 +26,37 @@ log = logging.getLogger("florets")
 
 _TENSORBOARD = "tensorboard"
 _FINAL = ("final/accuracy", "final/loss", "final/ari")
+_LONGEST = 500
+
+
+def round_figures(line: RoundLine) -> dict[str, float]:
+    """Return the figures of a round that are known, by name: ``ari``, ``seconds/train``, ``scores/loss/q90``, ..."""
+    named: dict[str, float | None] = {name: value for name, value in line.items() if isinstance(value, int | float)}
+    named |= {"rejected": len(line["rejected"]), "seconds": round_seconds(line)}
+    named |= {f"seconds/{part}": seconds for part, seconds in line["seconds"].items() if part != "total"}
+    named |= {f"replies/{kind}": number for kind, number in line["replies"].items()}
+    named |= {
+        f"scores/{score}/{name}": figures[name] for score, figures in line["metrics"].items() for name in FIGURES
+    }
+    return {name: float(value) for name, value in named.items() if value is not None}
+
+
+def final_figures(summary: RunSummary) -> dict[str, float]:
+    """Return the figures at the end of a run that are numbers: ``final/accuracy``, ``final/bytes_down``, ..."""
+    return {
+        f"final/{name.removeprefix('final_')}": float(value)
+        for name, value in vars(summary).items()
+        if isinstance(value, int | float) and name not in ("seed", "rounds")
+    }
+
+
+def parameters(values: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
+    """Return parameters as stores take them, all but numbers as a short text; what is null or empty is left out."""
+    return {
+        name: value if isinstance(value, bool | int | float) else str(value)[:_LONGEST]
+        for name, value in values.items()
+        if value not in (None, "", [], {})
+    }
 
 
 class TensorBoardTracker:
@@ -32,10 +68,8 @@ class TensorBoardTracker:
 
     def __init__(self) -> None:
         self._writer: SummaryWriter | None = None
-        self._run: tracker.RunStart | None = None
-        self._last_round = 0
 
-    def on_start(self, run: tracker.RunStart) -> None:
+    def on_start(self, run: RunStart) -> None:
         """Open the run's folder; a new run replaces what an earlier one left there."""
         # It takes a second that runs without it need not spend.
         from torch.utils.tensorboard.writer import SummaryWriter
@@ -47,33 +81,33 @@ class TensorBoardTracker:
         # Events of rounds that the run goes through again are dropped by the reader.
         again = run.done_rounds + 1 if run.done_rounds else None
         self._writer = SummaryWriter(str(folder), purge_step=again, flush_secs=5)
-        self._run, self._last_round = run, run.done_rounds
+        self._params, self._last_round = parameters(run.params), run.done_rounds
         run.remember(_TENSORBOARD, str(folder))
-        listed = "\n".join(f"| {name} | {value} |" for name, value in tracker.params(run.params).items())
-        self._writer.add_text("configuration", f"| key | value |\n|---|---|\n{listed}", run.done_rounds)
         self._writer.add_text("folder", str(run.folder), run.done_rounds)
         self._write_params({})
 
-    def on_round(self, line: RoundLine, clients: tracker.ClientFigures) -> None:
+    def on_round(self, line: RoundLine) -> None:
         """Add a point to each curve."""
-        assert self._writer is not None
         self._last_round = line["round"]
-        for name, value in {**tracker.round_figures(line), **tracker.curves(clients)}.items():
-            self._writer.add_scalar(name, value, self._last_round)
+        self._write(round_figures(line))
 
-    def on_end(self, end: tracker.RunEnd) -> None:
+    def on_end(self, end: RunEnd) -> None:
         """Add the pictures and the final figures, and close the files."""
         if self._writer is None:
             return
         if end.summary is not None:
-            final = tracker.final_figures(end.summary)
-            for name, value in final.items():
-                self._writer.add_scalar(name, value, self._last_round)
+            final = final_figures(end.summary)
+            self._write(final)
             self._write_params({name: final[name] for name in _FINAL if name in final})
         for path in end.files:
             if path.suffix == ".png":
                 self._add_picture(path)
         self._writer.close()
+
+    def _write(self, figures: Mapping[str, float]) -> None:
+        assert self._writer is not None
+        for name, value in figures.items():
+            self._writer.add_scalar(name, value, self._last_round)
 
     def _add_picture(self, path: Path) -> None:
         import numpy as np
@@ -90,9 +124,8 @@ class TensorBoardTracker:
         from torch.utils.tensorboard.summary import hparams
 
         assert self._writer is not None
-        assert self._run is not None
         writer = self._writer._get_file_writer()  # type: ignore[no-untyped-call]
-        for summary in hparams(tracker.params(self._run.params), final):  # type: ignore[no-untyped-call]
+        for summary in hparams(self._params, final):  # type: ignore[no-untyped-call]
             writer.add_summary(summary)
         self._writer.flush()
 
@@ -100,35 +133,37 @@ class TensorBoardTracker:
 _MLFLOW = "mlflow"
 _STORE = "MLFLOW_TRACKING_URI"
 # Most that one call takes.
-_MOST_PARAMS, _MOST_METRICS = 100, 1000
+_MOST_PARAMS = 100
 
 
 class MlflowTracker:
-    """A run of MLflow for each run, in the experiment that has the preset's name; a sweep's have a common parent."""
+    """A run of MLflow for each run, in the experiment that has the preset's name."""
 
     def __init__(self) -> None:
         self._client: MlflowClient | None = None
         self._id = ""
         self._known_rounds = 0
-        self._last_round = 0
 
-    def on_start(self, run: tracker.RunStart) -> None:
+    def on_start(self, run: RunStart) -> None:
         """Make the run in the store, or take up again the one that was interrupted."""
-        # Parallel jobs of a sweep would make the store's tables several times.
-        with _held(run.results_dir), warnings.catch_warnings():
+        from mlflow.entities import Param
+
+        with warnings.catch_warnings():
             # MLflow's own, of the libraries that it uses: the user can do nothing about them.
             warnings.simplefilter("ignore")
             self._client = _client(run.results_dir)
-            tags = {"florets.folder": str(run.folder)}
             known = run.recall(_MLFLOW) if run.done_rounds else None
-            if known is None or not self._take_up(known, tags, run.params):
-                experiment = _experiment(self._client, run)
-                self._id = self._client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
-                self._log_params(run.params)
+            if known is None or not self._take_up(known):
+                tags = {"florets.folder": str(run.folder)}
+                made = self._client.create_run(_experiment(self._client, run), tags=tags, run_name=run.name)
+                self._id = made.info.run_id
+                named = [Param(name, str(value)) for name, value in parameters(run.params).items()]
+                for start in range(0, len(named), _MOST_PARAMS):
+                    self._client.log_batch(self._id, params=named[start : start + _MOST_PARAMS])
             run.remember(_MLFLOW, self._id)
         self._last_round = run.done_rounds
 
-    def _take_up(self, run_id: str, tags: Mapping[str, str], values: Mapping[str, Any]) -> bool:
+    def _take_up(self, run_id: str) -> bool:
         """Go on under an id; False where the store does not have it, as when the results were moved."""
         from mlflow.exceptions import MlflowException
 
@@ -140,45 +175,31 @@ class MlflowTracker:
             return False
         self._id = run_id
         self._client.update_run(run_id, status="RUNNING")
-        # MLflow's parameters never change: where a resumed run differs, tags say so.
-        before = run.data.params
-        changed = {name: tracker.short_text(value) for name, value in tracker.params(values).items()}
-        changed = {name: text for name, text in changed.items() if before.get(name) != text}
-        for name, text in {**tags, **{f"resumed.{name}": text for name, text in changed.items()}}.items():
-            self._client.set_tag(run_id, name, text)
         # Rounds after the last checkpoint are run again, with equal figures; a store removes none.
         self._known_rounds = int(run.data.metrics.get("round", 0))
         return True
 
-    def _log_params(self, values: Mapping[str, Any]) -> None:
-        from mlflow.entities import Param
-
-        assert self._client is not None
-        named = [Param(name, tracker.short_text(value)) for name, value in tracker.params(values).items()]
-        for start in range(0, len(named), _MOST_PARAMS):
-            self._client.log_batch(self._id, params=named[start : start + _MOST_PARAMS])
-
-    def on_round(self, line: RoundLine, clients: tracker.ClientFigures) -> None:
+    def on_round(self, line: RoundLine) -> None:
         """Add a point to each curve."""
         self._last_round = line["round"]
         if self._last_round > self._known_rounds:
-            self._log_metrics({**tracker.round_figures(line), **tracker.curves(clients)}, self._last_round)
+            self._write(round_figures(line))
 
-    def _log_metrics(self, figures: Mapping[str, float], step: int) -> None:
+    def _write(self, figures: Mapping[str, float]) -> None:
         from mlflow.entities import Metric
 
         assert self._client is not None
         now = time.time_ns() // 1_000_000
-        named = [Metric(name, value, now, step) for name, value in figures.items()]
-        for start in range(0, len(named), _MOST_METRICS):
-            self._client.log_batch(self._id, metrics=named[start : start + _MOST_METRICS])
+        self._client.log_batch(
+            self._id, metrics=[Metric(name, value, now, self._last_round) for name, value in figures.items()]
+        )
 
-    def on_end(self, end: tracker.RunEnd) -> None:
+    def on_end(self, end: RunEnd) -> None:
         """Add the final figures and the files, and say how the run ended."""
         if self._client is None or not self._id:
             return
         if end.summary is not None:
-            self._log_metrics(tracker.final_figures(end.summary), self._last_round)
+            self._write(final_figures(end.summary))
         for path in end.files:
             self._client.log_artifact(self._id, str(path))
         self._client.set_terminated(self._id, _status(end.error))
@@ -197,6 +218,7 @@ def _client(results_dir: Path) -> "MlflowClient":
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
     from mlflow.tracking import MlflowClient
 
+    results_dir.mkdir(parents=True, exist_ok=True)
     return MlflowClient(os.environ.get(_STORE) or default_store(results_dir))
 
 
@@ -208,28 +230,50 @@ def default_store(results_dir: Path) -> str:
     return str(URL.create("sqlite", database=str(results_dir / "mlflow.db")).render_as_string())
 
 
-def _experiment(client: "MlflowClient", run: tracker.RunStart) -> str:
+def _experiment(client: "MlflowClient", run: RunStart) -> str:
+    from mlflow.exceptions import MlflowException
+
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or run.experiment
-    if (found := client.get_experiment_by_name(name)) is not None:
-        return str(found.experiment_id)
-    place = None if os.environ.get(_STORE) else (run.results_dir / "mlflow_artifacts").as_uri()
-    return str(client.create_experiment(name, artifact_location=place))
+    if (found := client.get_experiment_by_name(name)) is None:
+        place = None if os.environ.get(_STORE) else (run.results_dir / "mlflow_artifacts").as_uri()
+        try:
+            return str(client.create_experiment(name, artifact_location=place))
+        except MlflowException:
+            # Another job of the same sweep was first.
+            found = client.get_experiment_by_name(name)
+            if found is None:
+                raise
+    return str(found.experiment_id)
 
 
-@contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Let one process at a time run the block; systems that cannot lock a folder do not wait."""
-    handle = None
+_CALLS = ("on_start", "on_round", "on_end")
+_BUILT_IN: Mapping[str, Callable[[], Tracker]] = {_TENSORBOARD: TensorBoardTracker, _MLFLOW: MlflowTracker}
+
+
+def make_trackers(config: Config) -> dict[str, Tracker]:
+    """Return the trackers that the key `tracker` names, by name.
+
+    Raises
+    ------
+    ConfigError
+        If an extra is not installed, or what an import path leads to is no tracker.
+    """
+    return {name: _make(name) for name in tracker_names(config.tracker)}
+
+
+def _make(name: str) -> Tracker:
+    if name in _BUILT_IN:
+        require(name, f"tracker={name}")
+        return _BUILT_IN[name]()
     try:
-        import fcntl  # not on Windows
-
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    except (ImportError, OSError):
-        pass
-    try:
-        yield
-    finally:
-        if handle is not None:
-            os.close(handle)
+        made: Tracker = imported(f"tracker={name}", name)()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    except Exception as error:  # it is anybody's code
+        raise ConfigError(
+            f"tracker={name}: cannot be created without arguments ({type(error).__name__}: {error}); correct "
+            f"the class."
+        ) from error
+    if missing := [call for call in _CALLS if not callable(getattr(made, call, None))]:
+        raise ConfigError(f"tracker={name}: a tracker has {', '.join(_CALLS)}; it lacks {', '.join(missing)}.")
+    return made

@@ -13,15 +13,15 @@ class Calls:
 
     def __init__(self) -> None:
         self.starts: list[RunStart] = []
-        self.rounds: list[tuple[int, Mapping[str, Mapping[str, float]]]] = []
+        self.rounds: list[Mapping[str, Any]] = []
         self.ends: list[RunEnd] = []
         Calls.seen = self
 
     def on_start(self, run: RunStart) -> None:
         self.starts.append(run)
 
-    def on_round(self, line: Mapping[str, Any], clients: Mapping[str, Mapping[str, float]]) -> None:
-        self.rounds.append((line["round"], clients))
+    def on_round(self, line: Mapping[str, Any]) -> None:
+        self.rounds.append(line)
 
     def on_end(self, end: RunEnd) -> None:
         self.ends.append(end)
@@ -37,16 +37,16 @@ class NotStarting(Calls):
 class Failing(Calls):
     """Fails in its first round, and counts how often it is called."""
 
-    def on_round(self, line: Mapping[str, Any], clients: Mapping[str, Mapping[str, float]]) -> None:
-        super().on_round(line, clients)
+    def on_round(self, line: Mapping[str, Any]) -> None:
+        super().on_round(line)
         raise ConnectionError("no\nserver")
 
 
 class Interrupting(Calls):
     """Stops the run in its second round, as ctrl-C does."""
 
-    def on_round(self, line: Mapping[str, Any], clients: Mapping[str, Mapping[str, float]]) -> None:
-        super().on_round(line, clients)
+    def on_round(self, line: Mapping[str, Any]) -> None:
+        super().on_round(line)
         if line["round"] == 2:
             raise KeyboardInterrupt
 

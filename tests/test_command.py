@@ -24,7 +24,6 @@ from florets.conf.schema import Config, known_keys
 from florets.reports.console import say
 from florets.reports.summary import RunSummary
 from florets.server_app.app import read_run_config
-from florets.server_app.tracker import Tracker
 from florets.strategies import STRATEGIES
 from tests.results_examples import NO_ROUNDS
 
@@ -56,7 +55,7 @@ def calls(monkeypatch):
     """Record what would have been run, and run nothing."""
     recorded: list[tuple[Config, list[str]]] = []
 
-    def run(config: Config, overrides: Sequence[str], trackers: Sequence[Tracker] = ()) -> RunSummary:
+    def run(config: Config, overrides: Sequence[str]) -> RunSummary:
         recorded.append((config, list(overrides)))
         return summary_of(config)
 

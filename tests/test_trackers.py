@@ -1,6 +1,5 @@
 """Trackers: what they are given, what TensorBoard's and MLflow's stores hold, and what a failure does."""
 
-import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,14 +7,13 @@ from typing import Any
 
 import pytest
 
-import florets
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder
 from florets.engines.engine import resume, run
 from florets.server_app.resume import read_resume
-from florets.server_app.tracker import MOST_CLIENTS, curves, read_ids
-from florets.server_app.tracking import make_trackers
+from florets.server_app.tracker import read_ids
+from florets.server_app.tracker_stores import make_trackers
 from florets.studies import one_run
 from tests.own_trackers import Calls
 
@@ -50,14 +48,7 @@ def test_a_tracker_of_ones_own_sees_the_whole_run(tmp_path: Path) -> None:
     assert (start.folder, start.num_rounds, start.done_rounds) == (folder, 3, 0)
     assert start.name == folder.relative_to(tmp_path).as_posix()
     assert (start.params["k"], start.params["strategy.name"], start.params["train.batch_size"]) == (2, "clove", 100)
-    assert [number for number, _ in seen.rounds] == [1, 2, 3]
-    for line, (_, clients) in zip(lines, seen.rounds, strict=True):
-        assert list(clients) == ["0", "1", "2", "3"]
-        assert sum(of["accuracy"] for of in clients.values()) / 4 == pytest.approx(line["accuracy"])
-    with (folder / "clients.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            last = seen.rounds[-1][1][row["client"]]
-            assert (last["cluster"], last["loss"]) == (int(row["found_cluster"]), float(row["test_loss"]))
+    assert seen.rounds == lines
     assert end.error is None
     assert end.summary is not None
     assert end.summary.final_accuracy == lines[-1]["accuracy"]
@@ -81,19 +72,6 @@ def test_a_tracker_that_fails_is_named_once_and_changes_nothing(
 def test_a_tracker_that_does_not_start_is_still_ended(tmp_path: Path) -> None:
     ran(small(tmp_path, f"tracker={OWN}:NotStarting"))
     assert (len(Calls.seen.rounds), len(Calls.seen.ends)) == (0, 1)
-
-
-def test_in_python_a_tracker_is_an_object(tmp_path: Path) -> None:
-    calls = Calls()
-    keys: dict[str, Any] = {"num_clients": 4, "k": 2, "task": {"num_clusters": 2}, "num_rounds": 1}
-    done = florets.run(**keys, results_dir=tmp_path, quiet=True, tracker=[calls, f"{OWN}:Calls"])
-    assert [number for number, _ in calls.rounds] == [1]
-    assert Calls.seen is not calls
-    assert done.config["tracker"] == [f"{OWN}:Calls"]
-    with pytest.raises(ConfigError, match="an object cannot be passed to Flower's processes"):
-        florets.run(**keys, results_dir=tmp_path / "flower", engine="flwr", tracker=calls)
-    with pytest.raises(ConfigError, match="it lacks on_start, on_round, on_end"):
-        florets.run(**keys, results_dir=tmp_path / "none", tracker=object())
 
 
 @pytest.mark.parametrize(
@@ -137,14 +115,6 @@ def test_a_preset_may_name_a_class_only_with_consent(conf_copy: Path) -> None:
     assert compose(["experiment=traced", "tracker=mlflow"]).tracker == "mlflow"
 
 
-def test_clients_choose_no_names_of_curves() -> None:
-    clients = {"../a b": {"loss": 1.0}, "site-3": {"loss": 2.0}}
-    hostile, plain = curves(clients)
-    assert plain == "clients/site-3/loss"
-    assert hostile.startswith("clients/-a-b-")
-    assert not curves({str(n): {"loss": 1.0} for n in range(MOST_CLIENTS + 1)})
-
-
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -170,11 +140,6 @@ def test_tensorboard_holds_the_figures_of_a_run_that_was_interrupted(tmp_path: P
     for name in ("accuracy", "loss", "train_loss", "ari", "bytes_up"):
         assert found[name] == [(line["round"], pytest.approx(line[name])) for line in lines]
     assert found["replies/ok"] == [(line["round"], line["replies"]["ok"]) for line in lines]
-    assert [step for step, _ in found["clients/3/accuracy"]] == [1, 2, 3]
-    with (folder / "clients.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            value = found[f"clients/{row['client']}/accuracy"][-1][1]
-            assert value == pytest.approx(float(row["test_accuracy"]))
     events = EventAccumulator(str(place)).Reload()
     plugin = events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
     assert b"train.batch_size" in plugin
@@ -204,16 +169,11 @@ def test_mlflow_holds_params_figures_and_files(tmp_path: Path) -> None:
     assert found.info.run_name == folder.relative_to(tmp_path).as_posix()
     assert (found.data.params["k"], found.data.params["train.optimizer"]) == ("2", "adam")
     # As it was started: MLflow changes no parameter.
-    assert (found.data.params["num_rounds"], found.data.tags["resumed.num_rounds"]) == ("3", "4")
+    assert found.data.params["num_rounds"] == "3"
     lines = lines_of(folder)
     for name in ("accuracy", "train_loss", "bytes_down"):
         history = client.get_metric_history(run_id, name)
         assert [(point.step, point.value) for point in history] == [(line["round"], line[name]) for line in lines]
-    with (folder / "clients.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            history = client.get_metric_history(run_id, f"clients/{row['client']}/accuracy")
-            assert [point.step for point in history] == [1, 2, 3, 4]
-            assert history[-1].value == float(row["test_accuracy"])
     assert found.data.metrics["final/accuracy"] == lines[-1]["accuracy"]
     files = {item.path for item in client.list_artifacts(run_id)}
     assert {"report.html", "curves.png", "loss_matrix.png", "config.yaml", "clients.csv"} <= files
