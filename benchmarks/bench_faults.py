@@ -39,7 +39,7 @@ _SOFT = ("k=2", "task.num_clusters=2", "train=sgd", "train.local_epochs=5", "tra
 
 SETTINGS = {
     "ifca": ("k=3", "task.num_clusters=3", "train.local_epochs=20", "num_rounds=6"),
-    "two_phase": ("strategy.moment_rounds=3", "strategy.inner_steps=2", "task.model_options.hidden=[]"),
+    "two_phase": ("strategy.moment_rounds=3", "task.model_options.hidden=[]"),
     "flux": ("strategy.clustering=kmeans",),
     "fedem": _SOFT,
     "fedsoft": _SOFT,

@@ -27,7 +27,6 @@ from florets.task.training.linear import (
 from florets.task.training.losses import (
     Evaluated,
     Objective,
-    Proximal,
     class_weights,
     count,
     evaluate,
@@ -181,42 +180,25 @@ def as_asked(client: Client, objective: Objective) -> Objective:
 
 @dataclass(frozen=True)
 class _Problem:
-    """One local training: the start, how and on what objective, and the factor of the loss."""
+    """One local training: the start, how, and on what objective."""
 
     state: State
     training: Training
     objective: Objective
     purpose: Purpose | str
-    fraction: float
-
-    def on_whole_loss(self) -> "_Problem":
-        """Return the training on all of the loss whose steps are these.
-
-        Plain steps on a part of the loss are smaller steps on all of it; the penalties keep their own size.
-        """
-        if self.fraction == 1.0:
-            return self
-        # Weights of samples stay what they are.
-        mu = replace(self.objective, weights=None).proximal_mu
-        if mu is None:
-            raise ValueError("a part of the loss can only be combined with a proximal term")
-        objective = replace(self.objective, terms=(Proximal(mu / self.fraction),) if mu else ())
-        return replace(self, training=self.training.on_part(self.fraction), objective=objective, fraction=1.0)
 
 
 def trained(
     client: Client,
     state: State,
     purpose: Purpose | str = Purpose.LOCAL_TRAINING,
-    fraction: float = 1.0,
     objective: Objective | None = None,
     training: Training | None = None,
 ) -> tuple[Arrays, float]:
     """Train a model on this client's data; return its arrays and the mean loss.
 
     The arrays may be the module's own memory, and are good only until the next model is loaded. `purpose` names the
-    draws; `fraction` is a factor of the loss, without which the mean loss is returned; for an objective or a training
-    that is None the message's is taken.
+    draws; for an objective or a training that is None the message's is taken.
     """
     # Computed together with other clients': only where the message asks for plain training, of which it has one.
     done = client.prepared.trained
@@ -229,7 +211,7 @@ def trained(
         count(gradients=done.passes)
         return dict(done.arrays), done.mean
     wanted = as_asked(client, client.objective if objective is None else objective)
-    problem = _Problem(state, training or client.training, wanted, purpose, fraction)
+    problem = _Problem(state, training or client.training, wanted, purpose)
     for solve in (_exactly, _by_newton):
         if (solved := solve(client, problem)) is not None:
             return solved
@@ -259,7 +241,7 @@ def _has_diverged(client: Client, arrays: Mapping[str, NDArray[Any]], mean: floa
 
 
 def _by_gradients(client: Client, problem: _Problem) -> tuple[Arrays, float]:
-    return _by_full_steps(client, problem) or _by_steps(client, problem.on_whole_loss())
+    return _by_full_steps(client, problem) or _by_steps(client, problem)
 
 
 def _declared(client: Client) -> Declared:
@@ -297,7 +279,7 @@ def _exactly(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
         return None
     module, data = client.module, client.data
     load(module, problem.state)
-    mean = exact_proximal(module, data.x_train, data.y_train, client.loss, mu, problem.fraction)
+    mean = exact_proximal(module, data.x_train, data.y_train, client.loss, mu)
     return None if mean is None else (values_of(module), mean)
 
 
@@ -312,7 +294,6 @@ def trains_by_newton(client: Client) -> bool:
 def _by_newton(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
     """Take damped Newton steps, and keep what they begin with for who sends it."""
     linear = client.linear if trains_by_newton(client) else None
-    problem = problem.on_whole_loss() if linear is not None else problem
     objective = problem.objective
     mu = replace(objective, weights=None).proximal_mu
     if linear is None or mu is None:
@@ -343,7 +324,6 @@ def told_of_training(client: Client) -> dict[str, Any]:
 
 def _by_full_steps(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
     """Take steps of plain gradient descent on a linear model, in NumPy."""
-    problem = problem.on_whole_loss()
     mu = problem.objective.proximal_mu
     linear = client.linear if problem.training.takes_full_steps(client.num_examples) else None
     if linear is None or mu is None:

@@ -22,7 +22,6 @@ class Purpose(IntEnum):
     ANCHORS = 15
     SUBSPACE_CLIENTS = 16
     SUBSPACE = 17
-    ANCHOR_NOISE = 18
     ESTIMATE = 23
     LOCAL_KMEANS = 24
     HELD_OUT = 30

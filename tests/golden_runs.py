@@ -56,7 +56,7 @@ _LABELS = f"experiment=digits_label_skew {_SMALL} num_clients=15"
 # Moments of a linear classifier: those of a network cost many times as much.
 _MOMENTS = (
     "eval_every=100 num_clients=8 k=2 task.num_clusters=2 task.model_options.hidden=[] strategy=two_phase "
-    "strategy.moment_rounds=2 strategy.inner_steps=2"
+    "strategy.moment_rounds=2"
 )
 _BATCH_NORM = "eval_every=100 num_clients=12 task.model=tests.own_functions:net train=sgd"
 _CLOVE_LINEAR = "experiment=clove/linear train.local_epochs=2 task.partition_options.samples_per_client=100"
@@ -74,11 +74,10 @@ SETTINGS = {
     "digits-quickstart": "eval_every=100",
     "digits-clove": f"{_DIGITS} num_rounds=7",
     "digits-clove-agglomerative": f"{_LABELS} strategy.clustering=agglomerative strategy.square_root=true "
-    "strategy.matching=overlap strategy.memory=true strategy.fraction_train=0.5 num_rounds=4",
+    "strategy.memory=true strategy.fraction_train=0.5 num_rounds=4",
     "digits-clove-auto": f"{_LABELS} k=auto k_max=8",
     "digits-clove-gradients": f"{_LABELS} averaging=gradients server_learning_rate=0.5",
-    "digits-clove-partial": f"{_DIGITS} strategy.fraction_train=0.5 strategy.stability_rounds=2 "
-    "strategy.stability_fraction=0.7 num_rounds=8",
+    "digits-clove-partial": f"{_DIGITS} strategy.fraction_train=0.5 strategy.stability_rounds=2 num_rounds=8",
     "digits-clove-shared": f"{_DIGITS} strategy.shared_layers=[1] strategy.init=orthonormal first_round=evaluate",
     # Frozen in round 4; half of the clients move in round 9, and are back in their groups in round 10.
     "digits-clove-watch": f"{_DIGITS} strategy.watch=4 strategy.stability_rounds=2 task.drift.rounds=[9] "
@@ -106,7 +105,7 @@ SETTINGS = {
     "digits-fedpac": f"{_LABELS} strategy=fedpac strategy.fraction_train=0.5",
     "digits-oracle": f"{_DIGITS} strategy=oracle",
     "digits-oracle-gradients": f"{_DIGITS} strategy=oracle averaging=gradients strategy.fraction_train=0.5",
-    "digits-one_shot": f"{_DIGITS} strategy=one_shot strategy.estimate_epochs=2",
+    "digits-one_shot": f"{_DIGITS} strategy=one_shot",
     "digits-k_fed": f"{_DIGITS} strategy=k_fed",
     "digits-k_fed-partial": f"{_LABELS} strategy=k_fed strategy.local_clusters=2 strategy.fraction_train=0.5 "
     "strategy.features=inputs_and_targets",
@@ -117,24 +116,19 @@ SETTINGS = {
     "k=3 num_rounds=5",
     "digits-fesem": f"{_LABELS} strategy=fesem train=sgd strategy.weighting=examples strategy.fraction_train=0.8",
     "digits-fesem-kmeans": f"{_DIGITS} strategy=fesem strategy.clustering=kmeans strategy.layers=[3] train=sgd",
-    "digits-flexcfl": f"{_DIGITS} strategy=flexcfl train=sgd strategy.cold_start_steps=10 "
-    "strategy.cold_start_scale=2 strategy.fraction_train=0.5",
+    "digits-flexcfl": f"{_DIGITS} strategy=flexcfl train=sgd strategy.fraction_train=0.5",
     "digits-pacfl": f"{_LABELS} strategy=pacfl strategy.fraction_train=0.5 num_rounds=2",
-    "digits-stocfl": f"{_LABELS} strategy=stocfl strategy.anchor_epochs=5 strategy.fraction_train=0.5 num_rounds=3",
+    "digits-stocfl": f"{_LABELS} strategy=stocfl strategy.fraction_train=0.5 num_rounds=3",
     "digits-fedclust": f"{_LABELS} strategy=fedclust strategy.fraction_train=0.5 num_rounds=2",
-    "digits-sr_fca": f"{_LABELS} strategy=sr_fca strategy.solo_steps=20 strategy.refine_every=1 num_rounds=3 "
-    "strategy.fraction_train=0.5",
-    "digits-flux": f"{_LABELS} strategy=flux strategy.cluster_round=2 strategy.fraction_train=0.5 num_rounds=3",
-    # Whatever the first comparisons say is taken for groups.
-    "digits-fedgwc": f"{_DIGITS} strategy=fedgwc train=sgd train.local_steps=4 strategy.rest_threshold=1000 "
-    "strategy.most_index=9 num_rounds=7",
+    "digits-sr_fca": f"{_LABELS} strategy=sr_fca strategy.fraction_train=0.5 num_rounds=4",
+    "digits-flux": f"{_LABELS} strategy=flux strategy.fraction_train=0.5 num_rounds=3",
+    "digits-fedgwc": f"{_DIGITS} strategy=fedgwc train=sgd train.local_steps=4 num_rounds=7",
     "digits-fedem": f"{_LABELS} strategy=fedem train=sgd k=2 strategy.fraction_train=0.5 num_rounds=3",
     # Clients begin alone; half of them move to other groups in round 4.
     "digits-feddrift": f"{_DIGITS} strategy=feddrift strategy.period=2 strategy.fraction_train=0.8 "
     "task.drift.rounds=[4] task.drift.fraction=0.5 train.local_epochs=4 num_rounds=7",
     "digits-fedrc": f"{_LABELS} strategy=fedrc train=sgd k=2 strategy.fraction_train=0.5 num_rounds=3",
-    "digits-fedsoft": f"{_LABELS} strategy=fedsoft train=sgd k=3 strategy.fraction_train=0.7 "
-    "strategy.clients_per_centre=4 num_rounds=3",
+    "digits-fedsoft": f"{_LABELS} strategy=fedsoft train=sgd k=3 strategy.fraction_train=0.7 num_rounds=3",
     "digits-autoencoder": "experiment=digits_autoencoder num_clients=10 k=5 task.num_clusters=5 train.local_epochs=1 "
     "task.model_options.bottleneck=2 eval_every=100",
     "clove-linear-clove": _CLOVE_LINEAR,
@@ -145,14 +139,12 @@ SETTINGS = {
     "cfl_gp-linear-cfl_gp": _CFL_GP_LINEAR,
     **{
         f"cfl_gp-linear-{name}": f"{_CFL_GP_LINEAR} strategy={name}"
-        for name in ("clove", "ifca", "oracle", "k_fed", "fedavg")
+        for name in ("clove", "ifca", "oracle", "one_shot", "k_fed", "fedavg")
     },
-    "cfl_gp-linear-one_shot": f"{_CFL_GP_LINEAR} strategy=one_shot strategy.estimate_epochs=2",
     "mixed_regression-a-two_phase": f"{_MIXED} strategy.moment_rounds=3",
     "mixed_regression-a-direct": f"{_MIXED} strategy.moment_rounds=3 strategy.subspace=direct strategy.anchors=6 "
     "strategy.weighting=examples strategy.fraction_train=0.5",
     "mixed_regression-a-proximal": f"{_MIXED} strategy.moment_rounds=1 strategy.local_solver=fedprox",
-    "mixed_regression-a-soft": f"{_MIXED} strategy.moment_rounds=1 strategy.labels=soft strategy.temperature=50",
     **{
         f"mixed_regression-a-{name}": f"{_MIXED} strategy={name}"
         for name in ("ifca", "oracle", "one_shot", "k_fed", "fedavg")

@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from florets.strategies.cfl_gp.messages import ProbeUpdate
 from florets.strategies.random_effects.messages import OwnTerms
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
-from florets.strategies.two_phase.messages import AnchorUpdate, LocalFactors, Term, TwoSidedFactors, read_soft_update
+from florets.strategies.two_phase.messages import AnchorUpdate, LocalFactors, Term
 from florets.task.data.tables.description import Description
 from florets.task.training.figures import sums_of
 from florets.task.wire import Layout, codec, kinds
@@ -32,7 +32,6 @@ MODEL = {
     "empty": Array(np.zeros((0, 3), dtype=np.float32)),
 }
 LAYOUT = Layout.of(MODEL)
-SENT = np.zeros((2, LAYOUT.size))
 NUMBERS: dict[str, Any] = {kinds.NUM_EXAMPLES: 10, kinds.TRAIN_LOSS: 0.5}
 CHOICE: dict[str, Any] = {kinds.CHOSEN_MODEL: 1, "losses": [2.0, 1.0]}
 LOSSES: dict[str, Any] = {kinds.NUM_EXAMPLES: 10, "losses": [2.0, 1.0], "kept": 0}
@@ -59,13 +58,11 @@ COUNT = {kinds.NUM_EXAMPLES: 10}
 PROBED = {"profile": Array(np.arange(5, dtype=np.float32))}
 ANCHOR = NUMBERS | {"residual": 0.25}
 TWO_MODELS = {f"{number}/{name}": array for number in range(2) for name, array in MODEL.items()}
-SHARES = NUMBERS | {"memberships": [0.25, 0.75], "losses": [2.0, 1.0]}
 SIZES: dict[str, Any] = {"sizes": [4, 6]}
 POINTS = {"centres": MODEL["weight"]}
 ROWS, FULL = {"folds": MODEL["weight"]}, RowForm("full", 3, 3)
 SIGNS = {"folds": Array(np.array([[170, 128], [1, 0]], dtype=np.uint8))}
 SECOND = {kinds.GRADIENT: Array(np.array([0.5, -0.5])), kinds.HESSIAN: Array(np.array([[2.0, 1.0], [1.0, 2.0]]))}
-FACTORS = {kinds.LEFT: BLOCK, kinds.RIGHT: BLOCK}
 
 
 MIXED = {kinds.SHARES: [0.25, 0.75], "class-sums": [1.5, 1.0, 3.5, 4.0]}
@@ -131,10 +128,8 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     (kinds.HELLO, lambda: reply(HELLO, None, TEXTS), reads(Introduction)),
     ("probe", lambda: reply(NUMBERS, MODEL, profile=PROBED), reads(ProbeUpdate, d=5, **LAID)),
     ("subspace", lambda: reply(COUNT, {"terms": BLOCK}), reads(Term, A=2, R=3, k=4)),
-    ("factors", lambda: reply(COUNT, FACTORS), reads(TwoSidedFactors, A=2, p=3, R=4)),
-    ("factor", lambda: reply(COUNT, {kinds.LEFT: BLOCK}), reads(LocalFactors, A=2, p=3, R=4)),
+    ("factors", lambda: reply(COUNT, {"moments": BLOCK}), reads(LocalFactors, A=2, p=3, R=4)),
     ("descent", lambda: reply(ANCHOR, MODEL), reads(AnchorUpdate, **LAID)),
-    ("soft", lambda: reply(SHARES, TWO_MODELS), lambda sent: read_soft_update(sent, LAYOUT, SENT)),
     ("mixture", lambda: reply(NUMBERS | MIXED, TWO_MODELS), reads(ClassMixtureUpdate, layout=LAYOUT, K=2, C=2)),
     ("folds", lambda: reply(NUMBERS, MODEL, folds=ROWS), reads(FoldUpdate, form=FULL, folds=2, **LAID)),
     ("rows", lambda: reply(COUNT, folds=SIGNS), reads(FoldRows, form=RowForm("signs", 9, 40), folds=2)),

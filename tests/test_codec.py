@@ -40,7 +40,6 @@ BROKEN: list[tuple[str, str, str | None, Any, str]] = [
     (kinds.TRAIN, METRICS, "extra", 1.0, "the reply holds the metrics .*extra"),
     (kinds.TRAIN, ARRAYS, "extra", MODEL["count"], "4 arrays came, the model has 3"),
     ("probe", "profile", None, ArrayRecord({"other": floats(1)}), r"\['other'\], not \['profile'\]"),
-    ("factors", ARRAYS, kinds.RIGHT, None, r"not \['left', 'right'\]"),
     # Numbers.
     *((kinds.TRAIN, METRICS, kinds.NUM_EXAMPLES, n, "integer from 1") for n in (0, -1, MAX_EXAMPLES + 1, 2.0, [1])),
     *((kinds.TRAIN, METRICS, kinds.TRAIN_LOSS, x, "is not a finite number") for x in (NAN, 10**400, [1.0])),
@@ -55,7 +54,6 @@ BROKEN: list[tuple[str, str, str | None, Any, str]] = [
         for x in (float("inf"), NAN, -0.1, 1e300)
     ),
     ("traced", METRICS, kinds.STEP_LOSSES, [1.0], "1 step-losses came, not 2"),
-    *(("soft", METRICS, "memberships", x, "memberships") for x in ([0.5, 0.6], [-0.5, 1.5], [NAN, 1.0], [1.0])),
     *(("mixture", METRICS, kinds.SHARES, x, "shares") for x in ([0.25, 0.5], [-0.5, 1.5], [NAN, 1.0], [1.0], 1.0)),
     ("mixture", METRICS, "class-sums", [-1.0, 3.5, 3.5, 4.0], "no numbers from 0"),
     ("mixture", METRICS, "class-sums", [1.5, 1.0, 30.5, 4.0], "do not sum to the shares"),
@@ -76,7 +74,7 @@ BROKEN: list[tuple[str, str, str | None, Any, str]] = [
     # Models.
     ("bilevel", kinds.GLOBAL, "count", None, "2 arrays came, the model has 3"),
     ("mixed", kinds.MIX, "weight", floats([0.5] * 3, [1.5] * 3), "not from 0 to 1"),
-    ("soft", ARRAYS, "2/weight", MODEL["weight"], "the 2 models"),
+    ("mixture", ARRAYS, "2/weight", MODEL["weight"], "the 2 models"),
     # What a client says of itself.
     *((kinds.HELLO, kinds.CONFIG, kinds.CLIENT_KEY, x, "client-key") for x in ("", "a\nb", "\x1b[2J", "=1", b"x")),
     (kinds.HELLO, METRICS, kinds.CLUSTER, -5, "true-cluster is -5, not an integer from -1"),
@@ -92,18 +90,9 @@ def test_a_reply_that_breaks_a_rule_is_refused_with_the_rule(
         READ[kind](changed(kind, record, name, value))
 
 
-def test_a_model_that_got_no_weight_must_come_back_as_it_was_sent() -> None:
-    content = changed("soft", METRICS, "memberships", [1e-12, 1.0])
-    with pytest.raises(MalformedMessage, match="model 0 has no weight"):
-        READ["soft"](content)
-    zeros = Array(np.zeros((2, 3), np.float32))
-    content.array_records[ARRAYS].update({"0/weight": zeros, "0/count": Array(np.array(0))})
-    READ["soft"](content)
-
-
 def test_valid_replies_hold_what_was_sent() -> None:
-    found: Any = READ["soft"](VALID["soft"]())
-    assert (found.model, found.shares.tolist(), found.losses.tolist()) == (1, [0.25, 0.75], [2.0, 1.0])
+    found: Any = READ["mixture"](VALID["mixture"]())
+    assert (found.model, found.shares.tolist()) == (1, [0.25, 0.75])
     np.testing.assert_array_equal(found.vector, LAYOUT.flatten(MODEL))
     split: Any = READ["split"](VALID["split"]())
     assert split.prototypes.tolist() == split.statistics.tolist() == [[0, 1, 2], [0, 0, 0], [3, 4, 5]]

@@ -36,12 +36,10 @@ WRONG = {
         "k=auto: preset mixed_regression/mnist makes task.num_clusters from k; give k an integer"
     ),
     "strategy=ifca privacy.kind=central privacy.epsilon=8 privacy.delta=0.05": "give less than 0.05, or leave it",
-    "strategy=two_phase strategy.inner_steps=3": "must be even and at least 2, because it",
-    "strategy=two_phase strategy.grouping=threshold": "add strategy.delta=<distance>",
     "strategy=two_phase strategy.anchors=3": "at least k=4",
     "strategy=two_phase strategy.subspace_clients=21": "from 1 to num_clients=20",
     "strategy=two_phase strategy.fresh=true": "needs a number",
-    "strategy=two_phase strategy.labels=soft": "add train.optimizer=sgd",
+    "strategy=two_phase strategy.local_solver=fedprox": "add train.optimizer=sgd",
     "strategy=two_phase experiment=mixed_regression/a strategy.local_solver=fedprox train.momentum=0.5": (
         "train.momentum=0.5: strategy.local_solver=fedprox solves linear regressions exactly, without steps"
     ),

@@ -39,7 +39,7 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         "ifca num_rounds=4 clients_per_node=8 wire=int8",
         "fedavg num_rounds=4 fine_tune_epochs=1 task.validation_fraction=0.2",
         f"cfl_gp {SMALL} num_rounds=3",
-        f"two_phase {SHORT} strategy.subspace=direct strategy.labels=soft train=sgd",
+        f"two_phase {SHORT} strategy.subspace=direct",
         f"fedem {SMALL} num_rounds=2 fine_tune_epochs=0.5 task.validation_fraction=0.2",
         f"clove {SMALL} num_rounds=6 personal=slopes",
         # Four groups in 20 clients, of which nobody is told.

@@ -27,7 +27,7 @@ QUICK = {
     "digits-fedrc", "digits-fedsoft",
     "digits-ditto", "digits-per_fedavg", "digits-fedproto", "digits-fedala", "digits-fedpac", "cfl_gp-linear-clove",
     "mixed_regression-a-two_phase", "mixed_regression-a-direct", "mixed_regression-a-proximal",
-    "mixed_regression-a-soft", "mixed_regression-a-one_shot",
+    "mixed_regression-a-one_shot",
 }  # fmt: skip
 
 OPTIONAL = {leaving.FACTS, leaving.EVALUATIONS, leaving.LABELS, leaving.LOSS_VECTORS, leaving.CLASS_SHARES}

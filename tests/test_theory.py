@@ -62,18 +62,18 @@ def test_quantities_by_hand() -> None:
 def test_mixed_regression_by_hand() -> None:
     start = {"model_options": {"start": "normal", "scale": 1e-6}, "loss": "half_squared_error"}
     found = table(
-        "mixed_regression/a", task={**TASK, **start}, num_clients=8, k=2, strategy={"epsilon": 0.1},
+        "mixed_regression/a", task={**TASK, **start}, num_clients=8, k=2,
         train={"learning_rate": 0.5, "local_epochs": 2},
     )  # fmt: skip
     # N = 32, d = k = 2, M = 8, Delta = 2, R = alpha = beta = 1, sigma = 0.5; X^T X / n = I, so gamma is the rate.
-    unit = (1 + 0.5**4) * math.log(32) ** 3 / (2**4 * 0.1**4)
+    unit = (1 + 0.5**4) * math.log(32) ** 3 / (2**4 * 0.05**4)
     nu = 8 * math.exp(-4) + math.sqrt(2 * 2 * math.log(2) / 8)
     lost = nu * (1 - math.log(nu))
     assert found.theory.dropna().to_dict() == pytest.approx({
         "anchors m_H": math.log(2 / 0.05) / 0.5, "epsilon": 1 / 8,
         "m, clients asked in a round": unit * 2 / 0.5**2, "n_H, pairs of an anchor": unit * 2,
-        "T, rounds of phase 1": 16 * math.log(10),
-        "distance from true models after phase 1": 0.2, "eta, learning rate": 1 / 2,
+        "T, rounds of phase 1": 16 * math.log(20),
+        "distance from true models after phase 1": 0.1, "eta, learning rate": 1 / 2,
         "gamma": 1, "samples of the smallest cluster": 2,
         "nu log(e/nu)": 0.5 / (4 / 3), "T', rounds of phase 2": 4 / 3 / 0.5 * math.log(2 / nu),
         "error over that of the round before": 1 - 2 * 0.5 * 0.5 / (4 / 3),

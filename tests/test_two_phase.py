@@ -1,20 +1,18 @@
 """Two-phase mixed regression: both phases on the real clients of a small problem whose true models are known."""
 
 import logging
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, RecordDict
 
 from benchmarks.bench_faults import play
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import RoundReport
 from florets.strategies.two_phase import moment_algebra
-from florets.strategies.two_phase.messages import MOMENT_DESCENT, MOMENTS, SUBSPACE, TRAIN_SOFT, TwoSidedFactors
-from florets.strategies.two_phase.strategy import TwoPhase, average_soft
+from florets.strategies.two_phase.messages import MOMENT_DESCENT, MOMENTS, SUBSPACE, LocalFactors
+from florets.strategies.two_phase.strategy import TwoPhase
 from florets.task.wire import bank, kinds
 from tests import own_functions
 from tests.fakes import FakeClients, lost, models, thetas
@@ -38,7 +36,6 @@ def test_coarse_models_after_phase_1_and_the_true_ones_after_phase_2():
     assert len(watched.asked(MOMENT_DESCENT, 1)) == 10
     assert found.reports[4].details == {
         "anchors": 10,
-        "anchors_stopped": 0,
         "anchor_clusters": 3,
         "largest_residual": pytest.approx(0.4, abs=0.4),
     }
@@ -49,7 +46,7 @@ def test_coarse_models_after_phase_1_and_the_true_ones_after_phase_2():
 
 @pytest.mark.parametrize(
     "overrides",
-    [("strategy.noise=0.5", "strategy.inner_steps=2"), ("strategy.subspace=direct", "strategy.pairing=halves")],
+    [(), ("strategy.subspace=direct",)],
 )
 def test_the_estimated_cost_of_phase_1_is_what_its_round_then_costs(overrides):
     watched = Watched()
@@ -77,45 +74,6 @@ def test_fresh_clients_are_asked_once_and_are_no_anchors():
     assert len(set.union(anchors, *asked)) == 5 + 15
     assert anchors == set(watched.asked(MOMENT_DESCENT, 3))
     assert watched.asked(kinds.TRAIN_SELECT, 4) == list(range(24))
-
-
-def test_noise_differs_by_client_side_and_round_but_not_by_inner_step_and_hides_nothing_on_average():
-    watched = Watched()
-    run(*ANCHORS_5, "strategy.noise=0.5", "strategy.moment_rounds=2", watched=watched)
-
-    def estimates(server_round, client):
-        told = {
-            step.array_records[kinds.ESTIMATES][kinds.LEFT].data
-            + step.array_records[kinds.ESTIMATES][kinds.RIGHT].data
-            for step in watched.sent(SUBSPACE, server_round, client)
-        }
-        assert len(told) == 1
-        return told.pop()
-
-    assert len({estimates(r, c) for r in (1, 2) for c in range(12)}) == 24
-    record = [watched.sent(SUBSPACE, 1, c)[0].array_records[kinds.ESTIMATES] for c in range(12)]
-    left, right = (np.stack([told[side].numpy() for told in record]) for side in (kinds.LEFT, kinds.RIGHT))
-    noise = np.concatenate([left, right]) - _sent_to_an_anchor(watched)
-    assert noise.std() == pytest.approx(0.5, rel=0.1)
-    assert abs(noise.mean()) < 0.05
-    assert abs(np.corrcoef(noise[:12].ravel(), noise[12:].ravel())[0, 1]) < 0.1
-
-
-def _sent_to_an_anchor(watched):
-    anchor = watched.asked(MOMENT_DESCENT, 1)[0]
-    (sent,) = watched.sent(MOMENT_DESCENT, 1, anchor)
-    return sent.array_records[kinds.ARRAYS]["1.weight"].numpy()
-
-
-def test_anchors_below_their_threshold_stop_for_good_and_refinement_begins():
-    watched = Watched()
-    # epsilon * delta / sqrt(2) is far above any residual: everybody stops in round 1.
-    found = run(*ANCHORS_5, "strategy.delta=2", "strategy.epsilon=50", watched=watched)
-    assert [report.phase for report in found.reports] == ["moment_descent"] + ["refine"] * 6
-    assert found.reports[0].details["anchors_stopped"] == 5
-    assert watched.asked(MOMENT_DESCENT, 2) == []
-    # Nobody has moved: all models are model 0.
-    assert found.banks[0] == pytest.approx(np.repeat(_sent_to_an_anchor(watched), 3, axis=0))
 
 
 def test_anchors_need_enough_examples_and_there_must_be_k_of_them():
@@ -175,56 +133,18 @@ def test_in_the_papers_average_those_that_chose_another_model_hold_it_in_place()
     assert thetas(other.start(clients.grid(), models(2.0, 8.0), num_rounds=1).arrays) == [1.0, 9.0]
 
 
-def test_soft_labels_train_every_model_by_its_weight():
-    watched = Watched()
-    shared = (
-        "num_clients=12",
-        "strategy.labels=soft",
-        "strategy.temperature=50",
-        "num_rounds=1",
-        "train.local_epochs=1",
-    )
-    found = run(*shared, "strategy.moment_rounds=0", watched=watched)
-    start = np.stack([m["1.weight"].numpy()[0] for m in bank.models(watched.sent(TRAIN_SOFT, 1, 0)[0]["arrays"])])
-    expected = start.astype(np.float64)
-    data = own_functions.mixed_regression(None, 0, 3, clients=12)
-    for client in range(12):
-        x, y = data.x_train[client * 40 : client * 40 + 40], data.y_train[client * 40 : client * 40 + 40]
-        error = y[None] - start @ x.T
-        losses = (error**2).mean(axis=1) / 2
-        weights = np.exp(-40 * (losses - losses.min()) / 50)
-        weights /= weights.sum()
-        expected += 0.1 * weights[:, None] * (error @ x / 40) / 12
-    assert found.banks[0] == pytest.approx(expected, abs=1e-5)
-    hard = run("num_clients=12", "strategy.moment_rounds=0", "num_rounds=1", "train.local_epochs=1")
-    cold = run(
-        "num_clients=12",
-        "strategy.moment_rounds=0",
-        "num_rounds=1",
-        "train.local_epochs=1",
-        *shared[1:2],
-        "strategy.temperature=0.000001",
-    )
-    assert cold.banks[0] == pytest.approx(hard.banks[0], abs=1e-6)
+def mean_of_pairs(moments: np.ndarray) -> np.ndarray:
+    """Return the mean of a client's ordered pairs of different moments (n, d), as products."""
+    n, total = len(moments), moments.sum(axis=0)
+    return (np.outer(total, total) - moments.T @ moments) / (n * (n - 1))
 
 
-def mean_of_pairs(moments: np.ndarray, pairing: str) -> np.ndarray:
-    """The mean of a client's pairs of moments (n, d): all ordered ones, those of its halves, or of its first two."""
-    n = len(moments)
-    if pairing == "all":
-        total = moments.sum(axis=0)
-        return (np.outer(total, total) - moments.T @ moments) / (n * (n - 1))
-    one, two = (moments[:1], moments[1:2]) if pairing == "single" else (moments[: n // 2], moments[n // 2 :])
-    return np.outer(one.mean(axis=0), two.mean(axis=0))
-
-
-def moved(theta: np.ndarray, anchor: int, x: np.ndarray, y: np.ndarray, pairing: str) -> np.ndarray:
+def moved(theta: np.ndarray, anchor: int, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Phase 1, l. 9 to 13, with x (M, n, d) and y (M, n), and our rules for sigma and its vector's sign."""
     moments = (y - x @ theta)[..., None] * x
-    basis = np.linalg.svd(np.mean([mean_of_pairs(one, pairing) for one in moments], axis=0))[0][:, :3]
-    own, half = moments[anchor] @ basis, y.shape[1] // 2
-    a = own[:half].T @ own[half:] / half if pairing == "single" else mean_of_pairs(own, pairing)
-    vectors, values, _ = np.linalg.svd(a)
+    basis = np.linalg.svd(np.mean([mean_of_pairs(one) for one in moments], axis=0))[0][:, :3]
+    own = moments[anchor] @ basis
+    vectors, values, _ = np.linalg.svd(mean_of_pairs(own))
     sign = 1 if vectors[:, 0] @ own.mean(axis=0) >= 0 else -1
     return theta + sign * basis @ vectors[:, 0] * np.sqrt(values[0]) / 2
 
@@ -242,10 +162,10 @@ def refined(theta: np.ndarray, x: np.ndarray, y: np.ndarray, eta: float, solver:
     return local.mean(axis=0)
 
 
-@pytest.mark.parametrize(("pairing", "solver"), [("all", "fedavg"), ("halves", "fedprox"), ("single", "fedavg")])
-def test_both_phases_are_those_of_a_reference_in_numpy(pairing, solver):
+@pytest.mark.parametrize("solver", ["fedavg", "fedprox"])
+def test_both_phases_are_those_of_a_reference_in_numpy(solver):
     watched, rate = Watched(), 0.5
-    settings = ("strategy.moment_rounds=2", f"strategy.pairing={pairing}", f"strategy.local_solver={solver}")
+    settings = ("strategy.moment_rounds=2", f"strategy.local_solver={solver}")
     settings = (*ANCHORS_5, *settings, "strategy.subspace=direct", f"train.learning_rate={rate}")
     found = run(*settings, watched=watched)
     data = own_functions.mixed_regression(None, 0, 3, clients=12)
@@ -254,7 +174,7 @@ def test_both_phases_are_those_of_a_reference_in_numpy(pairing, solver):
     (first,) = bank.models(watched.sent(MOMENT_DESCENT, 1, anchors[0])[0]["arrays"])
     theta, expected = np.repeat(first["1.weight"].numpy().astype(float), len(anchors), axis=0), []
     for report in found.reports[:2]:
-        theta = np.array([moved(one, anchor, x, y, pairing) for one, anchor in zip(theta, anchors, strict=True)])
+        theta = np.array([moved(one, anchor, x, y) for one, anchor in zip(theta, anchors, strict=True)])
         groups = np.array([report.assignment[f"{anchor:02}"] for anchor in anchors])
         expected.append([theta[groups == group].mean(axis=0) for group in range(3)])
     for _ in range(2):
@@ -262,86 +182,40 @@ def test_both_phases_are_those_of_a_reference_in_numpy(pairing, solver):
     assert np.array(found.banks) == pytest.approx(np.array(expected), abs=1e-5)
 
 
-def soft_round(spoiled: Callable[[RecordDict], RecordDict]) -> RoundReport:
-    """Play one round of soft labels in which one reply is spoiled."""
-    settings = ("num_clients=12", "strategy.moment_rounds=0", "num_rounds=1", "strategy.labels=soft")
-    return run(*settings, watched=Watched({(TRAIN_SOFT, 1, 3): spoiled})).reports[0]
-
-
-def test_a_soft_reply_with_an_absurd_model_of_little_weight_is_refused():
-    def spoiled(content: RecordDict) -> RecordDict:
-        metrics, arrays = content.metric_records[kinds.METRICS], content.array_records[kinds.ARRAYS]
-        content[kinds.METRICS] = MetricRecord({**metrics, "memberships": [0.98, 0.01, 0.01]})
-        huge = {n: Array(1e20 * np.ones_like(a.numpy())) for n, a in arrays.items() if n.startswith("2/")}
-        content[kinds.ARRAYS] = ArrayRecord({**arrays, **huge})
-        return content
-
-    assert soft_round(spoiled).replies["invalid"] == 1
-
-
 def rng() -> np.random.Generator:
     return np.random.default_rng(5)
 
 
-def pair_matrix(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def pair_matrix(rows: np.ndarray) -> np.ndarray:
     """Return the mean over all ordered pairs of different rows, as the definition has it."""
-    n = len(left)
-    return sum(np.outer(left[i], right[j]) for i in range(n) for j in range(n) if i != j) / (n * (n - 1))
+    n = len(rows)
+    return sum(np.outer(rows[i], rows[j]) for i in range(n) for j in range(n) if i != j) / (n * (n - 1))
 
 
 def span(basis: np.ndarray) -> np.ndarray:
     return basis @ basis.T
 
 
-def clients(size: int, all_pairs: bool = True) -> tuple[list[TwoSidedFactors], list[np.ndarray], np.ndarray]:
-    """Return three clients with noise around two directions, their matrices and their weights."""
-    draw = rng()
+@pytest.mark.parametrize("size", [12, 150])  # Formed, and as an operator.
+def test_the_direct_basis_spans_the_first_left_singular_vectors_of_the_weighted_mean(size: int):
+    draw, local, matrices, weights = rng(), [], [], np.array([4.0, 3.0, 6.0])
     directions = 3 * draw.standard_normal((2, size)) / np.sqrt(size)
-    local, matrices = [], []
     for n in (4, 3, 6):
         rows = draw.standard_normal((n, 2)) @ directions + draw.choice([-2, 2]) * directions[n % 2]
-        if all_pairs:
-            local.append(TwoSidedFactors(rows[None], rows[None], n))
-            matrices.append(pair_matrix(rows, rows))
-        else:
-            local.append(TwoSidedFactors(rows[None, :1], rows[None, 1:2], n))
-            matrices.append(np.outer(rows[0], rows[1]))
-    return local, matrices, np.array([4.0, 3.0, 6.0])
-
-
-@pytest.mark.parametrize("size", [12, 150])  # Formed, and as an operator.
-@pytest.mark.parametrize("all_pairs", [True, False])
-def test_the_direct_basis_spans_the_first_left_singular_vectors_of_the_weighted_mean(size: int, all_pairs: bool):
-    local, matrices, weights = clients(size, all_pairs)
+        local.append(LocalFactors(rows[None], n))
+        matrices.append(pair_matrix(rows))
     mean = sum(w * y for w, y in zip(weights / weights.sum(), matrices, strict=True))
-    (found,) = moment_algebra.leading_bases(local, weights, 2, all_pairs, rng())
-    expected = np.linalg.svd(mean)[0][:, :2]
-    assert span(found) == pytest.approx(span(expected), abs=1e-8)
-    again = moment_algebra.leading_bases(local, weights, 2, all_pairs, rng())
+    (found,) = moment_algebra.leading_bases(local, weights, 2, rng())
+    assert span(found) == pytest.approx(span(np.linalg.svd(mean)[0][:, :2]), abs=1e-8)
+    again = moment_algebra.leading_bases(local, weights, 2, rng())
     assert np.array_equal(found, again[0])
 
 
-def test_anchors_are_grouped_into_exactly_k_or_by_distance():
+def test_anchors_are_grouped_into_exactly_k():
     estimates = np.array([[0.0], [0.3], [5.0], [9.0], [5.2]])
     assert moment_algebra.group_exactly(estimates, 3).tolist() == [0, 0, 1, 2, 1]
     assert moment_algebra.group_exactly(np.zeros((4, 2)), 3).max() == 2  # All alike: still three groups.
     assert moment_algebra.group_exactly(estimates[:1], 1).tolist() == [0]
-    assert moment_algebra.group_within(estimates, 1.0).tolist() == [0, 0, 1, 2, 1]
-    # A chain: 0 and 0.8 are too far apart, 0.4 is near both.
-    assert moment_algebra.group_within(np.array([[0.0], [0.8], [0.4]]), 0.5).tolist() == [0, 0, 0]
-    assert moment_algebra.group_within(estimates, 0.1).tolist() == [0, 1, 2, 3, 4]
-
-
-def test_soft_averages_weigh_by_examples_and_divide_by_what_belongs_to_the_model():
-    updates = np.array([[[1.0, 3.0]], [[5.0, 4.0]]])
-    counters = np.array([False, True])
-    memberships, weights = np.array([[0.5], [0.25]]), np.array([2.0, 4.0])
-    bank = np.array([[1.0, 0.0]])
-    # Changes 0 and 4: 4 * 4 / 6, and 4 * 4 / (2 * 0.5 + 4 * 0.25). The counter keeps its largest value.
-    assert average_soft(bank, updates, memberships, weights, "all_participants", counters) == pytest.approx(
-        np.array([[1 + 16 / 6, 4.0]])
-    )
-    assert average_soft(bank, updates, memberships, weights, "examples", counters)[0, 0] == 9.0
 
 
 SMALL = ("strategy.anchors=5", "num_clients=12", "strategy.moment_rounds=3", "num_rounds=1")
@@ -434,6 +308,6 @@ def test_a_client_of_huge_moments_is_refused_and_named_and_leaves_no_trace(
 @pytest.mark.parametrize("fault", ["huge weights (1e6)"])
 @pytest.mark.slow
 def test_a_fifth_of_faulty_clients_does_not_keep_two_phase_from_the_groups(fault: str) -> None:
-    small = ("num_rounds=2", "strategy.moment_rounds=2", "strategy.inner_steps=2", "task.model_options.hidden=[]")
+    small = ("num_rounds=2", "strategy.moment_rounds=2", "task.model_options.hidden=[]")
     outcome = play("two_phase", [fault], seed=0, more=small)
     assert (outcome.rounds, outcome.ari, outcome.sound, outcome.error) == (4, 1.0, True, "")

@@ -8,20 +8,15 @@ import numpy.typing as npt
 from flwr.app import Array
 
 from florets.task.wire import kinds
-from florets.task.wire.bank import Bank
-from florets.task.wire.codec import Flag, Item, Models, Numbers, Sizes
+from florets.task.wire.codec import Flag, Item, Sizes
 from florets.task.wire.codec import Vector as FlatModel
 from florets.task.wire.folds import Float32, RowForm, without_empty
-from florets.task.wire.records import Entry, MalformedMessage, Vector, read_array, write_array
+from florets.task.wire.records import Entry, Vector, read_array, write_array
 from florets.task.wire.replies import Examples, Update
 
 TRAIN_FOLDS = "florets.strategies.shared.client:train_folds"
 QUERY_FOLDS = "florets.strategies.shared.client:query_folds"
 TRAIN_BILEVEL = "florets.strategies.shared.client:train_bilevel"
-
-NEGLIGIBLE = 1e-9
-"""A weight whose steps would vanish in float32: the model is returned as it came."""
-_TOLERANCE = 1e-6
 
 
 class Rows(Item):
@@ -76,40 +71,3 @@ class BilevelUpdate(Update):
     def others(self) -> npt.NDArray[np.floating]:
         """The global model, which the server averages as well."""
         return self.shared
-
-
-class Shares(Numbers):
-    """Numbers from 0 that sum to 1."""
-
-    def __init__(self, *shape: str, name: str = "") -> None:
-        super().__init__(*shape, name=name, least=0.0, most=1 + _TOLERANCE)
-
-    def checked(self, name: str, value: Any, sizes: Sizes) -> npt.NDArray[np.float64]:
-        """Return the shares."""
-        shares = super().checked(name, value, sizes)
-        if not abs(sum(value) - 1) <= _TOLERANCE:
-            raise MalformedMessage(f"{name} do not sum to 1")
-        return shares
-
-
-@dataclass(frozen=True, kw_only=True)
-class AllModelsUpdate(Update):
-    """All K models as a client trained them, (K, R), and its share of each, (K,), which sum to 1.
-
-    `model` is the one with the largest share, `vector` its parameters.
-    """
-
-    model: int = 0
-    values: Vector = field(default_factory=lambda: np.zeros(0))
-    vectors: Annotated[Bank, Models()]
-    shares: Annotated[npt.NDArray[np.float64], Shares("K")]
-
-    def __post_init__(self) -> None:
-        """Take the model with the largest share."""
-        object.__setattr__(self, "model", int(np.argmax(self.shares)))
-        object.__setattr__(self, "values", self.vectors[self.model])
-
-    @property
-    def others(self) -> npt.NDArray[np.floating]:
-        """All K models."""
-        return self.vectors

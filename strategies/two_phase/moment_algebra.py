@@ -2,19 +2,17 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
-from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, svds
-from scipy.spatial.distance import pdist, squareform
+from scipy.spatial.distance import pdist
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, cut, one_thread
 from florets.strategies.core.outliers import LEAST_CLIENTS, UPDATE_FACTOR, lower_median
-from florets.strategies.two_phase import messages
+from florets.strategies.two_phase.messages import LocalFactors
 
 MOMENT_FACTOR = UPDATE_FACTOR**2
 """Multiple of the median client's moments above which moments are outliers: gradients all over 1000 times as large.
@@ -26,26 +24,18 @@ each gradient was common to all, none of up to 500 times.
 """
 
 
-@dataclass
-class MomentScale:
-    """The size of the median client's moments, the reference for outliers.
+def outlier_moments(sizes: FloatArray, scale: float) -> tuple[BoolArray, float]:
+    """Return the mask (M,) of sizes above `MOMENT_FACTOR` times the reference, and that reference.
 
-    It is the largest of the run so far: moments shrink as anchors approach the models of most clients, and the other
-    clients' moments, which do not shrink, must not become outliers for that reason.
+    The reference is the largest median of the run so far, `scale` before this exchange: moments shrink as anchors
+    approach the models of most clients, and the other clients' moments, which do not shrink, must not become outliers
+    for that reason. The sizes are each client's `term_size` or `factors_size`; of fewer than three none is one.
     """
-
-    value: float = 0.0
-
-    def judge(self, sizes: FloatArray) -> BoolArray:
-        """Raise the reference to one exchange's median; return the mask (M,) of sizes above `MOMENT_FACTOR` times it.
-
-        The sizes are each client's `term_size` or `factors_size`; of fewer than three clients none is an outlier.
-        """
-        if len(sizes) < LEAST_CLIENTS:
-            return np.zeros(len(sizes), dtype=bool)
-        self.value = max(self.value, lower_median(sizes))
-        mask: BoolArray = sizes > MOMENT_FACTOR * self.value
-        return mask & (self.value > 0)
+    if len(sizes) < LEAST_CLIENTS:
+        return np.zeros(len(sizes), dtype=bool), scale
+    scale = max(scale, lower_median(sizes))
+    mask: BoolArray = (sizes > MOMENT_FACTOR * scale) & (scale > 0)
+    return mask, scale
 
 
 def longest_columns(bases: FloatArray) -> FloatArray:
@@ -64,20 +54,16 @@ def term_size(term: NDArray[np.floating], unit: FloatArray) -> float:
     return float((largest / np.where(unit > 0, unit, 1.0)).max(initial=0.0))
 
 
-def factors_size(left: NDArray[np.floating], right: NDArray[np.floating], all_pairs: bool) -> float:
-    """Return a bound on the size of a client's moment matrices, from their factors (A, p, R).
+def factors_size(moments: NDArray[np.floating]) -> float:
+    """Return a bound on the size of a client's moment matrices, from its examples' moments (A, p, R).
 
     At the anchor where it is largest, the mean over the pairs of the product of their gradients' lengths. One
-    gradient of heavy-tailed data counts only as far as it weighs in the matrix, and not by its square. With
-    `all_pairs` the matrix is the mean over all ordered pairs of different examples, else left times right.
+    gradient of heavy-tailed data counts only as far as it weighs in the matrix, and not by its square.
     """
-    one, other = (np.sqrt(np.einsum("apr,apr->ap", side, side, dtype=np.float64)) for side in (left, right))
-    same, pairs = (one * other).sum(axis=1), left.shape[1]
-    if all_pairs:
-        # Rounding can leave the difference of equal sums a little below zero.
-        same = np.maximum(one.sum(axis=1) * other.sum(axis=1) - same, 0.0)
-        pairs *= pairs - 1
-    return float(same.max(initial=0.0) / pairs)
+    lengths, count = np.sqrt(np.einsum("apr,apr->ap", moments, moments, dtype=np.float64)), moments.shape[1]
+    # Rounding can leave the difference of equal sums a little below zero.
+    pairs = np.maximum(lengths.sum(axis=1) * lengths.sum(axis=1) - (lengths * lengths).sum(axis=1), 0.0)
+    return float(pairs.max(initial=0.0) / (count * (count - 1)))
 
 
 _DENSE = 128
@@ -116,57 +102,46 @@ def orthonormal_columns(stack: FloatArray) -> FloatArray:
 
 
 def leading_bases(
-    clients: Sequence[messages.LocalFactors | messages.TwoSidedFactors],
-    weights: FloatArray,
-    rank: int,
-    all_pairs: bool,
-    rng: np.random.Generator,
+    clients: Sequence[LocalFactors], weights: FloatArray, rank: int, rng: np.random.Generator
 ) -> FloatArray:
     """Return the first left singular vectors (A, R, rank) of each anchor's weighted mean of moment matrices.
 
-    A client's matrix is l_1 r_1^T, or with `all_pairs` the mean over all ordered pairs of different examples,
-    (s_l s_r^T - sum_j l_j r_j^T) / (p (p - 1)) with s the sums over j. `rng` is for start vectors of the sparse
-    solver, and the bases of matrices that are zero.
+    A client's matrix is the mean over all ordered pairs of different examples, with s the sum of its moments m_j
+    (s s^T - sum_j m_j m_j^T) / (p (p - 1)). `rng` is for start vectors of the sparse solver, and the bases of
+    matrices that are zero.
 
     Source: mixed regression, Phase 1, l. 9, by direct singular value decomposition as in its experiments (Sec. V).
     """
     bases = []
     shares = weights / weights.sum()
-    for anchor in range(len(clients[0].left)):
-        rows = [_rows(local, anchor, share, all_pairs) for local, share in zip(clients, shares, strict=True)]
-        left, right, coefficients = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+    for anchor in range(len(clients[0].moments)):
+        parts = [_rows(local, anchor, share) for local, share in zip(clients, shares, strict=True)]
+        rows, coefficients = (np.concatenate(part) for part in zip(*parts, strict=True))
         with one_thread():
-            bases.append(_left_vectors(left, right, coefficients, rank, rng))
+            bases.append(_left_vectors(rows, coefficients, rank, rng))
     return np.stack(bases)
 
 
-def _rows(
-    local: messages.LocalFactors | messages.TwoSidedFactors, anchor: int, share: float, all_pairs: bool
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    left, right = (np.asarray(side[anchor], dtype=np.float64) for side in (local.left, local.right))
-    count = len(left)
-    if not all_pairs:
-        return left, right, np.full(count, share)
+def _rows(local: LocalFactors, anchor: int, share: float) -> tuple[FloatArray, FloatArray]:
+    moments = np.asarray(local.moments[anchor], dtype=np.float64)
+    count = len(moments)
     signs = np.append(1.0, np.full(count, -1.0))
-    sums = [np.vstack([side.sum(axis=0), side]) for side in (left, right)]
-    return sums[0], sums[1], signs * share / (count * (count - 1))
+    return np.vstack([moments.sum(axis=0), moments]), signs * share / (count * (count - 1))
 
 
-def _left_vectors(
-    left: FloatArray, right: FloatArray, coefficients: FloatArray, rank: int, rng: np.random.Generator
-) -> FloatArray:
-    """Return the first left singular vectors (R, rank) of sum_p c_p l_p r_p^T."""
-    size = left.shape[1]
+def _left_vectors(rows: FloatArray, coefficients: FloatArray, rank: int, rng: np.random.Generator) -> FloatArray:
+    """Return the first left singular vectors (R, rank) of sum_p c_p r_p r_p^T."""
+    size = rows.shape[1]
     start: FloatArray = rng.standard_normal((size,))
     if size <= max(_DENSE, rank):
-        dense: FloatArray = np.linalg.svd((left.T * coefficients) @ right)[0][:, :rank]
+        dense: FloatArray = np.linalg.svd((rows.T * coefficients) @ rows)[0][:, :rank]
         return dense
-    operator = LinearOperator(
-        (size, size),
-        matvec=lambda vector: left.T @ (coefficients * (right @ vector.ravel())),
-        rmatvec=lambda vector: right.T @ (coefficients * (left @ vector.ravel())),
-        dtype=np.float64,
-    )
+
+    def product(vector: FloatArray) -> FloatArray:
+        found: FloatArray = rows.T @ (coefficients * (rows @ vector.ravel()))
+        return found
+
+    operator = LinearOperator((size, size), matvec=product, rmatvec=product, dtype=np.float64)
     if not operator.rmatvec(operator.matvec(start)).any():
         # All directions are alike, and the solver refuses a start vector that the matrix takes to zero.
         any_basis: FloatArray = random_bases(1, size, rank, rng)[0]
@@ -188,33 +163,12 @@ def num_anchors(num_clusters: int) -> int:
 def group_exactly(estimates: FloatArray, num_groups: int) -> IntArray:
     """Group estimates (A, R) into exactly `num_groups` by average linkage; numbered by first appearance.
 
-    Deviation: the paper joins anchors closer than Delta/2, see `group_within`. On its own settings both give the same
-    groups, and this rule needs no Delta.
+    Deviation: the paper joins anchors closer than half of the true models' least distance. On its own settings both
+    give the same groups, and this rule needs no such distance.
     """
     if len(estimates) == 1:
         return np.zeros(1, dtype=np.int64)
     return canonical(cut(linkage(pdist(estimates), method="average"), num_groups))
-
-
-def group_within(estimates: FloatArray, distance: float) -> IntArray:
-    """Group estimates (A, R): those nearer than `distance` to each other, directly or through others, are one group.
-
-    Source: mixed regression, Phase 1, l. 16, with `distance` = Delta/2.
-    """
-    near = squareform(pdist(estimates)) < distance
-    return canonical(connected_components(near, directed=False)[1].astype(np.int64))
-
-
-def largest_groups(groups: IntArray, num_groups: int) -> IntArray:
-    """Keep the `num_groups` largest groups, numbered by first appearance; anchors of the others get -1.
-
-    Of groups of one size those that appear first are kept.
-    """
-    kept = np.argsort(-np.bincount(groups), kind="stable")[:num_groups]
-    left_out = ~np.isin(groups, kept)
-    result = np.full(len(groups), -1, dtype=np.int64)
-    result[~left_out] = canonical(groups[~left_out])
-    return result
 
 
 def centres(estimates: FloatArray, groups: IntArray, bank: FloatArray) -> FloatArray:

@@ -1,6 +1,6 @@
 """Phase 1 of two-phase: the anchors' subspaces, and descent on their moments."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,24 +13,25 @@ from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.two_phase import messages
 from florets.strategies.two_phase.moment_algebra import (
-    MomentScale,
     centres,
     factors_size,
     group_exactly,
-    group_within,
-    largest_groups,
     leading_bases,
     longest_columns,
     num_anchors,
     orthonormal_columns,
+    outlier_moments,
     random_bases,
     term_size,
     weighted_mean,
 )
 from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
-from florets.task.randomness import Purpose, generator
+from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
 from florets.task.wire.replies import Update
+
+INNER_STEPS = 4
+"""T1, exchanges of an orthogonal iteration, an even number."""
 
 
 @dataclass
@@ -47,12 +48,10 @@ class DescentState:
         Each anchor's group, (A,), -1 where it has none.
     residuals
         Residual of the last step, of the anchors that were heard.
-    stopped
-        Anchors that have arrived.
     used
         Clients that were asked for their moments, where they are asked once only.
     scale
-        Sizes of the moments so far, to tell outliers.
+        The largest median size of moments so far, to tell outliers.
     ended
         Phase 1 was ended early.
     """
@@ -61,20 +60,9 @@ class DescentState:
     estimates: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     groups: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     residuals: dict[str, float] = field(default_factory=dict)
-    stopped: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
-    scale: MomentScale = field(default_factory=MomentScale)
+    scale: float = 0.0
     ended: bool = False
-
-    @property
-    def moving(self) -> set[str]:
-        """The anchors that have not stopped."""
-        return {anchor.key for anchor in self.anchors} - self.stopped
-
-    @property
-    def done(self) -> bool:
-        """Whether phase 1 is over: every anchor has stopped, or it was ended early."""
-        return self.ended or (bool(self.anchors) and not self.moving)
 
     @property
     def assignment(self) -> dict[str, int]:
@@ -122,28 +110,21 @@ class MomentDescent:
             self._choose_anchors(r, online)
         # An anchor that came back has another node id than when it was drawn.
         here = {client.key: client for client in online}
-        moving = [
-            row for row, a in enumerate(self.state.anchors) if a.key in here and a.key not in self.state.stopped
-        ]
-        movers = [here[self.state.anchors[row].key] for row in moving]
+        rows = [row for row, anchor in enumerate(self.state.anchors) if anchor.key in here]
+        anchors = [here[self.state.anchors[row].key] for row in rows]
         layout = r.models.layout
         # Without an anchor nobody's moments are asked for, and no fresh client is used up.
-        clients = self._draw_clients(r, online) if movers else []
-        taking_part = {client.key: client for client in (*clients, *movers)}
+        clients = self._draw_clients(r, online) if anchors else []
+        taking_part = {client.key: client for client in (*clients, *anchors)}
         r.participants = [client for _, client in sorted(taking_part.items())]
 
         def read(_: str, content: RecordDict) -> messages.AnchorUpdate:
             return codec.read(messages.AnchorUpdate, content, layout=layout, model=0)
 
-        if not movers:
+        if not anchors:
             return Plan([], read)
-        bases = self._bases(r, clients, self.state.estimates[moving])
-        settings = {
-            kinds.PAIRING: self.settings.pairing,
-            kinds.STEP_ALPHA: self.settings.alpha,
-            kinds.STEP_BETA: self.settings.beta,
-            kinds.STOP_BELOW: float(self.settings.stop_below),
-        }
+        bases = self._bases(r, clients, self.state.estimates[rows])
+        settings = {kinds.STEP_ALPHA: self.settings.alpha, kinds.STEP_BETA: self.settings.beta}
         requests = [
             r.request_custom(
                 messages.MOMENT_DESCENT,
@@ -152,7 +133,7 @@ class MomentDescent:
                 settings,
                 {kinds.BASES: ArrayRecord({kinds.BASIS: Array(basis.astype(np.float32))})},
             )
-            for anchor, row, basis in zip(movers, moving, bases, strict=True)
+            for anchor, row, basis in zip(anchors, rows, bases, strict=True)
         ]
         return Plan(requests, read)
 
@@ -161,108 +142,63 @@ class MomentDescent:
 
         The clients have at least two examples each; `estimates` (A, R) are the anchors' own.
         """
-        records = self._estimate_records(r, clients, estimates)
+        sent = ArrayRecord({kinds.ESTIMATES: Array(estimates.astype(np.float32))})
         rank = min(r.models.count, estimates.shape[1])
         find = self._direct if self.settings.subspace == "direct" else self._iterate
         with r.meter.part("subspace"):
-            return find(r, records, (*estimates.shape, rank), clients)
+            return find(r, sent, (*estimates.shape, rank), clients)
 
     def _iterate(
-        self,
-        r: Round,
-        records: Mapping[str, ArrayRecord],
-        size: tuple[int, int, int],
-        clients: Sequence[Client],
+        self, r: Round, estimates: ArrayRecord, size: tuple[int, int, int], clients: Sequence[Client]
     ) -> FloatArray:
-        """Alg. 3 for all anchors at once: T1 exchanges a round, not T1 for each anchor."""
+        """Alg. 3 for all anchors at once: T1 exchanges a round, not T1 for each anchor.
+
+        Moment matrices are symmetric, so that each step multiplies by Y, where the paper takes Y^T and Y in turn.
+        """
         bases = random_bases(*size, r.random(Purpose.SUBSPACE))
-        for step in range(self.settings.inner_steps):
-            transposed = step % 2 == 0
-            sent = ArrayRecord({kinds.BASES: Array(bases.astype(np.float32))})
-            config = {kinds.PAIRING: self.settings.pairing, kinds.TRANSPOSED: int(transposed)}
+        for step in range(INNER_STEPS):
+            sent = {
+                kinds.ESTIMATES: estimates,
+                kinds.BASES: ArrayRecord({kinds.BASES: Array(bases.astype(np.float32))}),
+            }
             requests = [
-                r.request_custom(
-                    messages.SUBSPACE,
-                    client,
-                    None,
-                    config,
-                    {kinds.ESTIMATES: records[client.key], kinds.BASES: sent},
-                    category="query",
-                )
-                for client in clients
+                r.request_custom(messages.SUBSPACE, client, None, {}, sent, category="query") for client in clients
             ]
             replies = r.ask(
                 requests, lambda _, content: codec.read(messages.Term, content, A=size[0], R=size[1], k=size[2])
             )
             unit = longest_columns(bases)
-            sizes = [term_size(term.terms, unit) for _, term in replies.ok]
-            replies = self._without_outliers(r, replies, sizes)
+            replies = self._without_outliers(r, replies, [term_size(term.terms, unit) for _, term in replies.ok])
             r.require(replies, "term of the moments")
-            weights = self._weights([term.num_examples for _, term in replies.ok])
+            weights = np.array([term.num_examples for _, term in replies.ok], dtype=np.float64)
             mean = weighted_mean((term.terms for _, term in replies.ok), weights)
-            bases = mean if transposed else orthonormal_columns(mean)
+            bases = mean if step % 2 == 0 else orthonormal_columns(mean)
         return bases
 
     def _direct(
-        self,
-        r: Round,
-        records: Mapping[str, ArrayRecord],
-        size: tuple[int, int, int],
-        clients: Sequence[Client],
+        self, r: Round, estimates: ArrayRecord, size: tuple[int, int, int], clients: Sequence[Client]
     ) -> FloatArray:
-        all_pairs = self.settings.pairing == "all"
-        # A client's matrix has as many rows as it said it has examples, whatever it claims now.
-        rows = {client.key: client.num_examples if all_pairs else 1 for client in clients}
-        kind: type[messages.LocalFactors | messages.TwoSidedFactors] = (
-            messages.LocalFactors if all_pairs and self.settings.noise == 0 else messages.TwoSidedFactors
-        )
-        config = {kinds.PAIRING: self.settings.pairing}
+        # A client has as many moments as it said it has examples, whatever it claims now.
+        rows = {client.key: client.num_examples for client in clients}
+        sent = {kinds.ESTIMATES: estimates}
         requests = [
-            r.request_custom(
-                messages.MOMENTS, client, None, config, {kinds.ESTIMATES: records[client.key]}, category="query"
-            )
-            for client in clients
+            r.request_custom(messages.MOMENTS, client, None, {}, sent, category="query") for client in clients
         ]
 
-        def read(key: str, content: RecordDict) -> messages.LocalFactors | messages.TwoSidedFactors:
-            return codec.read(kind, content, A=size[0], p=rows[key], R=size[1])
+        def read(key: str, content: RecordDict) -> messages.LocalFactors:
+            return codec.read(messages.LocalFactors, content, A=size[0], p=rows[key], R=size[1])
 
         replies = r.ask(requests, read)
-        sizes = [factors_size(local.left, local.right, all_pairs) for _, local in replies.ok]
-        replies = self._without_outliers(r, replies, sizes)
+        replies = self._without_outliers(r, replies, [factors_size(local.moments) for _, local in replies.ok])
         r.require(replies, "set of moments")
-        weights = self._weights([local.num_examples for _, local in replies.ok])
-        rng = r.random(Purpose.SUBSPACE)
-        return leading_bases([local for _, local in replies.ok], weights, size[2], all_pairs, rng)
+        weights = np.array([local.num_examples for _, local in replies.ok], dtype=np.float64)
+        return leading_bases([local for _, local in replies.ok], weights, size[2], r.random(Purpose.SUBSPACE))
 
     def _without_outliers(self, r: Round, replies: Replies[T], sizes: list[float]) -> Replies[T]:
         """Return the replies without those whose moments no benign data give: one would turn all the subspaces."""
-        mask = self.state.scale.judge(np.array(sizes))
+        mask, self.state.scale = outlier_moments(np.array(sizes), self.state.scale)
         keys = {key for (key, _), is_outlier in zip(replies.ok, mask, strict=True) if is_outlier}
         return r.reject(replies, keys, "rejected as an outlier: its moments are far larger than the others'")
-
-    def _weights(self, examples: list[int]) -> FloatArray:
-        """Return the clients' weights: with one pair each, all count alike (Phase 1's Y); else n_i (Alg. 3)."""
-        return np.ones(len(examples)) if self.settings.pairing == "single" else np.array(examples, dtype=np.float64)
-
-    def _estimate_records(self, r: Round, clients: Sequence[Client], estimates: FloatArray) -> dict[str, ArrayRecord]:
-        """Return the estimates that each client is sent; one shared record without noise."""
-        if self.settings.noise == 0:
-            return dict.fromkeys(
-                [client.key for client in clients],
-                ArrayRecord({kinds.LEFT: Array(estimates.astype(np.float32))}),
-            )
-        records = {}
-        for client in clients:
-            rng = generator(r.seed, r.server_round, Purpose.ANCHOR_NOISE, client.number)
-            sides = estimates + self.settings.noise * rng.standard_normal((2, *estimates.shape))
-            records[client.key] = ArrayRecord(
-                {
-                    name: Array(side.astype(np.float32))
-                    for name, side in zip((kinds.LEFT, kinds.RIGHT), sides, strict=True)
-                }
-            )
-        return records
 
     def end(self, num_models: int) -> bool:
         """End phase 1 early, with the current estimates; return whether enough anchors have replied."""
@@ -271,7 +207,7 @@ class MomentDescent:
 
     def details(self) -> dict[str, Detail]:
         """Return the numbers of anchors and of true clusters among them (where known), and the largest residual."""
-        details: dict[str, Detail] = {"anchors": len(self.state.anchors), "anchors_stopped": len(self.state.stopped)}
+        details: dict[str, Detail] = {"anchors": len(self.state.anchors)}
         clusters = {anchor.cluster for anchor in self.state.anchors}
         if None not in clusters:
             details["anchor_clusters"] = len(clusters)
@@ -335,8 +271,6 @@ class MomentDescent:
             assert isinstance(update, messages.AnchorUpdate)  # what `plan` has read
             self.state.estimates[rows[key]] = update.vector
             self.state.residuals[key] = update.residual
-            if update.residual <= self.settings.stop_below:
-                self.state.stopped.add(key)
         self.state.groups = self._group(r)
         return centres(self.state.estimates, self.state.groups, r.models.bank)
 
@@ -355,22 +289,5 @@ class MomentDescent:
             )
             heard[:] = True
         groups = np.full(len(heard), -1, dtype=np.int64)
-        groups[heard] = self._group_estimates(r, self.state.estimates[heard])
+        groups[heard] = group_exactly(self.state.estimates[heard], k)
         return groups
-
-    def _group_estimates(self, r: Round, estimates: FloatArray) -> IntArray:
-        k = r.models.count
-        if self.settings.grouping == "exactly_k" or self.settings.delta is None:
-            return group_exactly(estimates, k)
-        groups = group_within(estimates, self.settings.delta / 2)
-        count = int(groups.max()) + 1
-        last = r.server_round == self.settings.moment_rounds or self.state.done
-        if last and count != k:
-            log.warning(
-                "phase 1 ends with %d groups of anchors nearer than delta/2=%g, not k=%d: %s",
-                count,
-                self.settings.delta / 2,
-                k,
-                "the smallest are left out" if count > k else "the other models stay as they were",
-            )
-        return largest_groups(groups, k)

@@ -10,8 +10,6 @@ from florets.task.keys import setting
 FEWEST_EXAMPLES = 2
 """A pair: the least that a moment matrix is made of."""
 
-_DEFAULT_TEMPERATURE = 1.0
-
 
 @dataclass(frozen=True)
 class TwoPhaseSettings(Settings):
@@ -26,33 +24,12 @@ class TwoPhaseSettings(Settings):
         "iteration",
         "how subspaces are computed; direct: one exchange, but clients send gradients of single samples (privacy!)",
     )
-    inner_steps: int = setting(4, "T1, exchanges of an orthogonal iteration, even (subspace=iteration)")
-    pairing: Literal["all", "halves", "single"] = setting("all", "pairs of a client's samples that make its moments")
     subspace_clients: int | Literal["all"] = setting("all", "clients asked for their moments in a round of phase 1")
     fresh: bool = setting(False, "never ask an anchor for its moments, nor a client twice")
     alpha: float = setting(
         1.0, "lower bound on the inputs' covariance; the step is alpha sigma / (2 beta^2)", above=0
     )
     beta: float = setting(1.0, "upper bound on the inputs' covariance", above=0)
-    epsilon: float = setting(
-        0.05, "an anchor stops at sigma <= epsilon alpha delta / sqrt(2) (where delta is given)", above=0
-    )
-    delta: float | None = setting(
-        None,
-        "least distance between true models; null: not known, anchors never stop",
-        above=0,
-        note="null: not known",
-    )
-    grouping: Literal["exactly_k", "threshold"] = setting(
-        "exactly_k", "anchors are grouped into k by average linkage, or where they are nearer than delta/2"
-    )
-    noise: float = setting(
-        0.0, "standard deviation of the noise on the anchors' estimates that others are sent", least=0
-    )
-    labels: Literal["hard", "soft"] = setting("hard", "phase 2: train the lowest-loss model, or all by weights")
-    temperature: float = setting(
-        _DEFAULT_TEMPERATURE, "weights are proportional to exp(-n loss / temperature) (labels=soft)", above=0
-    )
     local_solver: Literal["fedavg", "fedprox"] = setting(
         "fedavg", "phase 2: local steps, or the proximal problem with eta=train.learning_rate"
     )
@@ -79,43 +56,20 @@ class TwoPhaseSettings(Settings):
         """Rounds of phase 1."""
         return self.moment_rounds
 
-    @property
-    def stop_below(self) -> float:
-        """Residual at which an anchor stops; negative where it never does."""
-        return -1.0 if self.delta is None else self.epsilon * self.alpha * self.delta / 2**0.5
-
     def conflicts(self) -> list[str]:
-        """Refuse an odd number of inner steps, a threshold without a distance, and settings without effect."""
-        problems = []
-        if self.inner_steps < 2 or self.inner_steps % 2:
-            problems.append(
-                f"strategy.inner_steps={self.inner_steps}: must be even and at least 2, because it "
-                f"multiplies by Y^T and by Y in turn; use {max(2, self.inner_steps + 1)}."
-            )
+        """Refuse fresh clients where all are asked at once."""
         if self.fresh and self.subspace_clients == "all":
-            problems.append(
-                "strategy.fresh=true: needs a number as strategy.subspace_clients, not all clients at once."
-            )
-        if self.grouping == "threshold" and self.delta is None:
-            problems.append(
-                "strategy.grouping=threshold: joins anchors nearer than delta/2; add strategy.delta=<distance>."
-            )
-        if self.labels == "hard" and self.temperature > 0 and self.temperature != _DEFAULT_TEMPERATURE:
-            problems.append(
-                f"strategy.temperature={self.temperature}: has an effect only with strategy.labels=soft; add "
-                "that, or leave it out."
-            )
-        return problems
+            return ["strategy.fresh=true: needs a number as strategy.subspace_clients, not all clients at once."]
+        return []
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse too few clients for phase 1, as far as their number alone tells, and a solver without steps."""
         return [*self._too_few_clients(run), *self._train(run)]
 
     @property
-    def asks(self) -> frozenset[str]:  # type: ignore[override]  # it depends on keys
-        """Moments in phase 1; in phase 2 choices, or all models in one mean for all groups."""
-        first = {"moments"} if self.moment_rounds else set()
-        return frozenset(first | {"choices" if self.labels == "hard" else "means"})
+    def asks(self) -> frozenset[str]:  # type: ignore[override]  # it depends on a key
+        """Moments in phase 1, choices in phase 2."""
+        return frozenset({"moments", "choices"} if self.moment_rounds else {"choices"})
 
     def _too_few_clients(self, run: Experiment) -> list[str]:
         problems: list[str] = []
@@ -156,10 +110,9 @@ class TwoPhaseSettings(Settings):
                 f"train.momentum={run.train.momentum}: strategy.local_solver=fedprox solves linear regressions "
                 "exactly, without steps; leave it out, or use strategy.local_solver=fedavg."
             )
-        for name, value in (("labels", "soft"), ("local_solver", "fedprox")):
-            if getattr(self, name) == value and run.train.optimizer != "sgd":
-                problems.append(
-                    f"strategy.{name}={value}: is defined by plain gradient steps, not by {run.train.optimizer}; "
-                    "add train.optimizer=sgd."
-                )
+        if self.local_solver == "fedprox" and run.train.optimizer != "sgd":
+            problems.append(
+                "strategy.local_solver=fedprox: is defined by plain gradient steps, not by "
+                f"{run.train.optimizer}; add train.optimizer=sgd."
+            )
         return problems

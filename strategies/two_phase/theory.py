@@ -10,6 +10,9 @@ from florets.strategies.base.theory import FAILS, NOT_KNOWN, OF_LINEAR, Case, Ro
 from florets.strategies.core import IntArray
 from florets.strategies.two_phase.moment_algebra import num_anchors
 
+EPSILON = 0.05
+"""Distance of the coarse models from the true ones, in distances of these, that the rows of phase 1 are for."""
+
 
 def chi_squared(sizes: IntArray) -> float:
     """Return the chi-squared divergence of the clients' shares of all samples from equal shares.
@@ -64,18 +67,18 @@ def theory(case: Case) -> Iterator[Row]:
     yield row("beta, largest one", beta, "Sec. III")
     yield row("R, longest true or first model", radius, "Sec. III, Theorem 1")
     yield row("Delta, least distance of true models", delta, "Sec. III")
-    unit = beta**8 * (radius**4 + noise**4) * math.log(total) ** 3 / (alpha**12 * delta**4 * s.epsilon**4)
-    spread = beta * radius / (alpha * s.epsilon * delta)
+    unit = beta**8 * (radius**4 + noise**4) * math.log(total) ** 3 / (alpha**12 * delta**4 * EPSILON**4)
+    spread = beta * radius / (alpha * EPSILON * delta)
     asked = len(sizes) if s.subspace_clients == "all" else s.subspace_clients
     pairs = int(sizes[sizes >= s.min_anchor_examples].min(initial=sizes.max())) // 2
     moments = 16 * beta**2 / alpha**2 * math.log(2 * spread)
     coarse = next((error for number, error in case.errors if number == s.moment_rounds), None)
     near = min(alpha / 8, math.sqrt(alpha / beta) / 3)
-    yield row("epsilon", s.epsilon, "Theorems 1 and 2", "at most", near)
+    yield row("epsilon", EPSILON, "Theorems 1 and 2", "at most", near)
     yield row("m, clients asked in a round", asked, "Theorem 1, C = 1", "at least", unit * d / p_min**2)
     yield row("n_H, pairs of an anchor", pairs, "Theorem 1, C = 1; half its samples", "at least", unit * k)
     yield row("T, rounds of phase 1", s.moment_rounds, "Eq. (3)", "at least", moments)
-    yield row("distance from true models after phase 1", coarse, "Eq. (5)", "at most", s.epsilon * delta)
+    yield row("distance from true models after phase 1", coarse, "Eq. (5)", "at most", EPSILON * delta)
     proximal = s.local_solver == "fedprox"
     rate = train.learning_rate * (1 if loss == "half_squared_error" else 2)
     gamma = rate * max(float(np.linalg.norm(x, 2) ** 2 / len(x)) for x in case.inputs())

@@ -181,10 +181,8 @@ def output_slopes(outputs: Float32, y: NDArray[Any], loss: str, num_samples: int
     return slope
 
 
-def exact_proximal(
-    module: nn.Module, x: Tensor, y: Tensor, loss: str, proximal_mu: float, share: float = 1.0
-) -> float | None:
-    """Move a linear model to argmin share * L(theta) + mu/2 ||theta - theta_start||^2.
+def exact_proximal(module: nn.Module, x: Tensor, y: Tensor, loss: str, proximal_mu: float) -> float | None:
+    """Move a linear model to argmin L(theta) + mu/2 ||theta - theta_start||^2.
 
     Return the mean loss at the start; None, and nothing is done, unless the model is plainly linear and the loss a
     squared error of one output. `proximal_mu` is mu, 1 / eta in the paper's terms.
@@ -203,7 +201,7 @@ def exact_proximal(
     parameters = list(module.parameters())
     start = np.concatenate([p.detach().cpu().numpy().ravel() for p in parameters]).astype(np.float64)
     error = y.detach().cpu().numpy().astype(np.float64) - inputs @ start
-    factor = share * CURVATURES[loss] / len(inputs)
+    factor = CURVATURES[loss] / len(inputs)
     if len(inputs) < len(start):
         # (mu I + f X^T X)^-1 X^T = X^T (mu I + f X X^T)^-1: the smaller system of the two.
         kernel = proximal_mu * np.eye(len(inputs)) + factor * (inputs @ inputs.T)

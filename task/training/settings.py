@@ -90,14 +90,6 @@ class Training:
         """Whether the minimum of a proximal problem can stand for its steps: nothing shrinks them."""
         return self.weight_decay == 0
 
-    def on_part(self, fraction: float) -> Self:
-        """Return the training whose plain steps on all of the loss are these steps on a part of it."""
-        return replace(
-            self,
-            learning_rate=self.learning_rate * fraction,
-            weight_decay=self.weight_decay / fraction,
-        )
-
     def penalty(self, is_bias: "npt.NDArray[np.bool_]") -> "npt.NDArray[np.float64]":
         """Return the ridge of each parameter (R,) of a linear model."""
         return self.ridge * (~is_bias + BIAS_RIDGE * is_bias)

@@ -163,9 +163,6 @@ CLASSES = "classes"
 DIMENSIONS = "dimensions"
 PROJECTION_SEED = "projection-seed"
 EXACT_PROXIMAL = "exact-proximal"
-TEMPERATURE = "temperature"
-PAIRING = "pairing"
-TRANSPOSED = "transposed"
 PRIVACY = "privacy"
 """Setting by which a client clips and noises what leaves it, by the numbers below: `local`, or `RECORDS`."""
 RECORDS = "example"
@@ -178,13 +175,10 @@ DECLARED = "privacy-declared-"
 """Before each name of `sampled_noise.Declared`."""
 STEP_ALPHA = "alpha"
 STEP_BETA = "beta"
-STOP_BELOW = "stop-below"
 
 # Array records and their entries in phase 1 of mixed regression.
 ESTIMATES = "estimates"
 BASES = "bases"
-LEFT = "left"
-RIGHT = "right"
 BASIS = "basis"
 
 # Of a masked round.

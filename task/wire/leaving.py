@@ -76,7 +76,6 @@ LEAVING: Mapping[str, Mapping[str, str]] = {
     "two_phase.factors": {kinds.ARRAYS: MOMENTS},
     "two_phase.subspace": {kinds.ARRAYS: MOMENTS},
     "two_phase.moment_descent": {**_MODEL, "residual": MOMENTS},
-    "two_phase.train_soft": {**_MODEL, "memberships": CHOICES, "losses": LOSS_VECTORS},
 }
 """By message (`message_name`), what each entry of its reply, or all of a record, is; those of all are `FACTS`."""
 _EITHER = frozenset(
