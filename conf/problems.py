@@ -42,7 +42,7 @@ def _short(problem: str) -> str:
 NAMES: Mapping[str, str] = {
     "madmo": "cfl_s", "cfl": "cfl_s", "fedmd": "two_phase", "fedx": "two_phase", "hypcluster": "ifca",
     "global_model": "fedavg", "local_only": "local",
-    "t": "num_rounds", "m_h": "strategy.anchors", "t_cl": "strategy.cluster_rounds",
+    "t": "num_rounds", "m_h": "strategy.anchors",
     "n_h": "strategy.min_anchor_examples", "p": "strategy.period", "rho": "strategy.fraction_train",
     "tau": "train.local_epochs", "eta": "train.learning_rate", "slv": "strategy.square_root",
 }  # fmt: skip

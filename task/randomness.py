@@ -37,7 +37,6 @@ class Purpose(IntEnum):
     ADAPTATION = 80
     LOCAL_AGGREGATION = 81
     HEAD_TRAINING = 82
-    CENTRE_SAMPLING = 90
     EMBEDDING = 100
     WIRE = 120
 

@@ -1,6 +1,5 @@
 """CFL-GP against clients of one line of arithmetic: every expected number can be worked out by hand."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -323,18 +322,9 @@ def test_the_rounds_named_keep_features_and_all_singular_values() -> None:
     assert gaps[2, 3] < 0.1 * gaps[0, 2]
 
 
-@pytest.mark.parametrize(
-    ("given", "rule"),
-    [
-        (
-            ["strategy.spectrum_rounds=[6]", "strategy.cluster_rounds=4"],
-            "and strategy.cluster_rounds=4 the rounds that cluster are 2 and 4; leave out 6",
-        )
-    ],
-)
-def test_rounds_that_do_not_cluster_are_refused(given: list[str], rule: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(rule)):
-        compose([*[key for key in SHORT if f"{key.split('=')[0]}=" not in given[-1]], *given])
+def test_rounds_that_do_not_cluster_are_refused() -> None:
+    with pytest.raises(ConfigError, match="the rounds that cluster are 2, 4 and 6; leave out 3"):
+        compose([*SHORT, "strategy.spectrum_rounds=[3]"])
 
 
 @pytest.mark.slow

@@ -193,7 +193,7 @@ def test_help_names_every_preset_strategy_task_and_key():
         assert f"\n  {name} " in text, name
     rules = "null | silhouette | spectral | folds"
     assert f"[{rules}]" in " ".join(text.split())
-    assert "[kmeans | agglomerative | finch] (clove)" in text
+    assert "[kmeans | agglomerative] (clove)" in text
     assert "[4 | auto]" in text
     assert max(map(len, text.splitlines())) <= 110
     # A file's comment may go on; what is shown of it must not promise more.

@@ -1,6 +1,5 @@
-"""Clustering on arrays: k-means, Ward, FINCH, trees of distances, matching, random assignments, agreement, errors."""
+"""Clustering on arrays: k-means, Ward, trees of distances, matching, random assignments, agreement, errors."""
 
-import itertools
 import warnings
 from itertools import permutations
 
@@ -14,15 +13,12 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from florets.strategies.base.models import orthonormal_rows
-from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core import FloatArray
 from florets.strategies.core import cluster as module
 from florets.strategies.core.cluster import (
     canonical,
     cluster,
-    distinct_rows,
-    finch,
     finite_losses,
-    first_partition,
     match_min_cost,
     match_overlap,
     summed_losses,
@@ -59,7 +55,7 @@ def test_kmeans_is_that_of_scikit_learn() -> None:
         assert np.array_equal(canonical(own), canonical(theirs.astype(np.int64)))
 
 
-@pytest.mark.parametrize("method", ["kmeans", "agglomerative", "finch"])
+@pytest.mark.parametrize("method", ["kmeans", "agglomerative"])
 @pytest.mark.parametrize("seed", range(5))
 def test_separated_clusters_are_found_whatever_the_order_of_the_clients(method: str, seed: int) -> None:
     vectors, truth = blobs(seed)
@@ -68,7 +64,7 @@ def test_separated_clusters_are_found_whatever_the_order_of_the_clients(method: 
     assert np.array_equal(found, canonical(truth[order]))
 
 
-@pytest.mark.parametrize("method", ["kmeans", "agglomerative", "finch"])
+@pytest.mark.parametrize("method", ["kmeans", "agglomerative"])
 @pytest.mark.parametrize(
     ("rows", "num_clusters", "expected"),
     [
@@ -87,7 +83,7 @@ def test_small_and_repeated_inputs_have_a_defined_outcome(
     assert found.tolist() == expected
 
 
-@pytest.mark.parametrize("method", ["kmeans", "agglomerative", "finch"])
+@pytest.mark.parametrize("method", ["kmeans", "agglomerative"])
 @settings(max_examples=25, deadline=None)
 @given(vectors=any_vectors, num_clusters=st.integers(1, 9))
 def test_clusters_are_canonical_without_gaps_and_never_split_equal_rows(
@@ -119,47 +115,6 @@ def test_above_a_number_of_rows_ward_merges_a_cohort(monkeypatch: pytest.MonkeyP
     # Rows that are equal share a cluster, whoever was drawn.
     doubled = cluster(np.concatenate([vectors, vectors]), 4, "agglomerative", rng())
     assert np.array_equal(doubled[:120], doubled[120:])
-
-
-def by_adjacency(rows: FloatArray) -> IntArray:
-    """The paper's equation word for word: j is i's first neighbour, or i is j's, or both have the same one."""
-    distances = np.linalg.norm(rows[:, np.newaxis] - rows, axis=2)
-    np.fill_diagonal(distances, np.inf)
-    first = distances.argmin(axis=1)
-    linked = np.eye(len(rows), dtype=bool)
-    for i, j in itertools.permutations(range(len(rows)), 2):
-        linked[i, j] = j == first[i] or first[j] == i or first[i] == first[j]
-    for _ in rows:
-        linked = linked @ linked
-    return canonical(linked.argmax(axis=1))
-
-
-def by_hierarchy(rows: FloatArray, wanted: int) -> IntArray:
-    """All partitions, and the last with enough groups merged by the nearest means."""
-    partitions = [np.arange(len(rows))]
-    while partitions[-1].max() > 0:
-        groups = partitions[-1]
-        means = np.array([rows[groups == group].mean(axis=0) for group in range(groups.max() + 1)])
-        partitions.append(by_adjacency(means)[groups])
-    groups = [groups for groups in partitions if groups.max() + 1 >= wanted][-1]
-    while groups.max() + 1 > wanted:
-        means = [rows[groups == group].mean(axis=0) for group in range(groups.max() + 1)]
-        pairs = itertools.combinations(range(len(means)), 2)
-        one, other = min(pairs, key=lambda pair: float(np.linalg.norm(means[pair[0]] - means[pair[1]])))
-        groups = canonical(np.where(groups == other, one, groups))
-    return canonical(groups)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_it_is_the_papers_algorithm(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = rng(seed).standard_normal((24, 3))
-    assert np.array_equal(canonical(first_partition(rows)), by_adjacency(rows))
-    for wanted in (1, 2, 5, 15):
-        found = canonical(finch(rows, distinct_rows(rows), wanted))
-        assert np.array_equal(found, by_hierarchy(rows, wanted))
-    # Rows are compared chunk by chunk where there are many.
-    monkeypatch.setattr(module, "_PAIRS", 100)
-    assert np.array_equal(canonical(first_partition(rows)), by_adjacency(rows))
 
 
 # Four clients on a line at 0, 1, 4 and 9.

@@ -113,7 +113,6 @@ LINEAR = ("experiment=clove/linear", "task.partition_options.samples_per_client=
         (*LABELS, "strategy.clustering=agglomerative", "strategy.square_root=true"),
         (*LABELS, "strategy.init=orthonormal", "first_round=evaluate"),
         (*LABELS, "strategy.init=same"),
-        (*LABELS, "strategy.matching=overlap"),
         (*LINEAR, "num_rounds=2", "train.local_epochs=3", "train.learning_rate=0.01"),
     ],
     ids=lambda settings: " ".join(settings),

@@ -50,8 +50,12 @@ TARGETS = [*np.linspace(-0.3, 0.3, 12), *np.linspace(9.7, 10.3, 8)]
 KEYS = [f"{client:02d}" for client in range(20)]
 GROUPS = {frozenset(KEYS[:12]), frozenset(KEYS[12:])}
 
-AT_ONCE = {"rest_threshold": 1e3, "most_index": 1e3}
-"""Whatever the first comparisons say is taken for groups."""
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take for groups whatever the first comparisons say."""
+    monkeypatch.setattr("florets.zoo.fedgwc.strategy.REST", 1e3)
+    monkeypatch.setattr("florets.zoo.fedgwc.strategy.MOST_INDEX", 1e3)
 
 
 def federation(faults: dict[tuple[str, int, int], Fault] | None = None) -> FakeClients:
@@ -80,10 +84,11 @@ def test_two_groups_are_split_right_where_all_rounds_count() -> None:
     assert thetas(strategy.context.models.record) == pytest.approx([0.0, 10.0], abs=0.5)
 
 
+@pytest.mark.usefixtures("at_once")
 def test_a_newcomer_takes_the_best_model_and_joins_its_cluster() -> None:
     away = {(kinds.TRAIN, server_round, 12): lost for server_round in range(1, 13)}
     clients = federation(away)
-    strategy = fedgwc(**AT_ONCE, k=2, fraction_train=0.5)
+    strategy = fedgwc(k=2, fraction_train=0.5)
     seen = play(strategy, clients, 24, 3.0)
     split = next(report.server_round for report in seen if report.num_clusters > 1)
     assert split <= 12
@@ -159,11 +164,11 @@ def test_affinities_by_their_definition() -> None:
 def test_without_groups_nothing_is_split() -> None:
     # All columns are equal: everybody took part with everybody.
     rows = np.repeat(np.random.default_rng(0).random((8, 1)), 8, axis=1)
-    assert best_split(affinities(rows, 0.1), 4, 1.0) is None
-    assert best_split(np.zeros((5, 5)), 4, 1.0) is None
+    assert best_split(affinities(rows, 0.1), 4) is None
+    assert best_split(np.zeros((5, 5)), 4) is None
     # Two clients cannot be two groups and be judged.
-    assert best_split(affinities(blocks([2, 1]), 0.1), 2, 9.0) is None
-    split = [best_split(affinities(blocks([20], seed=seed), 0.1), 2, 1.0) is not None for seed in range(20)]
+    assert best_split(affinities(blocks([2, 1]), 0.1), 2) is None
+    split = [best_split(affinities(blocks([20], seed=seed), 0.1), 2) is not None for seed in range(20)]
     assert sum(split) <= 4
 
 

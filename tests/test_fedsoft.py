@@ -1,16 +1,14 @@
-"""FedSoft: importance weights, drawing, centres; Local-only where lambda is 0; faults; clients that come later."""
+"""FedSoft: importance weights, centres; Local-only where lambda is 0; faults; clients that come later."""
 
 import numpy as np
 import pytest
 import torch
 
 from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_task
 from florets.strategies.base.models import Models
 from florets.task.training.mixture import sample_losses
 from florets.zoo.fedsoft.messages import TRAIN_ANCHORED
-from florets.zoo.fedsoft.strategy import aggregation_weights, draw_clients
 from tests.method_runs import SMALL, Played, play
 
 SOFT = "strategy=fedsoft"
@@ -19,25 +17,6 @@ SOFT = "strategy=fedsoft"
 def personal(found: Played) -> dict[str, np.ndarray]:
     """Return the clients' models, by client key."""
     return {key: vector.astype(np.float64) for key, vector in found.strategy.state.personal.vectors.items()}
-
-
-# Weights
-
-
-def test_aggregation_weights_count_samples_by_hand() -> None:
-    found = aggregation_weights(np.array([[0.75, 0.25], [0.5, 0.5]]), np.array([4.0, 10.0]))
-    np.testing.assert_allclose(found, [[3 / 8, 1 / 6], [5 / 8, 5 / 6]])
-
-
-def test_centres_draw_without_replacement_and_by_the_weights() -> None:
-    weights = np.array([[0.8, 0.0], [0.2, 0.5], [0.0, 0.5]])
-    rng = np.random.default_rng(0)
-    drawn = [draw_clients(weights, 1, rng) for _ in range(300)]
-    counts = [np.bincount([int(found[centre][0]) for found in drawn], minlength=3) for centre in (0, 1)]
-    np.testing.assert_allclose(np.array(counts).T / 300, weights, atol=0.08)
-    assert [rows.tolist() for rows in draw_clients(weights, 2, rng)] == [[0, 1], [1, 2]]
-    # More than there are, or as many: everybody, whatever the weights.
-    assert [rows.tolist() for rows in draw_clients(weights, 3, rng)] == [[0, 1, 2]] * 2
 
 
 # Runs
@@ -88,10 +67,3 @@ def test_a_client_whose_reply_was_lost_keeps_its_model() -> None:
     after = personal(play(SOFT, "num_rounds=2", lost={(TRAIN_ANCHORED, 2, 3)}))
     before = personal(play(SOFT, "num_rounds=1"))
     assert [key for key in after if np.array_equal(after[key], before[key])] == ["3"]
-
-
-def test_a_centre_that_draws_more_clients_than_take_part_is_refused() -> None:
-    half = "strategy.fraction_train=0.5"
-    assert compose([*SMALL, SOFT, half, "strategy.clients_per_centre=3"]).strategy.settings.clients_per_centre == 3
-    with pytest.raises(ConfigError, match=r"strategy.clients_per_centre=4: a round has 3 of 6 clients; draw no more"):
-        compose([*SMALL, SOFT, half, "strategy.clients_per_centre=4"])

@@ -21,22 +21,25 @@ def flexcfl(**settings: Any) -> FlexCFL:
 
 def test_groups_come_from_the_directions_of_cold_starts_and_stay() -> None:
     clients = FakeClients(TARGETS, examples=[10, 30, 10, 10])
-    strategy = flexcfl(cold_start_steps=7)
+    strategy = flexcfl()
     seen = play(strategy, clients, 3, 0.0, 0.0)
     assert [report.phase for report in seen] == ["clustering", "stable", "stable"]
     assert all(report.assignment == {"0": 0, "1": 0, "2": 1, "3": 1} for report in seen)
     assert clients.asked(kinds.TRAIN_ESTIMATE) == clients.asked(kinds.TRAIN_ESTIMATE, 1) == [0, 1, 2, 3]
     assert [report.details for report in seen] == [{"cold_started": 4.0}, {}, {}]
     cold = [config for (kind, _, _), config in zip(clients.seen, clients.configs, strict=True) if "estimate" in kind]
-    assert {config["local-steps"] for config in cold} == {7}
+    assert {config["local-steps"] for config in cold} == {50}
     # A group starts from the plain mean of its cold starts, -2 and 11, and nears the mean by examples, -2.5 and 11.
     assert thetas(strategy.context.models.record) == pytest.approx([-2.5 + 0.5 / 8, 11.0])
 
 
 @pytest.mark.parametrize("measure", ["edc", "madc"])
-def test_some_clients_form_the_groups_and_the_others_join_when_they_take_part(measure: Any) -> None:
+def test_some_clients_form_the_groups_and_the_others_join_when_they_take_part(
+    measure: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("florets.zoo.flexcfl.strategy.FOUNDERS", 1)
     clients = FakeClients([-1.0, -3.0, 10.0, 12.0, -2.0, 11.0])
-    seen = play(flexcfl(measure=measure, cold_start_scale=1, fraction_train=0.5, seed=SEED), clients, 6, 0.0, 0.0)
+    seen = play(flexcfl(measure=measure, fraction_train=0.5, seed=SEED), clients, 6, 0.0, 0.0)
     first = clients.asked(kinds.TRAIN_ESTIMATE, 1)
     founders, participants = first[:2], {int(key) for key in seen[0].participants}
     # The seed draws one founder of each group, who are cold-started first, and then whoever else takes part.

@@ -1,5 +1,6 @@
 """FLUX: when groups are formed, who is in them, and clients that come later, with and without labels."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +24,19 @@ from florets.zoo.flux.messages import DESCRIPTOR
 from florets.zoo.flux.strategy import density_clusters, knee, row_scale
 from tests.method_runs import SMALL, play
 
-SHORT = ("strategy=flux", "strategy.cluster_round=1", "num_rounds=2")
+SHORT = ("strategy=flux", "num_rounds=2")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def early() -> Iterator[None]:
+    """Let groups be formed in round 1 of 2, or round 2 of 3."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("florets.zoo.flux.strategy.LATEST", 0.4)
+        yield
 
 
 def test_groups_are_found_after_rounds_of_fedavg() -> None:
-    found = play("strategy=flux", "strategy.cluster_round=2", "num_rounds=3", "strategy.fraction_train=0.5")
+    found = play("strategy=flux", "num_rounds=3", "strategy.fraction_train=0.5")
     assert found.ari == 1.0
     assert [report.phase for report in found.reports] == ["training", "clustering", "stable"]
     assert [report.num_clusters for report in found.reports] == [1, 2, 2]

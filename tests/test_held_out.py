@@ -144,7 +144,7 @@ def test_a_probe_tells_groups_apart_where_equal_models_cannot() -> None:
 def test_no_cluster_is_matched_to_a_probe_and_new_clients_are_measured_on_it() -> None:
     # The probes are everybody's best models.
     late = FakeClients([0.0, 0.2, 10.0, 10.2], faults={(kinds.LOSSES, r, 3): lost for r in range(1, 4)})
-    strategy = CLoVE(k=2, first_round="evaluate", probes=2, stability_fraction=0.75)
+    strategy = CLoVE(k=2, first_round="evaluate", probes=2)
     result = strategy.start(late.grid(), models(4.0, 6.0, 0.1, 10.1), num_rounds=5)
     assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
     assert len(thetas(result.arrays)) == 2

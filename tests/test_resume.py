@@ -63,12 +63,9 @@ def settings(strategy: str, *more: str) -> list[str]:
         defaults |= {"num_rounds": "3", "strategy.moment_rounds": "3", "strategy.subspace_clients": "4"}
         # Moments of a network cost many times those of a linear classifier.
         defaults |= {"task.model_options.hidden": "[]"}
-    if strategy == "sr_fca":
-        # By default every client trains 250 steps alone before the first round.
-        defaults |= {"strategy.solo_steps": "20"}
     if strategy == "fedgwc":
-        # At most half of the clients a round; whatever the first comparisons say is taken for groups.
-        defaults |= {"strategy.fraction_train": "0.5", "strategy.rest_threshold": "1000", "strategy.most_index": "9"}
+        # At most half of the clients a round.
+        defaults |= {"strategy.fraction_train": "0.5"}
     given = {text.partition("=")[0] for text in more}
     small = [text for text in SMALL if text.partition("=")[0] not in defaults]
     return [*small, f"strategy={strategy}", *more, *(f"{k}={v}" for k, v in defaults.items() if k not in given)]
@@ -164,12 +161,12 @@ TWICE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("fedsoft", ("strategy.proximal_lambda=1",)),
     ("feddrift", ("strategy.period=1", "task.drift.rounds=[3]")),
     ("fedgwc", ()),
-    ("stocfl", ("strategy.anchor_epochs=2", "strategy.tau=0.3")),
+    ("stocfl", ("strategy.tau=0.3",)),
     ("fesem", ("strategy.clustering=kmeans", "strategy.period=2")),
-    ("flexcfl", ("strategy.cold_start_steps=3", "strategy.cold_start_scale=2")),
+    ("flexcfl", ()),
     ("pacfl", ("strategy.vectors=1",)),
-    ("fedclust", ("strategy.estimate_epochs=2",)),
-    ("sr_fca", ("strategy.solo_steps=3", "strategy.refine_every=1")),
+    ("fedclust", ()),
+    ("sr_fca", ()),
     ("clove", ("personal=intercept", "eval_clients=participants")),
     ("fedavg", ("personal=slopes", "eval_clients=participants")),
     # All that layers and starts remember.
@@ -243,8 +240,7 @@ def test_what_few_participants_and_their_groups_have_survives_two_kills(
     [
         "strategy.memory=true k=auto k_max=3 strategy.probes=2 loss_data=held_out fine_tune_epochs=0.5 "
         "task.validation_fraction=0.2",
-        "strategy.shared_layers=[1] strategy.stability_fraction=0.5 "
-        "averaging=gradients strategy.square_root=true eval_every=4",
+        "strategy.shared_layers=[1] averaging=gradients strategy.square_root=true eval_every=4",
         "loss_batch=9 wire=int8",
         "strategy.restarts=2 strategy.restart_rounds=2 num_rounds=4",
     ],

@@ -21,9 +21,7 @@ MORE = {
     "clove": ("first_round=update",),
     "feddrift": ("strategy.period=1", "strategy.delta=5"),
     "fedgwc": ("strategy.fraction_train=0.5",),
-    "flux": ("strategy.cluster_round=1",),
     "ifca": ("first_round=update",),
-    "sr_fca": ("strategy.solo_steps=30",),
     "two_phase": ("strategy.moment_rounds=0",),
 }
 EIGHT = ("num_clients=8", *(text for text in SMALL if not text.startswith(("num_clients=", "num_rounds="))))
@@ -93,14 +91,6 @@ def test_without_a_rule_a_hostile_member_takes_the_model_along() -> None:
     assert largest("fedavg", "none") > 2 * HONEST
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        (("strategy=two_phase",), "does not cover .*moments of clients' data"),
-        (("strategy=sr_fca", "strategy.trim=0.2"), "strategy.trim=0.2: has an effect only with robust=none"),
-    ],
-)
-def test_what_a_rule_does_not_reach_is_refused(given: tuple[str, ...], reason: str) -> None:
-    compose([*SMALL, *given])
-    with pytest.raises(ConfigError, match=reason):
-        compose([*SMALL, *given, "robust=median"])
+def test_what_a_rule_does_not_reach_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"does not cover .*moments of clients' data"):
+        compose([*SMALL, "strategy=two_phase", "robust=median"])

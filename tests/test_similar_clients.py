@@ -128,7 +128,7 @@ def test_the_last_layer_alone_goes_up_and_finds_the_groups() -> None:
 
 
 def test_other_layers_can_be_compared() -> None:
-    found = play("strategy=fedclust", "strategy.layers=[1]", "strategy.estimate_epochs=3", "train.local_steps=1")
+    found = play("strategy=fedclust", "strategy.layers=[1]", "train.local_steps=1")
     assert {len(vector) for vector in found.strategy.state.descriptions.values()} == {64 * 8 + 8}
     with pytest.raises(ValueError, match="no layer of the model is called 'last'"):
         play("strategy=fedclust", "strategy.layers=[last]")
@@ -153,8 +153,6 @@ def test_a_late_layer_with_values_beyond_reason_is_refused_though_it_comes_alone
 
 
 # SR-FCA: cross losses, trimmed means, refinements
-SHORT = ("strategy=sr_fca", "strategy.solo_steps=20", "strategy.refine_every=1")
-
 # Trimmed means
 
 
@@ -220,8 +218,9 @@ def test_a_pivot_takes_its_neighbours_and_not_theirs() -> None:
 
 
 def test_groups_are_found_and_stay_through_the_refinements() -> None:
-    found = play(*SHORT, "num_rounds=4")
-    assert [report.phase for report in found.reports] == ["clustering", "clustering", "clustering", "stable"]
+    found = play("strategy=sr_fca", "num_rounds=8")
+    phases = [report.phase for report in found.reports]
+    assert phases == ["clustering", *2 * ["training", "training", "clustering"], "stable"]
     assert found.ari == 1.0
     assert found.models.count == 2
     assert {report.assignment["0"] for report in found.reports} == {0}
@@ -229,13 +228,13 @@ def test_groups_are_found_and_stay_through_the_refinements() -> None:
 
 @pytest.mark.parametrize("kind", [kinds.TRAIN_ESTIMATE, kinds.LOSSES])
 def test_a_client_that_round_1_lost_is_placed_by_its_loss(kind: str) -> None:
-    found = play(*SHORT, "train.local_epochs=5", "strategy.refine_steps=0", lost={(kind, 1, 4)})
+    found = play("strategy=sr_fca", "train.local_epochs=5", lost={(kind, 1, 4)})
     assert "4" not in found.reports[0].assignment
     assert found.ari == 1.0
 
 
 # StoCFL: cosines, models near a global one, clients that come one after the other
-STOCFL = ("strategy=stocfl", "strategy.anchor_epochs=5")
+STOCFL = ("strategy=stocfl",)
 
 # Merging
 

@@ -25,7 +25,6 @@ class CFLGPSettings(SharedLayers):
         "uniform", "weights of a group's average: uniform, or by examples"
     )
     period: int = setting(2, "rounds P between two clusterings", least=1)
-    cluster_rounds: int | None = setting(None, "no clustering after this round; null: no such bound", least=2)
     stop_unchanged: float = setting(
         0.1,
         "stop clustering once unchanged for this fraction of all rounds; 0: never",
@@ -60,9 +59,9 @@ class CFLGPSettings(SharedLayers):
     gradient_batch: ClassVar[Literal["full", "train"]] = "train"
 
     @property
-    def freezes(self) -> bool:  # type: ignore[override]  # it depends on keys
+    def freezes(self) -> bool:  # type: ignore[override]  # it depends on a key
         """Whether clustering ever stops."""
-        return self.stop_unchanged > 0 or self.cluster_rounds is not None
+        return self.stop_unchanged > 0
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse decimals on another wire, and a warm-up that no clustering follows."""
@@ -85,33 +84,25 @@ class CFLGPSettings(SharedLayers):
         if run.k == 1:
             return [f"{given}: with k=1 no round clusters; leave strategy.spectrum_rounds out, or give a larger k."]
         # A period out of range is another problem.
-        last, period = run.num_rounds, max(self.period, 1)
-        bound = "num_rounds"
-        if self.cluster_rounds is not None and self.cluster_rounds < last:
-            last, bound = self.cluster_rounds, "strategy.cluster_rounds"
-        due = range(2, last + 1, period)
+        due = range(2, run.num_rounds + 1, max(self.period, 1))
         if not (wrong := [number for number in self.spectrum_rounds if number not in due]):
             return []
         shown = _listed(due) if len(due) <= _FEW else f"{', '.join(map(str, due[: _FEW - 1]))}, ..., {due[-1]}"
         rule = f"the rounds that cluster are {shown}" if due else "no round clusters"
         return [
-            f"{given}: with strategy.period={self.period} and {bound}={last} {rule}; leave out {_listed(wrong)}, or "
-            f"change strategy.period or {bound}."
+            f"{given}: with strategy.period={self.period} and num_rounds={run.num_rounds} {rule}; leave out "
+            f"{_listed(wrong)}, or change strategy.period or num_rounds."
         ]
 
     def _never_finds_k(self, run: Experiment) -> list[str]:
         """Return a problem if no clustering comes after the warm-up."""
-        rounds = {"num_rounds": run.num_rounds}
-        if self.cluster_rounds is not None:
-            rounds["strategy.cluster_rounds"] = self.cluster_rounds
         # Clusterings are in rounds 2, 2 + period, and so on; a period out of range is another problem.
-        period, last = max(self.period, 1), min(rounds.values())
+        period, last = max(self.period, 1), run.num_rounds
         last_clustering = 2 + period * ((last - 2) // period) if last >= 2 else 0
         if self.k_warmup < last_clustering:
             return []
         # The first clustering after the warm-up.
-        needed = 2 + period * max(-(-(self.k_warmup - 1) // period), 0)
-        remedy = " ".join(f"{name}={needed}" for name, number in rounds.items() if number < needed)
+        remedy = f"num_rounds={2 + period * max(-(-(self.k_warmup - 1) // period), 0)}"
         if last_clustering:
             remedy = f"strategy.k_warmup={last_clustering // 2} or {remedy}"
         found = f"is in round {last_clustering}" if last_clustering else "never comes"

@@ -74,8 +74,6 @@ class Stages(Strategy[CFLGPSettings, CFLGPState]):
         if self.state.phase == "stable":
             # For good: a run that goes on for more rounds has no profile left to cluster by.
             return True
-        if self.settings.cluster_rounds is not None and done >= self.settings.cluster_rounds:
-            return True
         # Rounds without clustering prove nothing, and neither does one that hears the same few clients again: as many
         # vectors as there are clients must have changed nothing. With all replies that is one clustering.
         unproven = self.state.unchanged_vectors < max(len(self.state.placed), 1)

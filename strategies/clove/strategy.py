@@ -13,7 +13,7 @@ from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.choose_k import choose_k
-from florets.strategies.core.cluster import cluster, match_in_order, match_min_cost, match_overlap
+from florets.strategies.core.cluster import cluster, match_in_order, match_min_cost
 from florets.strategies.layers.keys import ByLosses
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
@@ -24,13 +24,10 @@ from florets.task.wire.leaving import LOSS_VECTORS, MODELS
 class CLoVESettings(ByLosses):
     """The server clusters the clients' loss vectors and matches clusters to models."""
 
-    clustering: Literal["kmeans", "agglomerative", "finch"] = setting("kmeans", "how loss vectors are clustered")
+    clustering: Literal["kmeans", "agglomerative"] = setting("kmeans", "how loss vectors are clustered")
     square_root: bool = setting(False, "cluster the square roots of the losses")
-    matching: Literal["min_cost", "overlap", "none"] = setting("min_cost", "how clusters are matched to models")
+    matching: Literal["min_cost", "none"] = setting("min_cost", "how clusters are matched to models")
     stability_rounds: int = setting(3, "a client is stable when its last s assignments are equal", least=1)
-    stability_fraction: float = setting(
-        1.0, "fraction of a round's participants that must be stable", above=0, most=1, note="1.0 means all"
-    )
     stop_when_stable: bool = setting(True, "freeze the clustering once it is stable")
 
     asks: ClassVar[frozenset[str]] = frozenset({"losses"})
@@ -127,13 +124,9 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         `losses` (M, K) are never square roots (Lemma A.16; the released code takes them here, too), `clusters` (M,)
         are those of `cluster_losses`, and `previous` (M,) has each client's model so far, -1 for none.
         """
-        match self.settings.matching:
-            case "min_cost":
-                return match_min_cost(losses, clusters)
-            case "overlap":
-                return match_overlap(clusters, previous, losses.shape[1])
-            case "none":
-                return match_in_order(int(clusters.max()) + 1, losses.shape[1])
+        if self.settings.matching == "min_cost":
+            return match_min_cost(losses, clusters)
+        return match_in_order(int(clusters.max()) + 1, losses.shape[1])
 
     def _matched(self, groups: Groups) -> IntArray:
         core, count = groups.core, self.context.models.count
@@ -162,7 +155,7 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         silent.update(dict.fromkeys(r.answered, 0))
 
     def _is_stable(self, groups: Groups, r: Round) -> bool:
-        """Whether enough participants have had one model in their last `stability_rounds` rounds (section 3).
+        """Whether all participants have had one model in their last `stability_rounds` rounds (section 3).
 
         Deviation: who has not answered in so many rounds is not waited for. Nothing is frozen while a model in use
         has no centroid: no newcomer could ever be given it.
@@ -171,10 +164,9 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         stable = {key for key, last in state.histories.items() if len(last) == length and len(set(last)) == 1}
         gone = {key for key, rounds in state.silent.items() if rounds >= length}
         in_use = {self.assignment[key] for key in state.clustered - gone}
-        needed = self.settings.stability_fraction * sum(client.key not in gone for client in r.participants)
-        # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
-        enough = len(stable.intersection(r.answered)) >= needed - 1e-9
-        return self.settings.stop_when_stable and enough and in_use <= set(groups.models.tolist())
+        waited = {client.key for client in r.participants} - gone
+        all_are = len(stable.intersection(r.answered)) >= len(waited)
+        return self.settings.stop_when_stable and all_are and in_use <= set(groups.models.tolist())
 
     def begins(self, groups: Mapping[str, int], are_found: bool) -> None:
         """Take over the first assignment; a random one says nothing about where a client belongs."""

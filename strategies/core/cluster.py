@@ -1,4 +1,4 @@
-"""Clusters of the clients' vectors: k-means, Ward, FINCH; their centroids, numbering and match to models."""
+"""Clusters of the clients' vectors: k-means and Ward; their centroids, numbering and match to models."""
 
 import sys
 from functools import cache
@@ -7,8 +7,6 @@ import numpy as np
 import scipy.linalg  # noqa: F401
 from scipy.cluster.hierarchy import linkage
 from scipy.optimize import linear_sum_assignment
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist, pdist
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # it ships no types
 
@@ -45,56 +43,6 @@ def finite_losses(losses: FloatArray) -> FloatArray:
     return clean
 
 
-# Distances of so many pairs at a time: 32 MB.
-_PAIRS = 2**22
-
-
-def first_partition(rows: FloatArray) -> IntArray:
-    """Link each finite row (M, D) with its nearest other row; return the groups (M,) of linked rows.
-
-    Equal rows share a group; no row is alone but the only one.
-
-    Source: Sarfraz et al. 2019 (FINCH), Eq. 1, with Euclidean distances. Rows that have the same first neighbour are
-    linked there as well: they are joined through it here.
-    """
-    count = len(rows)
-    if count < 2:
-        return np.zeros(count, dtype=np.int64)
-    links = coo_array((np.ones(count), (np.arange(count), _first_neighbours(rows))), shape=(count, count))
-    _, groups = connected_components(links, directed=False)
-    numbered: IntArray = groups.astype(np.int64)
-    return numbered
-
-
-def finch(rows: FloatArray, distinct: IntArray, num_clusters: int) -> IntArray:
-    """Group finite rows (M, D) into `num_clusters` clusters (M,); rows of one number in `distinct` share one.
-
-    Partitions follow from one another: the means of one partition's groups are linked by their own first neighbours.
-    Of the last that has enough groups the two whose means are nearest are merged, until there are as many as wanted.
-
-    Source: Sarfraz et al. 2019 (FINCH), Alg. 1 and 2. Deviation: with more clusters wanted than the first partition
-    has, the distinct rows are merged two by two; the paper does not say what is done then.
-    """
-    groups, coarser = distinct, first_partition(rows)
-    while num_clusters <= coarser.max() + 1 < groups.max() + 1:
-        groups = coarser
-        coarser = first_partition(group_means(rows, groups))[groups]
-    return _merged(rows, groups, num_clusters)
-
-
-def _first_neighbours(rows: FloatArray) -> IntArray:
-    """Return the nearest other row of each, the first among equals (M,); memory does not grow with M squared."""
-    count = len(rows)
-    step = max(1, _PAIRS // count)
-    found = np.empty(count, dtype=np.int64)
-    for start in range(0, count, step):
-        chunk = np.arange(start, min(start + step, count))
-        distances = cdist(rows[chunk], rows)
-        distances[np.arange(len(chunk)), chunk] = np.inf
-        found[chunk] = distances.argmin(axis=1)
-    return found
-
-
 def group_means(rows: FloatArray, groups: IntArray, count: int = 0) -> FloatArray:
     """Return the mean of each group's rows (C, D), C at least `count`; NaN for a group without any."""
     sizes = np.bincount(groups, minlength=count)[:, np.newaxis]
@@ -102,28 +50,6 @@ def group_means(rows: FloatArray, groups: IntArray, count: int = 0) -> FloatArra
     np.add.at(sums, groups, rows)
     means: FloatArray = np.divide(sums, sizes, out=np.full_like(sums, np.nan), where=sizes > 0)
     return means
-
-
-def _merged(rows: FloatArray, groups: IntArray, num_clusters: int) -> IntArray:
-    """Return the groups after the two of nearest means were merged, again and again."""
-    sizes = np.bincount(groups).astype(np.float64)
-    means = group_means(rows, groups)
-    distances: FloatArray = cdist(means, means)
-    np.fill_diagonal(distances, np.inf)
-    names = np.arange(len(sizes))
-    for _ in range(len(sizes) - num_clusters):
-        kept, gone = sorted(divmod(int(distances.argmin()), len(sizes)))
-        means[kept] = (sizes[kept] * means[kept] + sizes[gone] * means[gone]) / (sizes[kept] + sizes[gone])
-        sizes[kept] += sizes[gone]
-        names[names == gone] = kept
-        distances[kept] = cdist(means[kept : kept + 1], means)[0]
-        # Groups that are gone, and a group's distance from itself, are never the least.
-        distances[kept, np.isinf(distances[gone])] = np.inf
-        distances[kept, [kept, gone]] = np.inf
-        distances[gone], distances[:, gone] = np.inf, np.inf
-        distances[:, kept] = distances[kept]
-    merged: IntArray = names[groups]
-    return merged
 
 
 # Ward's tree takes 4 M^2 bytes and time in M^2: of more rows than this a cohort of as many is merged (100 MB).
@@ -145,14 +71,14 @@ def cluster(
     Parameters
     ----------
     method : str
-        ``"kmeans"`` (k-means++, the best of ten starts), ``"agglomerative"`` (Ward; of more than 5,000 rows
-        `of_cohort`, with 5,000 of them) or ``"finch"`` (first neighbours; see `finch`).
+        ``"kmeans"`` (k-means++, the best of ten starts) or ``"agglomerative"`` (Ward; of more than 5,000 rows
+        `of_cohort`, with 5,000 of them).
     rng : numpy.random.Generator
         Seeds k-means and draws the cohort.
     weights : (M,) float64, optional
         How much each row counts in k-means, above 0.
 
-    Source: CLoVE Alg. 1, line 11; its released code has all three methods.
+    Source: CLoVE Alg. 1, line 11; its released code has both methods.
     Deviation: ten starts of k-means instead of one (the published code's choice), because one start sometimes ends in
     a poor local optimum and the clustering of a few hundred short vectors costs milliseconds.
     """
@@ -168,8 +94,6 @@ def cluster(
         if len(rows) <= MOST_MERGED:
             return ward(rows, num_clusters)
         return of_cohort(rows, num_clusters, MOST_MERGED, rng)
-    if method == "finch":
-        return canonical(finch(rows, own, num_clusters))
     # Sums depend on the number of threads in their last bits.
     with one_thread():
         return canonical(kmeans(rows, num_clusters, int(rng.integers(2**31 - 1)), weights))

@@ -19,6 +19,9 @@ from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire.leaving import MODELS
 
+EPOCHS = 10
+"""Passes over a client's data for its estimate by training."""
+
 
 @dataclass(frozen=True)
 class OneShotSettings(ManyModels):
@@ -30,7 +33,6 @@ class OneShotSettings(ManyModels):
     estimate: Literal["train", "least_squares"] = setting(
         "train", "a client's estimate: local training, or the shortest least-squares solution (linear regressions)"
     )
-    estimate_epochs: int = setting(10, "passes over the client's data for its estimate (estimate=train)", least=1)
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse least squares for what is no linear regression."""
@@ -81,10 +83,8 @@ class OneShot(FrozenClusters[OneShotSettings, OneShotState]):
         """Ask for each client's own estimate of its model: its trainable parameters, flat."""
         if self.state.reference is None:
             self.state.reference = r.models.replaced(r.models.bank[:1])
-        own = self.settings
-        replies = ask_estimates(
-            clients, r, self.state.reference, own.estimate_epochs, kind=own.estimate, is_judged=False
-        )
+        kind = self.settings.estimate
+        replies = ask_estimates(clients, r, self.state.reference, EPOCHS, kind=kind, is_judged=False)
         # Counters and running statistics would outweigh the parameters.
         compared = r.models.layout.trained
         vectors = {key: update.vector[compared] for key, update in replies.ok}

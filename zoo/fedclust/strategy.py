@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
@@ -24,10 +24,7 @@ class FedClustSettings(LinkedSettings):
     asks: ClassVar[frozenset[str]] = frozenset({"descriptors"})
 
     layers: list[str] = setting([], "name prefixes of the layers that are sent and compared; none: the last one")
-    estimate_epochs: int | None = setting(
-        None, "passes over the client's data before they are sent; null: the local training of a round", least=1
-    )
-    linkage: Literal["average", "weighted", "single", "complete"] = setting("average", "distance of merged clusters")
+    linkage: ClassVar[str] = "average"
 
 
 def euclidean(vectors: Sequence[FloatArray]) -> FloatArray:
@@ -63,7 +60,7 @@ class FedClust(LinkedClusters[FedClustSettings]):
         start = self.state.reference or r.models
         layers = self._layers(start)
         known = usual_size(self.state.descriptions.values())
-        replies = ask_estimates(clients, r, start, self.settings.estimate_epochs, layers, known=known)
+        replies = ask_estimates(clients, r, start, layers=layers, known=known)
         compared = sent_layout(start, layers).trained
         return replies.of({key: update.vector[compared] for key, update in replies.ok})
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,10 +30,6 @@ class FedDriftSettings(Settings):
         "loss's unit",
         above=0,
     )
-    first_models: Literal["each", "one"] = setting(
-        "each", "clients begin with one model each, which then merge, or with one for all"
-    )
-
     one_model: ClassVar[bool] = True
     """The run begins with one, and says itself how many there are; `k` is not used."""
 
@@ -128,7 +124,7 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
     rested longest is left out.
 
     Nobody says how many models there are, or what they start from: each client begins with a model of its own, as if
-    its data had just changed, or all with one. A question costs the client the download of all models.
+    its data had just changed. A question costs the client the download of all models.
 
     Source: Jothimurugesan et al. 2023 (FedDrift, arXiv 2206.00799): local drift detection, isolation for one step,
     hierarchical clustering with delta' = delta. From the released code: a start with a model for each client, a copy
@@ -147,22 +143,16 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
 
     def round(self, r: Round) -> Steps:
         """Ask the clients that are due, move, isolate and merge; then every participant trains its model."""
-        state, own, now = self.state, self.settings, r.server_round
+        state, now = self.state, r.server_round
         bank, state.phase = r.models.bank, "training"
         if state.reference is None:
             state.reference, state.phase = r.models.replaced(bank[:1]), "clustering"
             bank = bank[:0]
-            if own.first_models == "one":
-                bank = state.reference.bank
-                state.trained, state.used = [0], [now]
-                self.assignment.update({client.key: 0 for client in r.participants})
-                state.asked.update({client.key: now for client in r.participants})
         elif due := self._due(r):
             state.phase = "clustering"
             bank = self._ask(due, r)
-        if own.first_models == "each":
-            new = [client.key for client in r.newcomers(self.assignment)]
-            bank = self._isolate(dict.fromkeys(new, state.reference.bank[0]), bank, now)
+        new = [client.key for client in r.newcomers(self.assignment)]
+        bank = self._isolate(dict.fromkeys(new, state.reference.bank[0]), bank, now)
         bank = self._without_surplus(bank, r.models)
         if bank is not r.models.bank:
             r.models = state.reference.replaced(bank)
@@ -180,9 +170,6 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
         keys = {client.key for client in r.participants}
         known = keys & state.asked.keys()
         due = {key for key in known if now - state.asked[key] >= self.settings.period}
-        if self.settings.first_models == "one":
-            # With a model for each a newcomer has nothing to choose from: it begins alone.
-            due |= keys - known
         if due & state.alone:
             # Its model can be compared with those alone whose clients are asked as well.
             due |= known - state.alone

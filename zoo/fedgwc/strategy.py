@@ -173,10 +173,10 @@ def affinities(interactions: FloatArray, gamma: float) -> FloatArray:
     return found
 
 
-def best_split(affinity: FloatArray, most_groups: int, most_index: float) -> Split | None:
+def best_split(affinity: FloatArray, most_groups: int) -> Split | None:
     """Return the spectral clustering with the least Davies-Bouldin index, of 2 to `most_groups` groups.
 
-    None where no number of groups has an index below `most_index`, or nothing tells the clients apart.
+    None where no number of groups has an index below `MOST_INDEX`, or nothing tells the clients apart.
 
     Source: Licciardi et al. 2025 (FedGWC), as in the released code: clusters from the first n eigenvectors of the
     normalised affinity by a pivoted QR decomposition (Damle, Minden and Ying 2019), judged in the n eigenvectors
@@ -193,7 +193,7 @@ def best_split(affinity: FloatArray, most_groups: int, most_index: float) -> Spl
         _, vectors = eigh(affinity / np.outer(degrees, degrees), subset_by_index=(size - most_groups - 1, size - 1))
         vectors = vectors[:, ::-1]
         found = [_split(vectors[:, : number + 1], degrees, number) for number in range(2, most_groups + 1)]
-    admitted = [split for split in found if split is not None and split.davies_bouldin < most_index]
+    admitted = [split for split in found if split is not None and split.davies_bouldin < MOST_INDEX]
     return min(admitted, key=lambda split: split.davies_bouldin, default=None)
 
 
@@ -221,6 +221,11 @@ def _nearest_axes(vectors: FloatArray) -> IntArray:
 LEAST_PARTICIPANTS = 3
 """Of two clients both are equally far from their mean: their rewards are equal, whatever their losses."""
 
+REST = 1e-5
+"""Eps: a cluster may be split once the smoothed squared change of its interactions is below this, in rounds of 10 of
+100 clients; for others it is converted."""
+MOST_INDEX = 1.0
+"""A split needs a Davies-Bouldin index below this."""
 MOST_GROUPS = 4
 """Of one split."""
 
@@ -248,16 +253,6 @@ class FedGWCSettings(SharedLayers):
         "interactions of two clients: as in the paper, forgotten by fraction_train whenever they meet, or the "
         "mean over all rounds in which they met",
     )
-    rest_threshold: float = setting(
-        1e-5,
-        "eps: a cluster may be split once the smoothed squared change of its interactions is below this",
-        above=0,
-    )
-    thresholds: Literal["relative", "absolute"] = setting(
-        "relative",
-        "relative: eps holds for 10 of 100 clients a round and is converted; absolute: taken as it is",
-    )
-    most_index: float = setting(1.0, "a split needs a Davies-Bouldin index below this", above=0)
 
     compares: ClassVar[Compared] = "clients"
     grows: ClassVar[bool] = True
@@ -391,11 +386,8 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
 
     def _eps(self, cluster: Interactions) -> float:
         """Return the change below which a cluster rests."""
-        threshold = self.settings.rest_threshold
-        if self.settings.thresholds == "absolute":
-            return threshold
         rate = self._rate if self.settings.memory == "recent" else MEAN_RATE
-        return resting_change(threshold, rate, self._rate * len(cluster.members))
+        return resting_change(REST, rate, self._rate * len(cluster.members))
 
     def _observe(self, cluster: Interactions, updates: dict[str, TracedUpdate]) -> bool:
         """Learn from one cluster's participants; return whether it has rested for long enough."""
@@ -421,7 +413,7 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
         if most < 2 or len(rows) <= len(self.context.participants):
             return 0
         known = cluster.part(rows)
-        found = best_split(affinities(known.filled(), GAMMA), most, own.most_index)
+        found = best_split(affinities(known.filled(), GAMMA), most)
         if found is None:
             return 0
         self.state.details["davies_bouldin"] = found.davies_bouldin

@@ -7,12 +7,11 @@ from typing import ClassVar, Literal
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
-from florets import Experiment, Plan, Round, Settings, State, Steps, Strategy, Update, setting
+from florets import Plan, Round, Settings, State, Steps, Strategy, Update, setting
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Client, Detail
+from florets.strategies.base.report import Detail
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.shared.personal_models import PersonalModels
-from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import CHOICES, MODELS
@@ -31,16 +30,6 @@ class FedSoftSettings(Settings):
         "and means of its models",
         least=0,
     )
-    estimate_every: int = setting(
-        2, "rounds for which a client's importance weights hold before it is asked again", least=1
-    )
-    clients_per_centre: int | None = setting(
-        None,
-        "clients that each centre samples in a round by their importance, to become their plain mean; null: all of "
-        "the round's participants train, and a centre is their mean weighted by importance",
-        least=1,
-        note="null draws nobody",
-    )
     tested: Literal["personal", "centre"] = setting(
         "personal", "what a client tests: its own model, or the centre with its largest importance weight"
     )
@@ -49,21 +38,11 @@ class FedSoftSettings(Settings):
     asks: ClassVar[frozenset[str]] = frozenset({"updates", "choices"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
 
-    def problems(self, run: Experiment) -> list[str]:
-        """Refuse more clients for each centre than take part in a round."""
-        problems = super().problems(run)
-        drawn, participants = self.clients_per_centre, max(int(self.fraction_train * run.num_clients + 1e-9), 1)
-        # Of nodes with data of their own nobody knows how many will come.
-        if drawn is not None and run.task.partition != "own" and drawn > participants:
-            problems.append(
-                f"strategy.clients_per_centre={drawn}: a round has {participants} of {run.num_clients} clients; "
-                "draw no more of them, or leave it out, as then all count."
-            )
-        return problems
 
-
+ESTIMATE_EVERY = 2
+"""Rounds for which a client's importance weights hold before it is asked again."""
 SMOOTHING = 1e-4
-"""Importance weight instead of 0 (sigma), so that every centre may draw every client."""
+"""Importance weight instead of 0 (sigma)."""
 
 
 def importance(counts: IntArray) -> FloatArray:
@@ -77,24 +56,6 @@ def importance(counts: IntArray) -> FloatArray:
     shares = counts / counts.sum()
     weights: FloatArray = np.where(counts == 0, SMOOTHING, shares)
     return weights
-
-
-def aggregation_weights(importances: FloatArray, examples: FloatArray) -> FloatArray:
-    """Return the weights v (P, K) of the clients in each centre, columns of sum 1: proportional to u_ik n_i."""
-    products = importances * examples[:, np.newaxis]
-    weights: FloatArray = products / products.sum(axis=0)
-    return weights
-
-
-def draw_clients(weights: FloatArray, size: int, rng: np.random.Generator) -> list[IntArray]:
-    """Return, for each centre, the rows of the clients that it draws, sorted: `size` without replacement, or all.
-
-    `weights` (P, K) are those of `aggregation_weights`.
-    """
-    count = len(weights)
-    if size >= count:
-        return [np.arange(count) for _ in weights.T]
-    return [np.sort(rng.choice(count, size=size, replace=False, p=column)) for column in weights.T]
 
 
 @dataclass
@@ -129,10 +90,10 @@ class FedSoftState(State):
 class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
     """Soft clustering in which a client trains one model, whatever the number of centres.
 
-    Every `estimate_every` rounds a client tells for how many of its samples each centre has the least loss; the
+    Every `ESTIMATE_EVERY` rounds a client tells for how many of its samples each centre has the least loss; the
     shares are its importance weights u. It trains its own last model w with the term lambda/2 sum_k u_k |w - c_k|^2,
-    and each centre becomes the mean of what clients returned, by u_ik n_i, or the plain mean of those that it drew
-    with these probabilities. A round costs FedAvg's local work; a client predicts with its own model.
+    and each centre becomes the mean of what clients returned, by u_ik n_i. A round costs FedAvg's local work; a
+    client predicts with its own model.
 
     Personal models are kept by the server, 4 R bytes for each client that has trained, so that clients keep nothing
     and an interrupted run goes on. The term's gradient is that of lambda (sum_k u_k) |w - c|^2 / 2 with c the mean of
@@ -143,7 +104,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
     Deviation: the run's optimiser is built anew in every round; the released one lives on in its client.
     Deviation: all clients start from the first of the K initial models; in the released code from one more.
     Deviation: of a round's participants alone, and not of all clients, estimates are asked, once they are
-    `estimate_every` rounds old; with full participation that is the same.
+    `ESTIMATE_EVERY` rounds old; with full participation that is the same.
     """
 
     leaving = (MODELS, CHOICES)
@@ -166,15 +127,11 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         refuse_equal(models, type(self).__name__)
 
     def round(self, r: Round) -> Steps:
-        """Bring the importance weights up to date, draw clients, and let them train near their centres."""
+        """Bring the importance weights up to date, and let clients train near their centres."""
         state, layout = self.state, r.models.layout
         start = state.reference = state.reference or r.models
         self._estimate(r)
         clients = [client for client in r.participants if client.key in state.estimates]
-        drawn = self._draw(clients, r)
-        if drawn is not None:
-            chosen = set().union(*drawn)
-            clients = [client for client in clients if client.key in chosen]
         requests = [
             r.request_custom(
                 TRAIN_ANCHORED,
@@ -193,12 +150,12 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         )
         for key, update in updates:
             state.personal[key] = update.vector
-        return self._centres(updates, drawn, r.models)
+        return self._centres(updates, r.models)
 
     def _estimate(self, r: Round) -> None:
         """Ask participants whose weights are missing or old; one whose reply is lost keeps those that it has."""
         found, count = self.state.estimates, r.models.count
-        oldest = r.server_round - self.settings.estimate_every
+        oldest = r.server_round - ESTIMATE_EVERY
         due = r.newcomers({key for key, estimate in found.items() if estimate.server_round > oldest})
         if not due:
             return
@@ -212,17 +169,6 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
             weights = importance(reply.counts)
             found[key] = Estimate(weights, reply.num_examples, r.server_round)
 
-    def _draw(self, clients: Sequence[Client], r: Round) -> list[set[str]] | None:
-        """Return the keys of the clients that each centre draws; None where all count for every centre."""
-        size = self.settings.clients_per_centre
-        if size is None or not clients:
-            return None
-        known = [self.state.estimates[client.key] for client in clients]
-        examples = np.array([estimate.examples for estimate in known], dtype=np.float64)
-        weights = aggregation_weights(np.stack([estimate.weights for estimate in known]), examples)
-        rows = draw_clients(weights, size, r.random(Purpose.CENTRE_SAMPLING))
-        return [{clients[row].key for row in centre} for centre in rows]
-
     def _mu(self, key: str) -> float:
         return self.settings.proximal_lambda * float(self.state.estimates[key].weights.sum())
 
@@ -234,28 +180,18 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         mean[models.layout.integers] = models.bank[0, models.layout.integers]
         return models.replaced(mean[np.newaxis]).one(0)
 
-    def _centres(
-        self, updates: Sequence[tuple[str, Update]], drawn: Sequence[set[str]] | None, models: Models
-    ) -> FloatArray:
-        """Return the next centres (K, R); one of which nobody that it drew replied stays as it is."""
-        own = {key: self.state.estimates[key].weights for key, _ in updates}
+    def _centres(self, updates: Sequence[tuple[str, Update]], models: Models) -> FloatArray:
+        """Return the next centres (K, R)."""
+        shares = np.stack([self.state.estimates[key].weights for key, _ in updates])
         averaging = self.context.averaging
         # With a robust rule, see `leading`.
-        counts = {
-            key: np.ones(len(w), np.bool_) if averaging.robust is None else leading(w) for key, w in own.items()
-        }
-        # A pair for each centre that a client counts for: its row, the centre, and its weight there.
-        pairs = [
-            (row, centre, 1.0 if drawn is not None else float(share) * update.num_examples)
-            for row, (key, update) in enumerate(updates)
-            for centre, share in enumerate(own[key])
-            if (counts[key][centre] if drawn is None else key in drawn[centre])
-        ]
+        counts = np.ones(shares.shape, np.bool_) if averaging.robust is None else leading(shares)
+        # A row for each centre that a client counts for.
+        rows, centres = np.nonzero(counts)
         vectors = np.stack([update.vector for _, update in updates])
-        rows, centres, weights = (np.array(column) for column in zip(*pairs, strict=True))
-        return averaging.next_bank(
-            models, vectors[rows], centres, weights.astype(np.float64), [updates[row][0] for row in rows]
-        )
+        examples = np.array([update.num_examples for _, update in updates], dtype=np.float64)
+        weights = shares[rows, centres] * examples[rows]
+        return averaging.next_bank(models, vectors[rows], centres, weights, [updates[int(row)][0] for row in rows])
 
     def own_models(self, models: Models) -> dict[str, FloatArray]:
         """Return the models of the clients that have trained; the final models are the centres."""

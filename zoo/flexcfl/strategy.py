@@ -91,6 +91,12 @@ def nearest_direction(update: FloatArray, directions: FloatArray) -> int:
     return int(np.argmax(cosines(update[np.newaxis], directions)[0]))
 
 
+FOUNDERS = 20
+"""Clients that form the groups, for each of the k groups."""
+COLD_START_STEPS = 50
+"""Local steps of a client's cold start, from the one initial model."""
+
+
 @dataclass(frozen=True)
 class FlexCFLSettings(SharedLayers):
     """The server groups clients once, by the directions of their first updates; then FedAvg in each group."""
@@ -102,8 +108,6 @@ class FlexCFLSettings(SharedLayers):
         "how updates are compared: cosines with their leading directions (k-means), or how differently two clients "
         "see the others (complete linkage)",
     )
-    cold_start_scale: int = setting(20, "clients that form the groups, for each of the k groups", least=1)
-    cold_start_steps: int = setting(50, "local steps of a client's cold start, from the one initial model", least=1)
 
     # Updates are comparable only where they start from one model.
     usual_initial: ClassVar[Initial] = "same"
@@ -155,7 +159,7 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
         state.phase = "clustering" if is_first else "stable"
         formed = 0
         if is_first:
-            number = min(self.settings.cold_start_scale * r.models.count, len(r.online))
+            number = min(FOUNDERS * r.models.count, len(r.online))
             drawn = r.random(Purpose.FIRST_ROUND).choice(len(r.online), size=number, replace=False)
             r.models = self._form_groups([r.online[index] for index in np.sort(drawn)], r)
             formed = len(self.assignment)
@@ -204,8 +208,7 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
             if directions is not None:
                 # One newcomer alone is compared with the largest value in the mean cold starts of the groups.
                 known = float(np.abs(start.bank[0, start.layout.trained] + directions).max())
-            steps = self.settings.cold_start_steps
-            return ask_estimates(clients, r, start, steps=steps, known=known)
+            return ask_estimates(clients, r, start, steps=COLD_START_STEPS, known=known)
 
     def _changes(self, vectors: FloatArray) -> FloatArray:
         """Return what cold starts changed in the trainable parameters, (M, D)."""

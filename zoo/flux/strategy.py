@@ -38,9 +38,6 @@ class FLUXSettings(Settings):
 
     asks: ClassVar[frozenset[str]] = frozenset({"descriptors"})
 
-    cluster_round: int | None = setting(
-        None, "round in which the groups are frozen; null: once the training loss levels off", least=1
-    )
     clustering: Literal["dbscan", "kmeans"] = setting(
         "dbscan", "dbscan determines the number of groups; kmeans makes k"
     )
@@ -54,13 +51,8 @@ class FLUXSettings(Settings):
     """The groups say how many models there are; `k` is used with clustering=kmeans alone."""
 
     def problems(self, run: Experiment) -> list[str]:
-        """Refuse a round that never comes, and a K that cannot be."""
-        found = problems_of_k(run, "strategy.clustering=kmeans", "dbscan") if self.clustering == "kmeans" else []
-        if self.cluster_round is not None and self.cluster_round > run.num_rounds:
-            found.append(
-                f"strategy.cluster_round={self.cluster_round}: must be one of the num_rounds={run.num_rounds} rounds."
-            )
-        return found
+        """Refuse a K that cannot be."""
+        return problems_of_k(run, "strategy.clustering=kmeans", "dbscan") if self.clustering == "kmeans" else []
 
 
 def row_scale(descriptors: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -196,9 +188,7 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
         return r.average(updates)
 
     def _is_due(self, server_round: int) -> bool:
-        given, losses = self.settings.cluster_round, self.state.losses
-        if given is not None:
-            return server_round >= given
+        losses = self.state.losses
         if self.last_round is not None and server_round > LATEST * self.last_round:
             return True
         return len(losses) >= LEAST_ROUNDS and losses[-2] - losses[-1] < SLOPE * losses[0]

@@ -43,9 +43,8 @@ class PACFLSettings(LinkedSettings):
         "distance in degrees: sum of the angles of corresponding vectors, smallest angle of any two vectors, or "
         "smallest principal angle of the subspaces",
     )
-    linkage: Literal["weighted", "average", "single", "complete"] = setting(
-        "weighted", "distance of merged clusters; weighted: the plain mean of the two"
-    )
+    # The plain mean of the merged clusters' distances.
+    linkage: ClassVar[str] = "weighted"
 
 
 _RANK = 1e-6

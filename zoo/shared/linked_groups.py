@@ -55,6 +55,9 @@ class LinkedSettings(TreeSettings):
     to 59 groups. PACFL has 1.1 to 1.4 with Dirichlet 0.1, where clients stay alone in 2 of 3 seeds.
     """
 
+    linkage: ClassVar[str]
+    """SciPy's name for the distance of merged clusters."""
+
     least_ratio: float = setting(
         1.25,
         "the largest gap counts where the distance above it is at least so many times the one under it; else all "
@@ -149,8 +152,7 @@ class LinkedClusters(GroupedOnce[T, LinkedGroups]):
         return models.replaced(np.concatenate([models.bank, started])) if len(started) else models
 
     def _group(self, distances: FloatArray) -> Grouping:
-        settings: Any = self.settings
-        linkage: str = settings.linkage
+        settings, linkage = self.settings, self.settings.linkage
         threshold = settings.threshold if self.state.threshold is None else self.state.threshold
         if threshold is not None:
             return group_below(distances, threshold, linkage)

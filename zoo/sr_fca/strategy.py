@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from florets import Round, State, Steps, Strategy, setting
+from florets import Round, State, Steps, Strategy
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
@@ -28,19 +28,6 @@ from florets.zoo.sr_fca.trimmed import trimmed_means
 class SRFCASettings(TreeSettings):
     """Clients are grouped by how well each one's own model does on the others' data; clusters are refined twice."""
 
-    solo_steps: int = setting(250, "optimiser steps of each client's own model, in round 1", least=1)
-    least_size: int = setting(2, "clients that a cluster needs; smaller ones are dissolved", least=1)
-    refine_steps: int = setting(2, "refinements, in which clients are reassigned and near clusters merge", least=0)
-    refine_every: int = setting(3, "rounds of training before each refinement", least=1)
-    trim: float = setting(
-        0.15,
-        "beta, fraction of the updates left out at either end of each average",
-        least=0,
-        below=0.5,
-        # The rule takes the trimmed mean's place.
-        needs="robust=none",
-    )
-
     asks: ClassVar[frozenset[str]] = frozenset({"losses", "updates"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models",),
@@ -48,6 +35,14 @@ class SRFCASettings(TreeSettings):
     }
 
 
+SOLO_STEPS = 250
+"""Optimiser steps of each client's own model, in round 1."""
+LEAST_SIZE = 2
+"""Clients that a cluster needs; smaller ones are dissolved."""
+REFINE_STEPS, REFINE_EVERY = 2, 3
+"""Refinements, in which clients are reassigned and near clusters merge, and rounds of training before each."""
+TRIM = 0.15
+"""Beta, the fraction of the updates left out at either end of each average, where no rule of `robust` is."""
 _FLOOR = 1e-3
 
 
@@ -168,9 +163,9 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
     once more); by default it is where single linkage has its largest ratio, and later clusters merge if they are no
     farther than the farthest neighbours of round 1: their models have been trained less than those of single clients,
     so that all losses between clusters may lie in that gap. With `cut=k` round 1 takes the tree's k clusters, because
-    pivots make no given number. A cluster of exactly `least_size` stays in round 1 as in the refinements; the code's
+    pivots make no given number. A cluster of exactly `LEAST_SIZE` stays in round 1 as in the refinements; the code's
     round 1 dissolves it. Clusters go on with their models in each refinement, the largest
-    one's where they merge, in place of starting again; the rounds between two refinements are a setting; a client
+    one's where they merge, in place of starting again; a client
     that was not in round 1 is placed by its loss alone.
     """
 
@@ -179,28 +174,28 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
 
     def round(self, r: Round) -> Steps:
         """Form clusters, refine them where that is due, or place newcomers; then train."""
-        state, own = self.state, self.settings
+        state = self.state
         state.phase = "clustering"
         if state.threshold is None:
             r.models = self._one_shot(r)
-        elif state.refined < own.refine_steps and r.server_round >= state.due:
+        elif state.refined < REFINE_STEPS and r.server_round >= state.due:
             r.models = self._refine(r)
         else:
-            state.phase = "training" if state.refined < own.refine_steps else "stable"
+            state.phase = "training" if state.refined < REFINE_STEPS else "stable"
             self.assignment.update(r.ask_lowest(r.newcomers(self.assignment)))
         updates = yield r.train(self.assignment)
         if self.averaging.robust is not None:
             return r.average(updates)
         models, vectors = r.models, np.stack([update.vector for _, update in updates])
         layout, trained = models.layout, Updates(updates).models
-        return trimmed_means(models.bank, vectors, trained, own.trim, layout.integers, layout.untrained)
+        return trimmed_means(models.bank, vectors, trained, TRIM, layout.integers, layout.untrained)
 
     def _one_shot(self, r: Round) -> Models:
         """Let clients train alone, ask for all cross losses, and form clusters."""
         state, own = self.state, self.settings
         start = r.models.replaced(r.models.bank[:1])
         with r.meter.part("describe"):
-            estimates = ask_estimates(r.online, r, start, steps=own.solo_steps)
+            estimates = ask_estimates(r.online, r, start, steps=SOLO_STEPS)
             r.require(estimates, "model of its own")
         columns = {key: place for place, (key, _) in enumerate(estimates.ok)}
         solo = start.replaced(np.stack([update.vector for _, update in estimates.ok]))
@@ -211,7 +206,7 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
             r.note_vectors("losses", state.keys, state.cross)
             grouping = self._group(mutual(state.cross), r)
             sizes = np.bincount(grouping.clusters)
-            large = sizes[grouping.clusters] >= own.least_size
+            large = sizes[grouping.clusters] >= LEAST_SIZE
             if not large.any():
                 large[:] = True
             members = np.flatnonzero(large)
@@ -219,7 +214,7 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
         state.threshold = (
             farthest_neighbours(mutual(state.cross), grouping) if own.threshold is None else own.threshold
         )
-        state.due = r.server_round + own.refine_every
+        state.due = r.server_round + REFINE_EVERY
         self.assignment.update(
             {state.keys[member]: int(cluster) for member, cluster in zip(members, clusters, strict=True)}
         )
@@ -240,9 +235,7 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
         keys, losses = self._losses(r.online, r, r.models)
         r.note_vectors("losses", keys, losses)
         with r.meter.part("cluster"):
-            assigned = nearest_of_large(
-                distances_to_clusters(losses, self._cross(keys, count)), self.settings.least_size
-            )
+            assigned = nearest_of_large(distances_to_clusters(losses, self._cross(keys, count)), LEAST_SIZE)
             present = np.unique(assigned)
             clusters = np.searchsorted(present, assigned)
             between = mutual(group_means(losses[:, present], clusters))
@@ -254,7 +247,7 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
         kept = {key: moved[model] for key, model in self.assignment.items() if model in moved}
         self.assignment.clear()
         self.assignment.update(kept | {key: int(numbers[one]) for key, one in zip(keys, clusters, strict=True)})
-        state.refined, state.due = state.refined + 1, r.server_round + self.settings.refine_every
+        state.refined, state.due = state.refined + 1, r.server_round + REFINE_EVERY
         return r.models.replaced(r.models.bank[present[heirs]])
 
     def _cross(self, keys: Sequence[str], count: int) -> FloatArray:

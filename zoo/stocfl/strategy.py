@@ -57,6 +57,10 @@ def _cosines(rows: FloatArray, others: FloatArray) -> FloatArray:
     return np.clip(cosines, -1.0, 1.0)
 
 
+ANCHOR_EPOCHS = 20
+"""Passes over a client's data for its direction, once for each client."""
+
+
 @dataclass(frozen=True)
 class StoCFLSettings(Settings):
     """Similar clusters merge as their clients are sampled; each trains a model pulled towards a global one."""
@@ -65,7 +69,6 @@ class StoCFLSettings(Settings):
         0.65, "least cosine at which two clusters merge; -1 merges all, above 1 none", least=-1, most=2
     )
     mu: float = setting(0.05, "factor of the term mu/2 |theta - global|^2 in the clusters' training", least=0)
-    anchor_epochs: int = setting(20, "passes over the client's data for its direction, once for each client", least=1)
 
     one_model: ClassVar[bool] = True
     """The clustering determines the number of models."""
@@ -145,7 +148,7 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
             return {}
         with r.meter.part("describe"):
             known = self._usual_size(anchor)
-            replies = ask_estimates(clients, r, anchor, self.settings.anchor_epochs, known=known)
+            replies = ask_estimates(clients, r, anchor, ANCHOR_EPOCHS, known=known)
         trained = anchor.layout.trained
         found = {key: anchor.bank[0, trained] - update.vector[trained] for key, update in replies.ok}
         r.note_vectors("updates", list(found), list(found.values()))
