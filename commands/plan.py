@@ -11,8 +11,8 @@ from florets.conf.saved import run_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
 from florets.engines import engine
+from florets.engines.engine import num_workers
 from florets.engines.own_nodes import check_device, own_nodes
-from florets.engines.worker_count import num_workers
 from florets.reports import partition
 from florets.reports.console import counted, duration, number, say, size
 from florets.reports.folder import private

@@ -1,5 +1,6 @@
 """Runs a checked experiment on its engine: this process, worker processes, or Flower's own command."""
 
+import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,19 +14,18 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
-from florets.engines.worker_count import num_workers
 from florets.reports.console import say
 from florets.reports.summary import RunSummary
 
 if TYPE_CHECKING:
     from florets.engines.local_grid import LocalGrid, NodeConfig
-    from florets.engines.processes import ClientSide, LoadClientSide
     from florets.engines.worker_grid import WorkerGrid
+    from florets.engines.workers import ClientSide, LoadClientSide
 
 _LOADED = [
     "florets.client_app.app",
     "florets.client_app.batching",
-    "florets.engines.processes",
+    "florets.engines.workers",
     __name__,
 ]
 """Modules of the process that worker processes are copies of: it loads them once, and computes nothing."""
@@ -116,6 +116,24 @@ def _grid(config: Config) -> "Iterator[LocalGrid]":
         yield grid
 
 
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def num_workers(workers: int | str | None, num_clients: int) -> int:
+    """Return the number of processes that `workers` stands for in process; ConfigError for more than clients."""
+    if workers is None:
+        return 1
+    if isinstance(workers, str):
+        return max(1, min(cores(), num_clients))
+    if workers > num_clients:
+        raise ConfigError(
+            f"workers={workers}: more than clients ({num_clients}); use workers of at most {num_clients}."
+        )
+    return workers
+
+
 def start_fork_server() -> None:
     """Let it begin to load; where it runs already, do nothing."""
     forkserver.set_forkserver_preload(_LOADED)
@@ -127,7 +145,7 @@ def client_side() -> "ClientSide":
     from florets.client_app.app import app as client_app
     from florets.client_app.batching import cut_blocks, in_blocks
     from florets.client_app.client import session
-    from florets.engines.processes import ClientSide
+    from florets.engines.workers import ClientSide
 
     return ClientSide(client_app, in_blocks, cut_blocks, session.adopt)
 
@@ -145,5 +163,5 @@ def worker_grid(load: "LoadClientSide", config: Config, nodes: "list[NodeConfig]
 
     num_nodes = len(nodes) or config.num_clients
     count, files = num_workers(config.workers, num_nodes), given.files_of(paths_of(config))
-    with closing(WorkerGrid(load, num_nodes, nodes or None, count, config.start_timeout, files)) as grid:
+    with closing(WorkerGrid(load, num_nodes, nodes or None, count, files)) as grid:
         yield grid

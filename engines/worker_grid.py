@@ -1,8 +1,10 @@
 """`WorkerGrid`: the in-process engine with workers, whose replies have the bits of `LocalGrid`'s."""
 
 import copy
+import pickle
 import time
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from types import MappingProxyType
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message
@@ -10,9 +12,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.engines.local_grid import LocalGrid, NodeConfig
-from florets.engines.messages import Sent
-from florets.engines.pool import WorkerPool, WorkersFailed
-from florets.engines.processes import LoadClientSide, Processes, Unit, add_workers
+from florets.engines.workers import LoadClientSide, Sent, Start, Unit, Workers, WorkersFailed
+from florets.task.shared_file import SharedFile, SharedTask, share_clients
 from florets.task.task import Task
 from florets.task.wire import bank, kinds
 
@@ -65,7 +66,7 @@ class WorkerGrid(LocalGrid):
 
     A reply depends on its message and the client's state alone, and both come from here: whichever worker answers,
     its bits are the same. Who does not answer before the next exchange begins has its worker ended and replaced.
-    `start_limit` is the seconds that a worker may take to start, `files` objects that were given in Python.
+    `files` are objects that were given in Python.
     """
 
     fails_alike = False
@@ -77,16 +78,13 @@ class WorkerGrid(LocalGrid):
         num_nodes: int,
         node_configs: Sequence[NodeConfig] | None,
         workers: int,
-        start_limit: float = float("inf"),
         files: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         self._side = load()
         super().__init__(self._side.app, num_nodes, node_configs, self._side.in_blocks)
-        self._workers = workers
-        self._processes = Processes(load, start_limit, files)
-        self._pool: WorkerPool | None = None
-        # Else each worker has the data of its own clients.
-        self._has_shared_data = False
+        self._count = workers
+        self._start = Start(load, SharedFile(), dict(files))
+        self._workers: Workers | None = None
         self._kept = KeptModels()
         self._arrived: dict[str, Message] = {}
 
@@ -98,16 +96,23 @@ class WorkerGrid(LocalGrid):
             raise ConfigError(f"{error}.") from None
 
     def share(self, task: Task) -> None:
-        """Hand a task to the workers, and start them."""
-        self._has_shared_data = self._processes.share(task, self._side)
-        self._pool = self.pool
+        """Hand the data of a task's clients to the workers, and start them."""
+        # Nodes with data of their own load them; data that change from round to round, and those of very many
+        # clients, are made by whoever needs them.
+        if not (task.is_own or task.drifts or task.counts_are_known):
+            file = self._start.file
+            clients = share_clients(task, file)
+            self._start = replace(self._start, clients=file.append(pickle.dumps(clients, protocol=5)))
+            # Blocks are cut here, by the sizes of the clients' data.
+            self._side.adopt(SharedTask(clients, file))
+        self._workers = self.workers
 
     @property
-    def pool(self) -> WorkerPool:
+    def workers(self) -> Workers:
         """The workers, started when they are first needed."""
-        if self._pool is None:
-            self._pool = WorkerPool(self._processes, self._workers)
-        return self._pool
+        if self._workers is None:
+            self._workers = Workers(self._count, self._start)
+        return self._workers
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Hand out those messages that have not been yet, as one exchange, and return the replies that are there."""
@@ -121,7 +126,7 @@ class WorkerGrid(LocalGrid):
 
     def wait_for_replies(self, seconds: float) -> None:
         """Wait until a reply comes, or for some seconds."""
-        for reply in self.pool.arrived(seconds):
+        for reply in self.workers.arrived(seconds):
             self._arrived[reply.metadata.reply_to_message_id] = reply
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
@@ -139,14 +144,11 @@ class WorkerGrid(LocalGrid):
     def close(self) -> None:
         """End the workers; nothing is left of what they shared."""
         try:
-            if self._pool is not None:
-                cpu_seconds = self._pool.cpu_seconds
-                self._pool.close()
-                add_workers(cpu_seconds)
+            if self._workers is not None:
+                self._workers.close()
         finally:
-            # Blocks were cut here, by the sizes of the clients' data.
             self._side.adopt(None)
-            self._processes.close()
+            self._start.file.close()
 
     def _begin(self, messages: Sequence[Message]) -> None:
         self._arrived = {}
@@ -159,7 +161,7 @@ class WorkerGrid(LocalGrid):
             else:
                 here.append(message)
                 contexts.append(context)
-        self.pool.begin(self._units(list(zip(self._kept.put_back(here), contexts, strict=True))))
+        self.workers.begin(self._units(list(zip(self._kept.put_back(here), contexts, strict=True))))
 
     def _units(self, sent: Sent) -> list[Unit]:
         """Return the exchange's messages as they are handed out; blocks are those of `LocalGrid`."""
@@ -174,11 +176,11 @@ class WorkerGrid(LocalGrid):
         by_worker: dict[int | None, list[int]] = {}
         for place in alone:
             by_worker.setdefault(self._worker_of(sent[place][1].node_id), []).append(place)
-        size = max(1, min(_MOST_MESSAGES, len(sent) // (_UNITS * self._workers)))
+        size = max(1, min(_MOST_MESSAGES, len(sent) // (_UNITS * self._count)))
         for worker, places in by_worker.items():
             for start in range(0, len(places), size):
                 units.append(Unit([sent[place] for place in places[start : start + size]], 0, worker))
         return units
 
     def _worker_of(self, number: int) -> int | None:
-        return None if self._has_shared_data else number % self._workers
+        return None if self._start.clients is not None else number % self._count

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.engines.processes import cpu_seconds, end_with_parent
+from florets.engines.workers import cpu_seconds, end_with_parent
 from florets.papers.cells import Cell, Place, Progress, folder_of, progress_of, write_record
 from florets.papers.measures import values_of
 from florets.reports.folder import FolderBusy, FolderLock, WriteFailed

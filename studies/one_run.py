@@ -10,7 +10,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.conf.schema import Config
-from florets.engines.worker_count import cores
+from florets.engines.engine import cores
 from florets.reports.console import counted
 from florets.reports.summary import RunSummary, ari_words, read_lines, round_seconds, stability_words, unplaced_words
 from florets.server_app.progress import truth_words, with_clients

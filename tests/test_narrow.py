@@ -1,6 +1,7 @@
 """`wire=float16|int8`: values by hand, what is refused, and runs that are as good for fewer bytes."""
 
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
-from florets.engines.messages import pickled, unpickled
 from florets.server_app.build import build_task
 from florets.task.wire import MalformedMessage, kinds
 from florets.task.wire.narrow import Narrowing, is_narrow, narrow, narrow_reply, whole, widen_reply, widened
@@ -37,7 +37,7 @@ def test_int8_is_a_scale_and_a_byte_a_value() -> None:
     assert sent.data == scale.tobytes() + STEPS.tobytes()
     np.testing.assert_array_equal(widened(sent), (STEPS * scale).reshape(2, 2))
     # Nothing is lost on the way to another process.
-    (again,) = unpickled(pickled(ArrayRecord({"w": sent}))).values()
+    (again,) = pickle.loads(pickle.dumps(ArrayRecord({"w": sent}))).values()
     assert (again.stype, again.data, again.shape) == (sent.stype, sent.data, (2, 2))
 
 

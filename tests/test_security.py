@@ -19,7 +19,7 @@ from florets.strategies.base.exchange import clean_reason
 from tests.test_architecture import OURS
 
 ROOT = Path(__file__).parents[1]
-OWN_PROCESSES = ("engines/messages.py", "engines/processes.py", "task/shared_file.py", "studies/sweep/launch.py")
+OWN_PROCESSES = ("engines/workers.py", "engines/worker_grid.py", "task/shared_file.py", "studies/sweep/launch.py")
 """Files that pickle what a command and the processes that it started tell each other: by pipes, a file without a name
 or a temporary folder that only its user can open."""
 GIVEN = "task/given.py"

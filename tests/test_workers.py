@@ -19,9 +19,8 @@ from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.engines.engine import client_side, start_fork_server
 from florets.engines.local_grid import LocalGrid
-from florets.engines.pool import WorkersFailed
-from florets.engines.processes import LoadClientSide
 from florets.engines.worker_grid import WorkerGrid
+from florets.engines.workers import LoadClientSide, WorkersFailed
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
@@ -131,7 +130,7 @@ def test_a_clients_state_is_its_own_whichever_worker_answers() -> None:
         for turn in (1, 2, 3):
             replies = grid.send_and_receive([asked("remember", node) for node in range(2, 8)], timeout=SOON)
             assert numbers(replies, "seen") == [turn] * 6
-        worker = grid.pool.workers[0]
+        worker = grid.workers.all[0]
         kill(worker.pid)
         # A process counts as ended before its pipe is closed.
         assert worker.pipe.poll(SOON)
@@ -146,14 +145,14 @@ def test_only_the_client_whose_process_ends_has_an_error_and_the_others_go_on() 
         assert "its worker process ended (signal 9)" in replies[3].error.reason
         assert replies[6].error.reason == "no such node"
         # Until then the other one would answer for its clients.
-        while not all(worker.is_ready for worker in grid.pool.workers):
-            assert list(grid.pool.arrived(SOON)) == []
-        before = [worker.pid for worker in grid.pool.workers]
+        while not all(worker.is_ready for worker in grid.workers.all):
+            assert list(grid.workers.arrived(SOON)) == []
+        before = [worker.pid for worker in grid.workers.all]
         replies = grid.send_and_receive([asked("hang", node, whose=LOST) for node in nodes], timeout=10.0)
         # One waits for the same worker: it alone would have the data of both.
         assert len(replies) == 5
         assert len(grid.send_and_receive([asked("hang", node) for node in range(2, 8)], timeout=SOON)) == 6
-        assert len(set(before) & {worker.pid for worker in grid.pool.workers}) == 1
+        assert len(set(before) & {worker.pid for worker in grid.workers.all}) == 1
     assert all(gone(pid) for pid in before)
 
 
@@ -187,7 +186,7 @@ def test_models_that_are_kept_are_there_on_a_worker_that_is_new() -> None:
 
         kept = grid.send_and_receive([message(kinds.LOSSES, models)], timeout=SOON)
         assert numbers(kept, "kept") == [1]
-        for worker in grid.pool.workers:
+        for worker in grid.workers.all:
             kill(worker.pid)
         named = grid.send_and_receive([message(kinds.TRAIN, None, model_index=1)], timeout=SOON)
         whole = grid.send_and_receive([message(kinds.TRAIN, bank.model(models, 1))], timeout=SOON)

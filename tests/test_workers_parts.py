@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from florets.client_app.app import app
 from florets.client_app.client import Client, session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.saved import run_folder
+from florets.engines.engine import num_workers
 from florets.engines.local_grid import LocalGrid
-from florets.engines.messages import MessageReader, MessageWriter, pickled, unpickled
-from florets.engines.worker_count import num_workers
 from florets.engines.worker_grid import KeptModels
+from florets.engines.workers import Unit, _Reading, _Writing
 from florets.server_app.resume import CHANGEABLE
 from florets.studies import one_run
 from florets.task.client_data import ClientData
@@ -51,24 +51,22 @@ def test_in_one_process_clients_work_on_the_runs_own_task() -> None:
 
 def test_a_record_of_several_messages_is_written_once_and_read_as_one_object() -> None:
     file, bank = SharedFile(), record(1.0)
-    writer, reader = MessageWriter(file), MessageReader(file.read)
-    messages = sent(bank, bank, record(2.0), bank)
-    writer.begin(message for message, _ in messages)
-    parts = [bytes(writer.pickled(part)) for part in (messages[:2], messages[2:])]
-    assert [part.count(b"NUMPY") for part in parts] == [0, 1]
-    read = [message.content[kinds.ARRAYS] for part in parts for message, _ in reader.unpickled(1, part)]
+    # An array that is no NumPy array, and a state.
+    odd = ArrayRecord({"w": Array("float32", (1,), "torch", b"abcd")})
+    messages = sent(bank, bank, odd, bank, seed=5)
+    set_message_id(messages[2][0], "7")
+    messages[2][1].state["own"] = MetricRecord({"seen": [1.5, 2.0], "n": 3})
+    writing, records = _Writing(file, [Unit(messages)]), dict[Place, ArrayRecord]()
+    parts = [writing.write(part) for part in (messages[:2], messages[2:])]
+    assert [file.read(part).count(b"NUMPY") for part in parts] == [0, 0]
+    found = [pair for part in parts for pair in _Reading(file, records).read(part)]
+    read = [message.content[kinds.ARRAYS] for message, _ in found]
     assert read[0] is read[1]
     assert read[0] is read[3]
-    assert [found["0/w"].data for found in read] == [  # type: ignore[call-overload, index, union-attr]
-        message.content[kinds.ARRAYS]["0/w"].data  # type: ignore[call-overload, index, union-attr]
-        for message, _ in messages
-    ]
-    # The next exchange stands in the place of this one.
-    other = record(3.0)
-    messages = sent(other, other)
-    writer.begin(message for message, _ in messages)
-    (again, _), _ = reader.unpickled(2, writer.pickled(messages))
-    assert again.content.array_records[kinds.ARRAYS]["0/w"].data == other["0/w"].data
+    for (message, context), (copy, its_context) in zip(messages, found, strict=True):
+        assert vars(copy.metadata) == vars(message.metadata)
+        assert copy.content == message.content
+        assert its_context == context
     file.close()
 
 
@@ -82,37 +80,6 @@ class Odd(Task):
         draw = torch.Generator().manual_seed(partition_id)
         x = torch.rand(5, 3, 4, 4, generator=draw).contiguous(memory_format=torch.channels_last)
         return ClientData(x, torch.arange(5), torch.rand(6, 5, generator=draw).t()[1:], torch.empty(0), partition_id)
-
-
-def test_messages_of_every_kind_come_out_of_their_bytes_as_they_went_in() -> None:
-    (asked, context), (failing, _) = sent(record(1.0, 2.0), record(3.0), bank="t", seed=5)
-    set_message_id(asked, "7")
-    context.state["own"] = MetricRecord({"seen": [1.5, 2.0], "n": 3})
-    context.node_config["partition-id"] = 4
-    # An array that is no NumPy array, and one whose hash was asked for, which it then keeps.
-    odd = ArrayRecord({"w": Array("float32", (1,), "torch", b"abcd")})
-    hashed = record(4.0)
-    hashed.object_id  # noqa: B018 - it is kept
-    reply = Message(RecordDict({"odd": odd, "arrays": hashed, "none": MetricRecord()}), reply_to=asked)
-    error = Message(Error(2, "no memory"), reply_to=failing)
-    for message in (asked, reply, error):
-        (copy, its_context), nothing = unpickled(pickled(((message, context), None)))
-        assert nothing is None
-        assert vars(copy.metadata) == vars(message.metadata)
-        assert (copy.has_content(), copy.has_error()) == (message.has_content(), message.has_error())
-        if message.has_content():
-            assert copy.content == message.content
-            assert [type(found) for found in copy.content.values()] == [*map(type, message.content.values())]
-        else:
-            assert (copy.error.code, copy.error.reason) == (2, "no memory")
-        assert its_context == context
-    empty = unpickled(pickled(Context(1, 2, {}, RecordDict(), {})))
-    empty.state["own"] = MetricRecord({"n": 1})
-    with pytest.raises(TypeError, match="valid type"):
-        empty.state["own"]["n"] = "text"
-    with pytest.raises(ValueError, match="nobody reads"):
-        unpickled(pickled(hashed, lambda _: Place(0, 1)))
-    assert unpickled(pickled([hashed, hashed], lambda _: Place(0, 1)), lambda place: place) == [Place(0, 1)] * 2
 
 
 def test_clients_data_are_shared_with_their_order_in_memory() -> None:
@@ -170,7 +137,7 @@ def test_a_wrong_number_of_workers_is_refused(keys: list[str], problem: str) -> 
 def test_the_number_of_workers_is_no_part_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_folder(compose(["workers=2"]), ["workers=2"]) == run_folder(compose([]), [])
     assert "workers" in CHANGEABLE
-    monkeypatch.setattr("florets.engines.worker_count.cores", lambda: 4)
+    monkeypatch.setattr("florets.engines.engine.cores", lambda: 4)
     assert [num_workers("auto", clients) for clients in (3, 100)] == [3, 4]
 
 

@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from florets.client_app.authors_client import Client
 from florets.client_app.training import reply
 from florets.engines.engine import client_side
-from florets.engines.processes import ClientSide
+from florets.engines.workers import ClientSide
 from florets.task.wire import kinds
 
 LOST = 3
