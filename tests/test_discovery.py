@@ -201,30 +201,6 @@ def evidence_of(report: RoundReport) -> str | None:
     return evidence(report)["verdict"] if EVIDENCE in report.details else None
 
 
-def changing(server_round: int) -> Sequence[np.ndarray]:
-    """Two groups, from round 3 on three, from round 5 on one."""
-    return TWO + [B] * 3 if server_round < 3 else TWO + [C] * 3 if server_round < 5 else noise(9)
-
-
-def test_groups_that_change_are_found_again_and_the_number_of_models_with_them() -> None:
-    clients = FoldClients(changing)
-    strategy = Discovery(k="auto", level=0.05, rediscover_every=2)
-    counts, banks = [], []
-
-    def look(report: RoundReport, record: ArrayRecord) -> None:
-        counts.append(len(models(record)))
-        banks.append(models(record))
-
-    strategy.start(clients.grid(), vector(START), num_rounds=6, on_round=look)
-    assert counts == [2, 2, 3, 3, 1, 1]
-    # Round 3: the new group's members had B's model (3/4 B), and train it towards C.
-    np.testing.assert_allclose(banks[2], [7 / 8 * A, 7 / 8 * B, 3 / 8 * B + C / 2], atol=1e-6)
-    # Round 5: the mean of the nine clients' models of round 4, trained towards A.
-    three = [15 / 16 * A, 15 / 16 * B, 3 / 16 * B + 3 / 4 * C]
-    np.testing.assert_allclose(banks[4][0], (np.mean(three, axis=0) + A) / 2, atol=1e-6)
-    assert [len(clients.asked(QUERY_FOLDS, r)) for r in range(1, 7)] == [0, 0, 9, 0, 9, 0]
-
-
 def test_a_regression_waits_until_the_model_has_learned_what_all_share() -> None:
     targets = [10 * C + A] * 5 + [10 * C + B] * 5
     clients = FoldClients(targets, noise_of_pull=0.8)

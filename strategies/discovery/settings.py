@@ -7,7 +7,6 @@ from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray
 from florets.strategies.core.placement import Centres
 from florets.strategies.settings import SharedLayers
-from florets.strategies.shared.fold_plan import NOISED_SIZE
 from florets.strategies.shared.fold_round import FoldRound
 from florets.task.keys import setting
 
@@ -19,50 +18,22 @@ class DiscoverySettings(SharedLayers):
     fold_upload: Literal["projection", "signs", "full"] = setting(
         "projection", "how clients send what they learned on a fold: projected, as signs (128 bytes), or all of it"
     )
-    fold_size: int = setting(
-        NOISED_SIZE,
-        "samples of each of two folds where nothing may depend on how many clients have (privacy.kind)",
-        least=1,
-        needs="privacy.kind",
-    )
     level: float = setting(0.005, "level of the test: how often identical clients may be divided", above=0, below=1)
-    least_gain: float = setting(
-        0.03,
-        "groups are added as long as each gains more than this fraction of the mean gain of the groups so far",
-        least=0,
-        below=1,
-    )
     subgroups: bool = setting(
         False,
         "each group within a group has a model, down to the leaves of the tested tree (k=auto); up to 1000 clients",
         needs="k=auto",
-    )
-    first_look: int | None = setting(
-        None,
-        "round of the search for groups, with the model trained until then; null: 1, and in a regression as soon as "
-        "the model has learned what all clients share",
-        least=1,
     )
     place_one_class: bool = setting(
         False,
         "clients whose training records are all of one class take no part in the search for groups, and are placed "
         "afterwards: they differ from all others under any rule",
     )
-    rediscover_every: int = setting(
-        0,
-        "rounds after which the search is repeated among all clients; 0: never",
-        least=0,
-        note="0 means never",
-    )
 
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
+    freezes: ClassVar[bool] = True
     asks: ClassVar[frozenset[str]] = frozenset({"folds"})
-
-    @property
-    def freezes(self) -> bool:  # type: ignore[override]  # it depends on keys
-        """Whether the search for groups is never repeated."""
-        return not self.rediscover_every
 
 
 @dataclass

@@ -1,22 +1,27 @@
 """Discovery: find the groups in round 1 by updates on folds of the clients' data, then FedAvg in each group."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable
 
 import numpy as np
 
-from florets.strategies.base.models import Models
-from florets.strategies.base.report import STABLE_FROM
+from florets.strategies.base.placement import Frozen
+from florets.strategies.base.report import ADVICE, STABLE_FROM
 from florets.strategies.base.round import Round, Steps, opened
-from florets.strategies.core import FloatArray
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.discovery.settings import DiscoverySettings, DiscoveryState
-from florets.strategies.discovery.waiting import REGRESSION, Waiting
-from florets.strategies.shared.fold_evidence import Evidence
+from florets.strategies.discovery.waiting import REGRESSION, move_of, moves_on, needed, shares_first
+from florets.strategies.shared.fold_evidence import Evidence, no_group_fits
 from florets.strategies.shared.fold_round import FoldRound, Found
 from florets.strategies.starts.updates import group_models
+from florets.task.randomness import Purpose
 from florets.task.wire.leaving import FOLDS, MODELS
 
+_TRAINED = 5
+"""Rounds that the groups' models train before clients with few samples are placed by their losses."""
 
-class Discovery(Waiting):
+
+class Discovery(Strategy[DiscoverySettings, DiscoveryState]):
     """Groups found by cross-validation over folds of each client's data, and FedAvg within them.
 
     In round 1 every client trains the one common model twice: on all its data, which is averaged, and on disjoint
@@ -33,8 +38,7 @@ class Discovery(Waiting):
     part; until then one model is trained.
 
     Where the initial model is far from every group's, what updates share can hide how they differ. In a regression
-    the common model is therefore trained by FedAvg until the mean updates of two rounds have nothing in common; with
-    `first_look` it is that of a given round.
+    the common model is therefore trained by FedAvg until the mean updates of two rounds have nothing in common.
 
     Source: see `strategies.core.folds` for the method and its theory.
     """
@@ -51,27 +55,26 @@ class Discovery(Waiting):
     def round(self, r: Round) -> Steps:
         """Look for groups while there are none; then let every participant train its group's model."""
         state = self.state
-        if self.waits(r):
+        if state.moves_on and shares_first(r, self.loss):
             state.phase = "training"
-            if self.settings.first_look is None and r.server_round == 1:
+            if r.server_round == 1:
                 self._report(Evidence("open"))
             self.assignment.update({client.key: 0 for client in r.participants})
             updates = yield r.train(dict(self.assignment))
-            self.note_move(updates, r)
+            move = move_of(r, updates)
+            state.moves_on = state.move is None or moves_on(state.move, move)
+            state.move = move if state.moves_on else None
             return r.average(updates)
         if not state.frozen:
             state.phase = "discovery"
             return (yield from self._look(r))
-        if self._is_due(r.server_round):
-            r.models = self._look_again(r)
-        else:
-            state.phase = "training" if state.centres is None else "stable"
+        state.phase = "training" if state.centres is None else "stable"
         if r.clients_choose and state.centres is not None:
             updates = yield r.train_best()
             return r.average(updates)
-        self.place_newcomers(r)
-        self.place_anew(r)
-        self.with_somebody(r)
+        self._place_newcomers(r)
+        self._place_anew(r)
+        self._with_somebody(r)
         updates = yield r.train(dict(self.assignment))
         return r.average(updates)
 
@@ -80,42 +83,32 @@ class Discovery(Waiting):
         given = self.settings
         if self.state.folds is None:
             trained = self.loss in REGRESSION and r.server_round > 1
-            self.state.folds = FoldRound.begin(
-                r,
-                *(given.fold_upload, trained, given.place_one_class, self.k == "auto"),
-                given.fold_size,
-            )
+            self.state.folds = FoldRound.begin(r, given.fold_upload, trained, given.place_one_class, self.k == "auto")
         folds = self.state.folds
         updates = opened((yield folds.train(r)))
         folds.take(updates)
         self.state.looks += 1
-        needed = self.needed(folds, r) if r.may_depend_on_data else 0
-        if len(folds.rows) < needed:
-            self._report(Evidence("open", seen=len(folds.rows), needed=needed))
+        k = self.k if isinstance(self.k, int) else None
+        wanted = needed(folds, r, k, self.state.looks) if r.may_depend_on_data else 0
+        if len(folds.rows) < wanted:
+            self._report(Evidence("open", seen=len(folds.rows), needed=wanted))
             return group_models(r, updates, self.assignment, 1)
         with r.meter.part("discover"):
             copies = r.copies(folds.rows)
-            found = self._decide(folds, r)
+            found = folds.decide(k, r, given.level, given.subgroups)
         self.assignment.clear()
         groups = self._freeze(found)
         honest = {groups.get(key) for key, _ in updates if key not in copies}
         counted = [(key, update) for key, update in updates if key not in copies or groups.get(key) not in honest]
         return group_models(r, counted, groups, found.count)
 
-    def _decide(self, folds: FoldRound, r: Round) -> Found:
-        k = self.k if isinstance(self.k, int) else None
-        given = self.settings
-        return folds.decide(k, r, given.level, given.least_gain, given.subgroups)
-
     def _freeze(self, found: Found) -> dict[str, int]:
         """Freeze what was found; return the clients' groups."""
         state = self.state
         assert state.folds is not None
-        state.unsure = {}
         if found.centres is not None:
-            self.note_unsure(state.folds.small)
+            self._note_unsure(state.folds.small)
         state.folds, state.frozen, state.centres = state.folds.emptied(), True, found.centres
-        state.unfit = set()
         self.assignment.update(found.assignment)
         self._report(found.evidence)
         return found.assignment
@@ -125,38 +118,56 @@ class Discovery(Waiting):
         if evidence.verdict == "groups":
             self.state.details[STABLE_FROM] = self.context.server_round + 1
 
-    def _is_due(self, server_round: int) -> bool:
-        every = self.settings.rediscover_every
-        return every > 0 and (server_round - 1) % every == 0
+    def frozen_clusters(self) -> Frozen | None:
+        """Return the groups, and the model by which they were found."""
+        state = self.state
+        return None if state.folds is None or state.centres is None else state.folds.frozen(state.centres)
 
-    def _look_again(self, r: Round) -> Models:
-        """Look for groups among all clients that are there; return each group's mean of its members' models.
-
-        The common model is still the first one: it tells clients' data apart as it did then, and newcomers are placed
-        by it.
-        """
-        state, models = self.state, r.models
+    def _place_newcomers(self, r: Round) -> None:
+        """Give participants without a model one; a client that no group fits, or whose rows were lost, sits out."""
+        state = self.state
+        new = r.newcomers(self.assignment.keys() | state.unfit)
+        if state.centres is None:
+            self.assignment.update({client.key: 0 for client in new})
+            return
+        if not new:
+            return
         assert state.folds is not None
-        state.phase = "discovery"
-        with r.meter.part("describe"):
-            replies = state.folds.ask_again(r)
-            r.require(replies, "rows of folds")
-        with r.meter.part("discover"):
-            state.folds.take(replies.ok)
-            found = self._decide(state.folds, r)
-        earlier = dict(self.assignment)
-        self.assignment.clear()
-        self._freeze(found)
-        members: list[list[int]] = [[] for _ in range(found.count)]
-        for key, group in found.assignment.items():
-            if key in earlier:
-                members[group].append(earlier[key])
-        return models.replaced(np.stack([_mean_model(models.bank, of) for of in members]))
+        with r.meter.part("place"):
+            placed, unfit = state.folds.place(new, state.centres, r)
+        self.assignment.update(placed)
+        folds = state.folds
+        self._note_unsure(one.key for one in new if one.key in placed and folds.sure_size_of(one) == 0)
+        if unfit:
+            state.unfit |= unfit
+            state.details[ADVICE] = no_group_fits(sorted(unfit))
 
+    def _note_unsure(self, keys: Iterable[str]) -> None:
+        """Note clients to place again once the groups' models have trained."""
+        self.state.unsure |= dict.fromkeys(sorted(keys), self.context.server_round + _TRAINED)
 
-def _mean_model(bank: FloatArray, members: Sequence[int]) -> FloatArray:
-    """Return the mean of the members' models; for an empty group, the mean of all models."""
-    # To the last bit, where they have one and the same.
-    rows = members[:1] if len(set(members)) == 1 else members
-    mean: FloatArray = (bank[list(rows)] if rows else bank).mean(axis=0)
-    return mean
+    def _place_anew(self, r: Round) -> None:
+        """Place clients with few samples once more, by their losses of the groups' models.
+
+        One row of ten samples is mostly noise. The losses of models trained on the groups' data tell the same samples
+        apart, and the client's own part in these models is as small as its data.
+        """
+        unsure = self.state.unsure
+        due = [client for client in r.participants if unsure.get(client.key, math.inf) <= r.server_round]
+        if not due:
+            return
+        with r.meter.part("place"):
+            replies = r.ask_losses(due, r.models)
+        for key, reply in replies.ok:
+            if np.isfinite(reply.losses).any():
+                self.assignment[key] = int(np.argmin(reply.losses))
+            del unsure[key]
+
+    def _with_somebody(self, r: Round) -> None:
+        """Draw as many other clients where none of those drawn has a group."""
+        able = [client for client in r.online if client.key in self.assignment]
+        if not able or any(client.key in self.assignment for client in r.participants):
+            return
+        count = min(len(r.participants), len(able))
+        drawn = r.random(Purpose.PARTICIPATION).choice(len(able), size=count, replace=False)
+        r.participants = [able[index] for index in sorted(drawn)]

@@ -1,4 +1,4 @@
-"""`Waiting`: until a regression's model has learned what all share, and enough clients have taken part."""
+"""Rules of waiting before a search: until a regression's model has learned what all share, and clients are enough."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,6 @@ import numpy as np
 from florets.strategies.base.models import Updates, penalty_of
 from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray
-from florets.strategies.discovery.placing import Placing
 from florets.strategies.shared.fold_round import FoldRound, sends_estimates
 from florets.strategies.starts.updates import changes_of
 from florets.task.training.settings import Training
@@ -61,40 +60,29 @@ _PATIENCE = 2
 """Rounds in which the rows of clients whose replies were lost are waited for, where all take part."""
 
 
-class Waiting(Placing):
-    """What discovery waits for before it looks for groups."""
+def move_of(r: Round, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+    """Return the `common_move` of a round that trained one model."""
+    gradients = [update.gradient for _, update in updates if update.gradient is not None]
+    if len(gradients) < len(updates):
+        return common_move(changes_of(r, updates), Updates(updates).examples)
+    # Where one model fits all, gradients and the ridge's cancel. Newton's steps do not: each has a metric of its own.
+    models, training = r.models, Training.received(r.config)
+    shrinking = penalty_of(models.layout, training) * models.bank[0] / len(updates)
+    return common_move(np.stack(gradients) + shrinking, np.ones(len(updates)))
 
-    def note_move(self, updates: Sequence[tuple[str, Update]], r: Round) -> None:
-        """Note whether the one model still moves on, where the search waits for that."""
-        if self.settings.first_look is not None or not r.may_depend_on_data:
-            return
-        state = self.state
-        gradients = [update.gradient for _, update in updates if update.gradient is not None]
-        if len(gradients) == len(updates):
-            # Where one model fits all, gradients and the ridge's cancel. Steps of Newton do not: each has a metric of
-            # its own.
-            models, training = r.models, Training.received(r.config)
-            shrinking = penalty_of(models.layout, training) * models.bank[0] / len(updates)
-            move = common_move(np.stack(gradients) + shrinking, np.ones(len(updates)))
-        else:
-            move = common_move(changes_of(r, updates), Updates(updates).examples)
-        state.moves_on = state.move is None or moves_on(state.move, move)
-        state.move = move if state.moves_on else None
 
-    def waits(self, r: Round) -> bool:
-        """Return whether groups are not looked for yet, but one model is trained."""
-        if self.settings.first_look is not None or not r.may_depend_on_data:
-            return r.server_round < (self.settings.first_look or 1)
-        # Estimates are told apart by how far they lie from what all share.
-        needs = self.loss in REGRESSION or sends_estimates(r)
-        return needs and self.state.moves_on and r.server_round < _LATEST
+def shares_first(r: Round, loss: str) -> bool:
+    """Say whether clients may first have to learn what they share, as long as it goes on (`moves_on`)."""
+    # Estimates are told apart by how far they lie from what all share.
+    return r.may_depend_on_data and (loss in REGRESSION or sends_estimates(r)) and r.server_round < _LATEST
 
-    def needed(self, folds: FoldRound, r: Round) -> int:
-        """Return how many clients' rows the search needs; clients with too few samples for folds send none."""
-        able = sum(folds.size_of(client) > 0 for client in r.online)
-        most = max(2, math.ceil(_MOST_NEEDED * able))
-        if len(r.participants) == len(r.online):
-            # Nobody else to wait for; clients whose reply was lost are asked again, for some rounds.
-            return min(able, most if self.state.looks <= _PATIENCE else 2)
-        wanted = _PER_GROUP * self.k if isinstance(self.k, int) else _UNKNOWN
-        return min(wanted, most)
+
+def needed(folds: FoldRound, r: Round, k: int | None, looks: int) -> int:
+    """Return how many clients' rows the search needs, in its so many-th look; k: None where it is not given."""
+    # Clients with too few samples for folds send none.
+    able = sum(folds.size_of(client) > 0 for client in r.online)
+    most = max(2, math.ceil(_MOST_NEEDED * able))
+    if len(r.participants) == len(r.online):
+        # Nobody else to wait for; clients whose reply was lost are asked again, for some rounds.
+        return min(able, most if looks <= _PATIENCE else 2)
+    return min(_UNKNOWN if k is None else _PER_GROUP * k, most)

@@ -1,7 +1,7 @@
 """A round of discovery: clients train on folds, the server looks for groups, and the evidence says what it found."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,7 +9,6 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import FoldTraining, Frozen
 from florets.strategies.base.report import Client
@@ -18,7 +17,7 @@ from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.accountant import epsilon_of
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.fold_scores import centred_rows
-from florets.strategies.core.folds import LEAST_GAIN, Groups, difference_p_value, discover
+from florets.strategies.core.folds import Groups, difference_p_value, discover
 from florets.strategies.core.noised_groups import Release, noised_groups
 from florets.strategies.core.placement import Centres, centres
 from florets.strategies.core.subgroups import Node, spread, tree_of
@@ -112,11 +111,10 @@ class FoldRound:
         fine: bool = False,
         place_one_class: bool = False,
         tests: bool = True,
-        noised_size: int = NOISED_SIZE,
     ) -> "FoldRound":
         """Fix the common model, the first of the round's, and the folds, by the samples of all who are online.
 
-        With noise folds are of `noised_size` samples and depend on no client's data. `tests`: whether there are
+        With noise folds are of `NOISED_SIZE` samples and depend on no client's data. `tests`: whether there are
         groups is to be found; see `FoldPlan.of`.
         """
         if r.privacy is not None:
@@ -124,7 +122,7 @@ class FoldRound:
             models = r.models
             form = RowForm.of("projection", default, int(models.layout.trained.sum()), NOISED_FOLDS)
             common = models if models.count == 1 else models.replaced(models.bank[:1])
-            return cls(common, FoldPlan(NOISED_FOLDS, noised_size, NOISED_STEPS), form, r.seed, noised=True)
+            return cls(common, FoldPlan(NOISED_FOLDS, NOISED_SIZE, NOISED_STEPS), form, r.seed, noised=True)
         held_out = r.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT
         counts = [_samples(client, held_out) for client in r.online]
         estimates, models = sends_estimates(r), r.models
@@ -190,51 +188,26 @@ class FoldRound:
 
         return Plan(requests, read)
 
-    def ask_again(self, r: Round) -> Replies[FoldRows]:
-        """Ask all clients for their rows and nothing else (one exchange)."""
-        return self._ask(r.online, self._sizes(r.online), r)
-
-    def _ask(self, clients: Sequence[Client], sizes: Mapping[str, int], r: Round) -> Replies[FoldRows]:
-        if r.privacy is not None:
-            r.privacy.charge_grouping([client.key for client in clients])
-        requests = [
-            r.request_custom(
-                QUERY_FOLDS, client, self.common.one(0), self._settings(sizes[client.key]), category="query"
-            )
-            for client in clients
-        ]
-        return r.ask(
-            requests,
-            lambda key, content: codec.read(FoldRows, content, form=self.form, folds=self._folds(sizes[key])),
-        )
-
-    def take(self, replies: Sequence[tuple[str, Update | FoldRows]]) -> None:
+    def take(self, updates: Sequence[tuple[str, Update]]) -> None:
         """Keep the rows that came."""
-        for key, reply in replies:
-            if self.noised and isinstance(reply, FoldUpdate | FoldRows):
+        for key, reply in updates:
+            if self.noised and isinstance(reply, FoldUpdate):
                 whole = len(reply.rows) == self.plan.folds
                 rows = reply.rows if whole else noise.noised_rows(reply.rows, self.plan.folds, 0.0)
                 self.rows[key] = rows.astype(np.float32)
                 continue
             # Nobody knows where a client belongs that has learned nothing; its update counts all the same.
-            if isinstance(reply, FoldUpdate | FoldRows) and len(reply.rows) > 0:
+            if isinstance(reply, FoldUpdate) and len(reply.rows) > 0:
                 self.alike |= {key} if reply.near_duplicates else set()
                 # As exact as they were sent, in half of the memory and of the checkpoint.
                 kept = np.float32 if self.form.upload == "full" else np.float16
                 (self.small if len(reply.rows) == 1 else self.rows)[key] = reply.rows.astype(kept)
 
-    def decide(
-        self,
-        k: int | None,
-        r: Round,
-        level: float = 0.005,
-        least_gain: float = LEAST_GAIN,
-        subgroups: bool = False,
-    ) -> Found:
+    def decide(self, k: int | None, r: Round, level: float = 0.005, subgroups: bool = False) -> Found:
         """Say whether the clients fall into groups, how many (k; None: to be found) and which; then place the others.
 
-        See `core.folds.discover` for `level` and `least_gain`; the others are clients with too few samples. With
-        `subgroups` the groups are the leaves of the tree of groups within groups, where there is one.
+        See `core.folds.discover` for `level`; the others are clients with too few samples. With `subgroups` the
+        groups are the leaves of the tree of groups within groups, where there is one.
         """
         keys = sorted(self.rows)
         if self.noised and r.privacy is not None and keys:
@@ -254,7 +227,6 @@ class FoldRound:
             folds,
             wanted,
             level=level,
-            least_gain=least_gain,
             permutations=permutations,
             rng=rng,
             tested=tested,
@@ -355,11 +327,22 @@ class FoldRound:
 
     def place(self, clients: Sequence[Client], groups: Centres, r: Round) -> tuple[dict[str, int], set[str]]:
         """Return the group of each of these clients, as far as its rows arrive, and those that no group fits."""
+        if r.privacy is not None:
+            r.privacy.charge_grouping([client.key for client in clients])
+        sizes = {client.key: self.sure_size_of(client) for client in clients}
+        common = self.common.one(0)
+        requests = [
+            r.request_custom(QUERY_FOLDS, client, common, self._settings(sizes[client.key]), category="query")
+            for client in clients
+        ]
+        replies = r.ask(
+            requests,
+            lambda key, content: codec.read(FoldRows, content, form=self.form, folds=self._folds(sizes[key])),
+        )
         placed: dict[str, int] = {}
         unfit: set[str] = set()
         frozen = self.frozen(groups)
-        sizes = {client.key: self.sure_size_of(client) for client in clients}
-        for key, reply in self._ask(clients, sizes, r).ok:
+        for key, reply in replies.ok:
             group = frozen.place_rows(reply.rows, in_run=True)[0] if len(reply.rows) else -1
             if group < 0:
                 unfit.add(key)
