@@ -381,21 +381,13 @@ def _drift(config: Config) -> Iterator[str]:
             f"{given}: it changes known groups, and this task has none (task.num_clusters=0); leave it out, or use "
             f"a partition with true clusters."
         )
-    elif task.num_clusters == 1 and drift.moves == "clients":
-        yield (
-            f"{given}: clients move between groups, and task.num_clusters=1; use task.drift.moves=concepts, or more "
-            "groups."
-        )
+    elif task.num_clusters == 1:
+        yield f"{given}: clients move between groups, and task.num_clusters=1; use more groups."
     held_out = "what is held out in one round would be trained on in another (task.drift.rounds)"
     if task.validation_fraction > 0:
         yield f"task.validation_fraction={show(task.validation_fraction)}: {held_out}; leave out one of them."
     if config.loss_data == "held_out":
         yield f"loss_data=held_out: {held_out}; use loss_data=train."
-    if drift.moves == "concepts" and task.loss != "cross_entropy":
-        yield (
-            f"task.drift.moves=concepts: renames labels, which task.loss={task.loss} does not use; use "
-            "task.drift.moves=clients."
-        )
 
 
 def _personal(config: Config) -> Iterator[str]:

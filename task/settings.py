@@ -3,49 +3,19 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
 from florets.task.keys import as_declared, range_problems, setting
 
 T = TypeVar("T")
 
-SPAN_KINDS = {
-    "gradual": "the number of rounds until all data are new",
-    "returning": "the number of rounds until the data are as before",
-}
-"""Kinds of drift that last, and what their span counts."""
-
 
 @dataclass(frozen=True)
 class Drift:
-    """Groups that change during a simulation: which data change, when and how."""
+    """Clients that move to other groups during a simulation."""
 
-    rounds: list[int] = setting([], "rounds, from 2, in which clients' data begin to change; none: never")
-    kind: Literal["sudden", "gradual", "returning"] = setting(
-        "sudden",
-        "sudden: all data are new at once; gradual: a further part in each of task.drift.span rounds; returning: "
-        "sudden, and reverted after that span",
-        needs="task.drift.rounds",
-    )
-    moves: Literal["clients", "concepts"] = setting(
-        "clients",
-        "clients: some move to other groups; concepts: some groups' labels get other names",
-        needs="task.drift.rounds",
-    )
-    fraction: float = setting(
-        0.25,
-        "fraction of the clients that move, or of the groups that change",
-        above=0,
-        most=1,
-        needs="task.drift.rounds",
-    )
-    span: int | None = setting(
-        None,
-        "rounds of a gradual change, or after which a returning one is undone",
-        least=1,
-        needs="task.drift.kind=gradual|returning",
-    )
+    rounds: list[int] = setting([], "rounds, from 2, in which clients trade data with other groups; none: never")
+    fraction: float = setting(0.25, "fraction of the clients that move", above=0, most=1, needs="task.drift.rounds")
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Drift":
@@ -68,15 +38,6 @@ class Drift:
             found.append(f"{rounds}: must be at least 2; round 1 has the first data.")
         if self.rounds != sorted(set(self.rounds)):
             found.append(f"{rounds}: must be ascending; sort them and name each once.")
-        if self.kind not in SPAN_KINDS:
-            return found
-        if self.span is None:
-            found.append(f"task.drift.kind={self.kind}: needs task.drift.span, {SPAN_KINDS[self.kind]}; add it.")
-        elif any(later - earlier < self.span for earlier, later in pairwise(self.rounds)):
-            found.append(
-                f"{rounds}: a change takes task.drift.span={self.span} rounds, and the next one must not begin "
-                "before it is over; move them apart, or lower the span."
-            )
         return found
 
 
@@ -250,7 +211,7 @@ class TaskConfig:
         below=1,
     )
     table: TableConfig = setting(TableConfig(), "tables of real sites")
-    drift: Drift = setting(Drift(), "groups that change")
+    drift: Drift = setting(Drift(), "clients that change groups")
 
 
 ONE_IN = 5

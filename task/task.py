@@ -20,7 +20,7 @@ from florets.task.client_data import ClientData, with_validation
 from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
 from florets.task.data.own import describe, find_files
 from florets.task.data.tables.description import Description
-from florets.task.drift import ShardsByRound, Version
+from florets.task.drift import ShardsByRound
 from florets.task.layers import at_home, body_and_head, keep_at_home, load_at_home
 from florets.task.partitions.own import OWN, Agreement
 from florets.task.partitions.shard import Shard, check_shards
@@ -59,8 +59,8 @@ class Task:
 
     def __init__(self, spec: TaskSpec, client: int = 0, frozen: Mapping[str, NDArray[Any]] | None = None) -> None:
         self.spec, self._number, self.frozen = spec, client, frozen
-        self._clients: dict[int, tuple[Version, ClientData]] = {}
-        self._cluster_tests: tuple[Version, dict[int, tuple[Tensor, Tensor]]] | None = None
+        self._clients: dict[int, tuple[int, ClientData]] = {}
+        self._cluster_tests: tuple[int, dict[int, tuple[Tensor, Tensor]]] | None = None
 
     @property
     def stratifies(self) -> bool:
@@ -160,17 +160,16 @@ class Task:
                 f"task.validation_fraction={self.spec.validation_fraction}: what is held out in one round would be "
                 "trained on in another (task.drift.rounds); leave out one of them."
             )
-        num_labels = self.data.num_outputs if self.data.y_train.dtype == np.int64 else None
-        return ShardsByRound(drift, self.shards, num_labels, self.spec.seed)
+        return ShardsByRound(drift, self.shards, self.spec.seed)
 
     @property
     def drifts(self) -> bool:
         """Whether clients' data change from round to round."""
         return self._by_round is not None
 
-    def version(self, server_round: int) -> Version:
+    def version(self, server_round: int) -> int:
         """Return the same for two rounds only where all clients have the same data in both."""
-        return (0, 0) if self._by_round is None else self._by_round.version(server_round)
+        return 0 if self._by_round is None else self._by_round.version(server_round)
 
     def shards_at(self, server_round: int) -> list[Shard]:
         """Return the shard of each client in a round."""
@@ -310,11 +309,6 @@ class Task:
             return
         for partition_id in range(spec.num_clients):
             self.cluster_of(partition_id)
-        if spec.drift and spec.loss != "cross_entropy" and Drift.of(spec.drift).moves == "concepts":
-            raise ValueError(
-                f"task.drift.moves=concepts: renames labels, which task.loss={spec.loss} does not use; use "
-                "task.drift.moves=clients."
-            )
         self._check_fit(*self.two_examples)
 
     @property

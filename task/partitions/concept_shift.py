@@ -5,7 +5,8 @@ from itertools import combinations
 import numpy as np
 
 from florets.task.data.dataset import Dataset, IntArray
-from florets.task.partitions.shard import Renamed, Shard, deal_clusters, rows_by_group
+from florets.task.partitions.changes import Change
+from florets.task.partitions.shard import Shard, deal_clusters, rows_by_group
 from florets.task.registry import register_partition
 
 # Label swaps of the published code, two a cluster.
@@ -39,7 +40,7 @@ def concept_shift(
         renamed = np.arange(len(train))
         for a, b in pairs:
             renamed[a], renamed[b] = b, a
-        transforms.append(Renamed(renamed))
+        transforms.append(Change(renamed=renamed))
     return deal_clusters(
         _even(train, num_clusters, TRAIN_PER_LABEL, rng),
         _even(test, num_clusters, TEST_PER_LABEL, rng),

@@ -47,28 +47,6 @@ class Shard:
         return (self, *self.others)
 
 
-@dataclass(frozen=True)
-class Renamed:
-    """A transform after which every label has another name.
-
-    Parameters
-    ----------
-    names
-        Name of each label, int64 (C,).
-    before
-        What is done to the samples first.
-    """
-
-    names: IntArray
-    before: Transform | None = None
-
-    def __call__(self, x: FloatArray, y: TargetArray) -> tuple[FloatArray, TargetArray]:
-        """Return the inputs, and the targets under their new names."""
-        if self.before is not None:
-            x, y = self.before(x, y)
-        return x, self.names[y]
-
-
 def spread(num_clients: int, num_clusters: int) -> list[int]:
     """Return the number of clients of each cluster: as even as possible, the first clusters one more.
 
