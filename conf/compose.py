@@ -11,9 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
 from florets.conf.consent import TRUST, import_paths, read_trust, require_trust
 from florets.conf.overrides import (
     SHORT,
@@ -110,19 +107,15 @@ def compose(overrides: Sequence[str]) -> Config:
         known = values["task"].get("num_clusters", TaskConfig.num_clusters)
         values["k"] = known or values.get("k_max", Config.k_max)
     problems += _start_of_folds(values, explicit)
-    if values.get("k") == "auto" and (names := list(_following_k(values))):
-        how = "give k an integer, or set those keys"
-        raise ConfigError([*problems, f"k=auto: {preset} makes {', '.join(names)} from k; {how}."])
-    resolved = _resolve(values)
-    _listed(resolved["task"])
-    resolved["task"]["table"] = _with_preprocessing(resolved["task"].get("table", {}), problems)
+    _listed(values["task"])
+    values["task"]["table"] = _with_preprocessing(values["task"].get("table", {}), problems)
     if not trust:
-        # What stands in ${...} has its value only now; a file that was chosen with task= or train= counts as well.
-        require_trust(preset, _not_typed(resolved, typed))
+        # A file that was chosen with task= or train= counts as well.
+        require_trust(preset, _not_typed(values, typed))
     if settings.grows and "k" not in explicit:
         # Whoever looks for groups does not know their number; a preset's is for those that cannot.
-        resolved["k"] = "auto"
-    config, wrong = checked_config(resolved)
+        values["k"] = "auto"
+    config, wrong = checked_config(values)
     problems += wrong
     if config is not None and not any(line.startswith("num_clients=") for line in wrong):
         problems += _idle_count(config, explicit)
@@ -159,15 +152,6 @@ def _groups(given: Sequence[Given], problems: list[str]) -> dict[str, str]:
 def _not_typed(values: Mapping[str, Any], typed: Collection[str]) -> dict[str, str]:
     """Return the import paths among values, by key, that stand in a preset's files and not on the command line."""
     return {key: path for key, path in import_paths(values).items() if key not in typed}
-
-
-def _following_k(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the dotted keys whose values are made from k."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from (f"{name}.{key}" for key in _following_k(value))
-        elif isinstance(value, str) and "${k}" in value:
-            yield name
 
 
 def _take_own_keys(values: dict[str, Any], strategy: str, settings: type[Settings], preset: str) -> list[str]:
@@ -380,16 +364,3 @@ def _with_preprocessing(table: Mapping[str, Any], problems: list[str]) -> dict[s
             f"task.table.numbers={show(numbers)}: {key} has the bounds of its columns (low, high); leave it out."
         )
     return {**table, **follows, "preprocessing": found.to_plain()}
-
-
-def _resolve(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with each ``${...}`` replaced by what it refers to."""
-    # OmegaConf would take a third of the time that composing takes.
-    if "${" not in repr(values):
-        return dict(values)
-    try:
-        resolved: Any = OmegaConf.to_container(OmegaConf.create(dict(values)), resolve=True)
-    except OmegaConfBaseException as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"{reason}: what stands in ${{...}} must be a key or an environment variable.") from None
-    return dict(resolved)

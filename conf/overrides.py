@@ -18,11 +18,7 @@ SHORT = {"target": "task.table.target", "owner": "task.table.owner"}
 """Keys of the tables of real sites that may be typed without their group."""
 
 _TASK_PARTS = ("data", "partition", "model")
-_OPTIONS, _CLASSES = "task.data_options", "classes"
-# Quoted texts come whole; what is not quoted ends where a list or a mapping goes on.
-_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\[\]]|[^,\[\]{}'"]+""")
-# What Hydra reads as something else than text, in any case of its letters; plain integers stay what they are.
-_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
+# What Hydra reads as something else than text, in any case of its letters.
 _NO_TEXT = re.compile(r"null|true|false|[+-]?(nan|inf|[0-9._]+(e[+-]?[0-9_]+)?)", re.IGNORECASE)
 
 
@@ -46,7 +42,7 @@ def parse_overrides_string(text: str) -> list[str]:
 def parse(overrides: Sequence[str], problems: list[str]) -> list[Override]:
     """Return what Hydra's grammar makes of each text; a text that it cannot read becomes a problem."""
     parsed = []
-    for text in map(quoted, overrides):
+    for text in overrides:
         key, equals, value = text.partition("=")
         candidates = [text]
         if value and not set(value) & set(",'\"[]{}()\\"):
@@ -123,28 +119,6 @@ def quote(value: Any) -> str:
     if isinstance(value, str) and (_NO_TEXT.fullmatch(value) or not re.fullmatch(r"[A-Za-z/][\w./-]*", value, re.A)):
         return QuotedString(value, Quote.single).with_quotes()
     return str(value)
-
-
-def quoted(override: str) -> str:
-    """Return an override `key=value` with those class names in quotes that Hydra would not read as text."""
-    key, equals, value = override.partition("=")
-    whole = key == f"{_OPTIONS}.{_CLASSES}"
-    if not whole and key != _OPTIONS:
-        return override
-    before, inside = "", False
-
-    def one(found: re.Match[str]) -> str:
-        nonlocal before, inside
-        token = found[0]
-        name = token.strip()
-        if name in ("[", "]"):
-            inside = name == "[" and (whole or before == f"{_CLASSES}:")
-        elif inside and _NO_TEXT.fullmatch(name) and not _INTEGER.fullmatch(name):
-            token = token.replace(name, f'"{name}"')
-        before = name
-        return token
-
-    return f"{key}{equals}{_TOKEN.sub(one, value)}"
 
 
 def is_option(key: str) -> bool:

@@ -31,11 +31,6 @@ _OPTION = "--config-dir"
 _PLAIN = {"task": "digits", "train": "adam"}
 """Files of a preset that names no others."""
 
-# So that a preset may say `${sum:25000,${k}}` where one number follows from another.
-OmegaConf.register_new_resolver("sum", lambda *terms: sum(terms), replace=True)
-# And `${share:5,${k},2}`, 5 for every 2 of k, rounded down.
-OmegaConf.register_new_resolver("share", lambda part, count, every: part * count // every, replace=True)
-
 
 def own_dir() -> Path | None:
     """Return the user's folder, None where there is none."""
@@ -132,22 +127,9 @@ def read_file(group: str, name: str) -> dict[str, Any]:
 # The jobs of a sweep have most of their files in common.
 @lru_cache(maxsize=256)
 def _read(text: str) -> dict[str, Any]:
-    values: Any = OmegaConf.to_container(OmegaConf.create(text), resolve=False) if text.strip() else {}
+    values: Any = OmegaConf.to_container(OmegaConf.create(text), resolve=True) if text.strip() else {}
     if not isinstance(values, dict):
         raise ValueError("it holds a list")
-    # Names of classes stay as they are written: to YAML no, 01, 1e3 or true is no text.
-    for places in (("task", "data_options"), ("data_options",)) if "classes" in text else ():
-        options: Any = values
-        written = yaml.load(text, yaml.BaseLoader)
-        for place in places:
-            options, written = options.get(place), written.get(place)
-            if not isinstance(options, dict):
-                break
-        else:
-            if isinstance(names := options.get("classes"), list):
-                # A function of the user's may well take integers.
-                pairs = zip(names, written["classes"], strict=True)
-                options["classes"] = [name if str(name) == one else one for name, one in pairs]
     return values
 
 

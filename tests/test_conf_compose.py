@@ -1,4 +1,4 @@
-"""Order of the layers, independence of the surroundings, wrong keys in our words, class names as they are typed."""
+"""Order of the layers, independence of the surroundings, wrong keys in our words."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,6 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.conf.overrides import parse_overrides_string
-from florets.conf.presets import OWN_DIR
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Chosen, Config, as_plain
 from florets.strategies.clove.strategy import CLoVESettings
@@ -155,53 +154,11 @@ def test_overrides_in_one_text_are_split_as_a_shell_would():
         parse_overrides_string("data_dir='/my")
 
 
-OWN = ("experiment=own_data", "task.partition_options={input_shape: [2], num_outputs: 2}")
-
-
-def names(*overrides: str) -> list:
-    return compose(overrides).task.data_options["classes"]
-
-
-@pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        ("[no, yes]", ["no", "yes"]),
-        ("[null,1.0,1_000,nan]", ["null", "1.0", "1_000", "nan"]),
-        ("""[0,1,'true',"a,1e3,b"]""", [0, 1, "true", "a,1e3,b"]),
-    ],
-)
-def test_on_the_command_line(typed, expected):
-    assert names(*OWN, f"task.data_options.classes={typed}") == expected
-    assert names(*OWN, f"task.data_options={{classes: {typed}, grayscale: true}}") == expected
-
-
-def preset(folder: Path, monkeypatch: pytest.MonkeyPatch, **written: str) -> None:
-    (folder / "experiment").mkdir(exist_ok=True)
-    for name, classes in written.items():
-        (folder / "experiment" / f"{name}.yaml").write_text(
-            f"# Test.\ndefaults:\n  - /experiment/own_data\ntask:\n  data_options:\n    classes: {classes}\n"
-        )
-    monkeypatch.setenv(OWN_DIR, str(folder))
-
-
-def test_in_presets(tmp_path, monkeypatch):
-    written = {
-        "words": "[no, yes]",
-        "zeros": "[01, 02]",
-        "floats": "[1e3, 2e3]",
-        "integers": "[0, 1]",
-        "others": '[true, null, ~, 2020-01-01, 1:30, "no", 1_0]',
-    }
-    preset(tmp_path, monkeypatch, **written)
-    assert names("experiment=words") == ["no", "yes"]
-    assert names("experiment=zeros") == ["01", "02"]
-    assert names("experiment=floats") == ["1e3", "2e3"]
-    assert names("experiment=integers") == [0, 1]
-    assert names("experiment=others") == ["true", "null", "~", "2020-01-01", "1:30", "no", "1_0"]
-    # A preset laid over another one inherits them.
-    (tmp_path / "experiment" / "heir.yaml").write_text("# Test.\ndefaults:\n  - words\n")
-    assert names("experiment=heir") == ["no", "yes"]
-    assert names("experiment=words", "task.data_options.classes=[1,2]") == [1, 2]
+def test_class_names_that_are_read_as_something_else_are_refused():
+    (problem,) = problems("experiment=own_data", "task.data_options.classes=[null, 1.0]")
+    assert "name 1 is read as NoneType" in problem
+    quoted = compose(["experiment=own_data", "task.data_options.classes=[0, 'null', \"a,1e3,b\", no]"])
+    assert quoted.task.data_options["classes"] == [0, "null", "a,1e3,b", "no"]
 
 
 @pytest.mark.parametrize(

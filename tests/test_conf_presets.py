@@ -14,7 +14,6 @@ from florets.conf.schema import Config
 from florets.conf.validate import MOST_COMPARED
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import settings_type
-from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.task.registry import names
 from florets.task.settings import TaskConfig
 from florets.task.training.settings import Training
@@ -66,15 +65,6 @@ def test_a_preset_begins_with_its_command_line_and_says_what_it_is():
         lines = text_of("experiment", experiment).splitlines()
         assert lines[0] == f"# florets experiment={experiment}"
         assert len(lines[1]) > 20
-
-
-@pytest.mark.parametrize("k", [2, 4])
-def test_k_alone_switches_the_mnist_of_mixed_regression(k):
-    config = compose(["experiment=mixed_regression/mnist", f"k={k}"])
-    assert (config.num_clients, config.task.num_clusters) == (25_000 + k, k)
-    assert int(config.strategy.settings.fraction_train * config.num_clients) == 100
-    assert isinstance(config.strategy.settings, TwoPhaseSettings)
-    assert config.strategy.settings.moment_rounds == {2: 5, 4: 10}[k]
 
 
 def preset(folder, name, text):

@@ -32,9 +32,6 @@ WRONG = {
         "K is determined by the clusterings after round strategy.k_warmup=20, but the last one is in round 10 (the "
         "first is in round 2, with one every strategy.period=2 rounds); add strategy.k_warmup=5 or num_rounds=22."
     ),
-    "experiment=mixed_regression/mnist strategy=cfl_gp k=auto num_clients=100": (
-        "k=auto: preset mixed_regression/mnist makes task.num_clusters from k; give k an integer"
-    ),
     "strategy=ifca privacy.kind=central privacy.epsilon=8 privacy.delta=0.05": "give less than 0.05, or leave it",
     "strategy=two_phase strategy.anchors=3": "at least k=4",
     "strategy=two_phase strategy.subspace_clients=21": "from 1 to num_clients=20",
