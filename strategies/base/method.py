@@ -29,8 +29,6 @@ K = TypeVar("K")
 class PersonalMethod(ABC, Generic[S, K]):
     """Training of personal models within the groups that an algorithm finds.
 
-    Each group has a model, which its clients train together where the method shares one.
-
     Parameters
     ----------
     settings
@@ -50,8 +48,6 @@ class PersonalMethod(ABC, Generic[S, K]):
     """Names of what leaves the clients besides models, see `Strategy.leaving`."""
     trains: ClassVar[bool] = True
     """Whether clients train by this method; else they only train their group's model."""
-    trains_groups: ClassVar[bool] = True
-    """Whether a group's clients train its model, and not only their own."""
 
     def __init__(self, settings: S | None = None) -> None:
         self.settings: S = self.Settings() if settings is None else settings
@@ -66,10 +62,8 @@ class PersonalMethod(ABC, Generic[S, K]):
 
     @property
     def kept(self) -> K:
-        """What is kept for each client: the state itself if the method is the whole algorithm, else a part of it."""
+        """What is kept for each client, a part of the algorithm's state."""
         state: Any = self._state()
-        if isinstance(state, self.Kept):
-            return cast(K, state)
         if state.kept is None:
             state.kept = self.Kept()
         return cast(K, state.kept)
@@ -92,14 +86,6 @@ class PersonalMethod(ABC, Generic[S, K]):
     @abstractmethod
     def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
         """Return the model (R,) of each client that has one of its own."""
-
-
-def of_groups(updates: Sequence[tuple[str, Update]], vectors: Sequence[FloatArray]) -> list[tuple[str, Update]]:
-    """Return updates with the vector (R,) of each group's model in place of the client's own."""
-    return [
-        (key, Update(own.model, vector, own.num_examples, own.train_loss))
-        for (key, own), vector in zip(updates, vectors, strict=True)
-    ]
 
 
 @dataclass(eq=False)

@@ -4,16 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
-from flwr.app import RecordDict
-
-from florets.strategies.base.method import PersonalMethod, of_groups
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
-from florets.strategies.base.round import Plan, Round
-from florets.strategies.core import FloatArray
+from florets.strategies.base.round import Plan, Round, Steps
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.settings import Settings
 from florets.strategies.shared.messages import TRAIN_BILEVEL, BilevelUpdate
-from florets.strategies.shared.personal_models import OneGroup, PersonalModels
+from florets.strategies.shared.personal_models import PersonalModels, number_clients, with_common
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
@@ -37,8 +34,8 @@ class DittoSettings(Settings):
 
 
 @dataclass
-class DittoKept:
-    """The clients' models.
+class DittoState(State):
+    """The clients' models; `assignment` numbers them from 1, in the order in which the clients were first seen.
 
     Attributes
     ----------
@@ -50,51 +47,7 @@ class DittoKept:
     reference: Models | None = None
 
 
-class DittoClients(PersonalMethod[DittoSettings, DittoKept]):
-    """Each participant trains its group's model, and also its own, pulled towards the group's as it was sent."""
-
-    Settings = DittoSettings
-    Kept = DittoKept
-    name = "ditto"
-
-    def train(self, r: Round, groups: Mapping[str, int]) -> Plan[Update]:
-        """Let every participant train both models."""
-        kept, models = self.kept, r.models
-        start = kept.reference = kept.reference or models
-        settings = {**r.averaging.settings, kinds.GLOBAL_MU: self.settings.proximal_lambda}
-        requests = []
-        for client in r.participants:
-            if client.key in groups:
-                own = kept.personal.of(client.key, start)
-                shared = {kinds.GLOBAL: models.one(groups[client.key])}
-                requests.append(r.request_custom(TRAIN_BILEVEL, client, own.one(0), settings, shared))
-
-        def read(key: str, content: RecordDict) -> Update:
-            return codec.read(BilevelUpdate, content, layout=models.layout, model=groups[key])
-
-        return Plan(requests, read, keep=self._keep)
-
-    def _keep(self, updates: Sequence[tuple[str, Update]]) -> list[tuple[str, Update]]:
-        """Keep the clients' models, and return those of the groups."""
-        for key, update in updates:
-            self.kept.personal[key] = update.vector
-        return of_groups(updates, [cast(BilevelUpdate, update).shared for _, update in updates])
-
-    def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
-        """Let every tester test its own model, or its group's where it has none yet."""
-        return self.kept.personal.test(r, groups)
-
-    def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
-        """Return the clients' models."""
-        return self.kept.personal.by_client()
-
-
-@dataclass
-class DittoState(DittoKept, State):
-    """The clients' models; `assignment` numbers them from 1, in the order in which the clients were first seen."""
-
-
-class Ditto(OneGroup[DittoSettings, DittoState]):
+class Ditto(Strategy[DittoSettings, DittoState]):
     """Train a global model by FedAvg, and with it each participant's personal model, pulled towards the global one.
 
     Personal is a whole model for each client, and its test is the client's result; a client that has not taken part
@@ -110,4 +63,32 @@ class Ditto(OneGroup[DittoSettings, DittoState]):
 
     Settings = DittoSettings
     State = DittoState
-    Method = DittoClients
+
+    def round(self, r: Round) -> Steps:
+        """Let every participant train the global model, and its own, pulled towards the global one as it was sent."""
+        number_clients(self.assignment, r.online, first=1)
+        personal, layout, shared = self.state.personal, r.models.layout, {kinds.GLOBAL: r.models.one(0)}
+        start = self.state.reference = self.state.reference or r.models
+        settings = {**r.averaging.settings, kinds.GLOBAL_MU: self.settings.proximal_lambda}
+        requests = [
+            r.request_custom(TRAIN_BILEVEL, client, personal.of(client.key, start).one(0), settings, shared)
+            for client in r.participants
+        ]
+        updates = yield Plan(
+            requests,
+            lambda key, content: codec.read(BilevelUpdate, content, layout=layout, model=self.assignment[key]),
+        )
+        common = []
+        for key, own in updates:
+            personal[key] = own.vector
+            common.append((key, Update(0, cast(BilevelUpdate, own).shared, own.num_examples, own.train_loss)))
+        rows = Updates(common)
+        return r.averaging.next_bank(r.models, rows, rows.models, rows.examples)
+
+    def test(self, r: Round) -> Plan[TestResult]:
+        """Let every tester test its own model, or the global one where it has none yet."""
+        return self.state.personal.test(r, dict.fromkeys(self.assignment, 0))
+
+    def final_models(self, models: Models) -> Models:
+        """Return the global model, and behind it the clients', in the order of their numbers."""
+        return with_common(models, self.state.personal, self.assignment)

@@ -7,12 +7,11 @@ from typing import ClassVar
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
-from florets import Plan, Round, Settings, State, Update, setting
-from florets.strategies.base.method import PersonalMethod
-from florets.strategies.base.models import Models
-from florets.strategies.core import BoolArray, FloatArray
+from florets import Plan, Round, Settings, State, Steps, Strategy, Update, setting
+from florets.strategies.base.models import Models, Updates
+from florets.strategies.core import BoolArray
 from florets.strategies.shared.estimates import last_layer, sent_layout
-from florets.strategies.shared.personal_models import OneGroup, PersonalModels
+from florets.strategies.shared.personal_models import PersonalModels, number_clients, with_common
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import read_update
@@ -36,120 +35,22 @@ class FedALASettings(Settings):
 
 
 @dataclass
-class FedALAKept:
-    """What is kept for each client.
+class FedALAState(State):
+    """What is kept for each client; `assignment` numbers them from 1, in the order in which they were first seen.
 
     Attributes
     ----------
     upper
         The upper layers of the model that the client trained last, flat.
     mixes
-        Weight of the group's model in each of their entries; none before a client's second round.
+        Weight of the global model in each of their entries; none before a client's second round.
     """
 
     upper: PersonalModels = field(default_factory=PersonalModels)
     mixes: PersonalModels = field(default_factory=PersonalModels)
 
 
-class FedALAClients(PersonalMethod[FedALASettings, FedALAKept]):
-    """Each participant trains its group's model, from a mixture with its own upper layers."""
-
-    Settings = FedALASettings
-    Kept = FedALAKept
-    name = "fedala"
-
-    def check(self, models: Models) -> None:
-        """Refuse layers that the model does not have."""
-        sent_layout(models, self._layers(models))
-
-    def train(self, r: Round, groups: Mapping[str, int]) -> Plan[Update]:
-        """Let every participant train from its mixture; who takes part for the first time, from its group's model."""
-        kept, models = self.kept, r.models
-        layers = sent_layout(models, self._layers(models))
-        settings = {**r.averaging.settings, **self._settings()}
-        asked = {client.key for client in r.participants if client.key in kept.upper.vectors}
-        requests = [
-            r.request_custom(
-                TRAIN_MIXED, client, models.one(groups[client.key]), settings, self._own(client.key, models)
-            )
-            for client in r.participants
-            if client.key in groups
-        ]
-
-        def read(key: str, content: RecordDict) -> Update:
-            if key not in asked:
-                return read_update(content, models.layout, groups[key])
-            return codec.read(
-                MixedUpdate, content, layout=models.layout, model=groups[key], mix_layout=mix_layout(layers)
-            )
-
-        def keep(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
-            upper = self._upper(models)
-            for key, update in updates:
-                self.kept.upper[key] = update.vector[upper]
-                if isinstance(update, MixedUpdate):
-                    self.kept.mixes[key] = update.mix
-            return updates
-
-        return Plan(requests, read, keep=keep)
-
-    def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
-        """Let every tester test its mixture, or its group's model where it has no layers of its own yet."""
-        models = r.models
-        keys = [client.key for client in r.testers if client.key in groups]
-        return r.test(
-            {key: models.one(groups[key]) for key in keys},
-            self._settings(),
-            {key: self._own(key, models) for key in keys},
-            EVALUATE_MIXED,
-        )
-
-    def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
-        """Return the mixtures by the weights that clients learned last, with their groups' models as they are now."""
-        upper, own = self._upper(models), {}
-        for key in groups.keys() & self.kept.mixes.vectors.keys():
-            shared = models.bank[groups[key]]
-            row = own[key] = shared.copy()
-            mix = self.kept.mixes.vectors[key].astype(np.float64)
-            # A weight of 1 leaves the group's entry to the bit.
-            row[upper] = mix * shared[upper] + (1.0 - mix) * self.kept.upper.vectors[key]
-        return own
-
-    def _layers(self, models: Models) -> Sequence[str]:
-        """Return the name prefixes of the layers that are mixed."""
-        return self.settings.layers or last_layer(models)
-
-    def _upper(self, models: Models) -> BoolArray:
-        """Return the mask (R,) of these layers."""
-        return models.layout.mask(self._layers(models))
-
-    def _settings(self) -> dict[str, float]:
-        """Return what the messages say of how weights are learned."""
-        settings = self.settings
-        batch = {} if settings.weight_batch is None else {kinds.MIX_BATCH: settings.weight_batch}
-        return {
-            **batch,
-            kinds.MIX_RATE: settings.weight_rate,
-        }
-
-    def _own(self, key: str, models: Models) -> dict[str, ArrayRecord]:
-        """Return a client's own layers and their weights as they are sent; nothing where it has none."""
-        layers, kept = sent_layout(models, self._layers(models)), self.kept
-        if key not in kept.upper.vectors:
-            return {}
-        records = {kinds.OWN: ArrayRecord(layers.arrays(kept.upper.vectors[key].astype(np.float64)))}
-        if key in kept.mixes.vectors:
-            mix = mix_layout(layers).arrays(kept.mixes.vectors[key].astype(np.float64))
-            records[kinds.MIX] = ArrayRecord(mix)
-        return records
-
-
-@dataclass
-class FedALAState(FedALAKept, State):
-    """What is kept for each client; `assignment` numbers them from 1, in the order in which they were first seen."""
-
-
-class FedALA(OneGroup[FedALASettings, FedALAState]):
+class FedALA(Strategy[FedALASettings, FedALAState]):
     """Average one model, and let each client mix its upper layers with its own last ones before it trains or tests.
 
     Personal are the upper layers (by default the last one) of the model that a client trained last, U entries, and as
@@ -168,4 +69,76 @@ class FedALA(OneGroup[FedALASettings, FedALAState]):
 
     Settings = FedALASettings
     State = FedALAState
-    Method = FedALAClients
+
+    def check(self, models: Models) -> None:
+        """Refuse layers that the model does not have."""
+        super().check(models)
+        sent_layout(models, self._layers(models))
+
+    def round(self, r: Round) -> Steps:
+        """Let every participant train from its mixture; who takes part for the first time, from the global model."""
+        number_clients(self.assignment, r.online, first=1)
+        state, models = self.state, r.models
+        mix, upper = mix_layout(sent_layout(models, self._layers(models))), self._upper(models)
+        settings = {**r.averaging.settings, **self._settings()}
+        asked = set(state.upper.vectors)
+        requests = [
+            r.request_custom(TRAIN_MIXED, client, models.one(0), settings, self._own(client.key, models))
+            for client in r.participants
+        ]
+
+        def read(key: str, content: RecordDict) -> Update:
+            if key not in asked:
+                return read_update(content, models.layout, self.assignment[key])
+            sizes = {"layout": models.layout, "mix_layout": mix}
+            return codec.read(MixedUpdate, content, model=self.assignment[key], **sizes)
+
+        updates = yield Plan(requests, read)
+        for key, update in updates:
+            state.upper[key] = update.vector[upper]
+            if isinstance(update, MixedUpdate):
+                state.mixes[key] = update.mix
+        rows = Updates(updates)
+        return r.averaging.next_bank(models, rows, rows.models * 0, rows.examples)
+
+    def test(self, r: Round) -> Plan[TestResult]:
+        """Let every tester test its mixture, or the global model where it has no layers of its own yet."""
+        models = r.models
+        keys = [client.key for client in r.testers if client.key in self.assignment]
+        own = {key: self._own(key, models) for key in keys}
+        return r.test(dict.fromkeys(keys, models.one(0)), self._settings(), own, EVALUATE_MIXED)
+
+    def final_models(self, models: Models) -> Models:
+        """Return the global model, and clients' mixtures with it, by the weights that they learned last."""
+        upper, shared, own = self._upper(models), models.bank[0], {}
+        for key in self.assignment.keys() & self.state.mixes.vectors.keys():
+            row = own[key] = shared.copy()
+            mix = self.state.mixes.vectors[key].astype(np.float64)
+            # A weight of 1 leaves the global entry to the bit.
+            row[upper] = mix * shared[upper] + (1.0 - mix) * self.state.upper.vectors[key]
+        return with_common(models, own, self.assignment)
+
+    def _layers(self, models: Models) -> Sequence[str]:
+        """Return the name prefixes of the layers that are mixed."""
+        return self.settings.layers or last_layer(models)
+
+    def _upper(self, models: Models) -> BoolArray:
+        """Return the mask (R,) of these layers."""
+        return models.layout.mask(self._layers(models))
+
+    def _settings(self) -> dict[str, float]:
+        """Return what the messages say of how weights are learned."""
+        settings = self.settings
+        batch = {} if settings.weight_batch is None else {kinds.MIX_BATCH: settings.weight_batch}
+        return {**batch, kinds.MIX_RATE: settings.weight_rate}
+
+    def _own(self, key: str, models: Models) -> dict[str, ArrayRecord]:
+        """Return a client's own layers and their weights as they are sent; nothing where it has none."""
+        layers, state = sent_layout(models, self._layers(models)), self.state
+        if key not in state.upper.vectors:
+            return {}
+        records = {kinds.OWN: ArrayRecord(layers.arrays(state.upper.vectors[key].astype(np.float64)))}
+        if key in state.mixes.vectors:
+            mix = mix_layout(layers).arrays(state.mixes.vectors[key].astype(np.float64))
+            records[kinds.MIX] = ArrayRecord(mix)
+        return records

@@ -12,7 +12,7 @@ from florets.strategies.base.models import Models, Updates
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.outliers import lower_median
 from florets.strategies.core.robust import MOST_WEIGHT, RobustRule
-from florets.strategies.shared.personal_models import PersonalModels, number_clients
+from florets.strategies.shared.personal_models import PersonalModels, number_clients, with_common
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import LABELS, MODELS, MOMENTS, PROTOTYPES
@@ -198,8 +198,7 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
 
     def final_models(self, models: Models) -> Models:
         """Return the body with the mean head, and behind it with each client's, in the order of their numbers."""
-        ordered = sorted(self.assignment, key=self.assignment.__getitem__)
-        return models.replaced(np.stack([models.bank[0], *(self._row(key, models) for key in ordered)]))
+        return with_common(models, {key: self._row(key, models) for key in self.assignment}, self.assignment)
 
     def _mask(self, models: Models) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         """Return the mask (R,) of the head."""

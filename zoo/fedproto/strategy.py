@@ -1,16 +1,14 @@
 """FedProto: a model for each client, whose features are pulled towards the clients' common mean of each class."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord
 
-from florets import Plan, Round, State, Update, setting
-from florets.strategies.base.method import PersonalMethod
+from florets import Plan, Round, State, Steps, Strategy, setting
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.shared.personal_models import OneGroup, PersonalModels
+from florets.strategies.shared.personal_models import PersonalModels, number_clients
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import LABELS, MODELS, PROTOTYPES
@@ -34,8 +32,8 @@ class FedProtoSettings(PrototypeSettings):
 
 
 @dataclass
-class FedProtoKept:
-    """What is kept for each client.
+class FedProtoState(State):
+    """What is kept for each client; `assignment` numbers them in the order in which they were first seen.
 
     Attributes
     ----------
@@ -50,73 +48,7 @@ class FedProtoKept:
     counts: dict[str, IntArray] = field(default_factory=dict)
 
 
-class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
-    """Each participant trains its own model, which starts from the first one, near the common prototypes."""
-
-    leaving = (MODELS, PROTOTYPES, LABELS)
-    Settings = FedProtoSettings
-    Kept = FedProtoKept
-    name = "fedproto"
-    trains_groups = False
-
-    def check(self, models: Models) -> None:
-        """Refuse a model whose features' size is not plain, and a task whose number of classes is not known."""
-        feature_width(models)
-        if self.num_outputs < 1:
-            raise ValueError("FedProto needs the number of classes: give num_outputs.")
-
-    def train(self, r: Round, groups: Mapping[str, int]) -> Plan[Update]:
-        """Let every participant train its own model near the prototypes, where there are some."""
-        kept, models = self.kept, r.models
-        settings = {
-            **r.averaging.settings,
-            kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
-            kinds.HEAD: [head_name(models)],
-        }
-        shared = self._prototypes()
-        requests = [
-            r.request_custom(TRAIN_PROTOTYPES, client, kept.personal.of(client.key, models).one(0), settings, shared)
-            for client in r.participants
-        ]
-        classes, width = self.num_outputs, feature_width(models)
-
-        def read(key: str, content: RecordDict) -> Update:
-            return codec.read(PrototypeUpdate, content, layout=models.layout, model=groups[key], C=classes, D=width)
-
-        def keep(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
-            for key, update in updates:
-                own = cast(PrototypeUpdate, update)
-                self.kept.personal[key] = own.vector
-                self.kept.prototypes[key], self.kept.counts[key] = own.prototypes, own.counts
-            return updates
-
-        return Plan(requests, read, keep=keep)
-
-    def _prototypes(self) -> dict[str, ArrayRecord]:
-        """Return the prototypes as they are sent; nothing where there are none, or they count nothing."""
-        kept = self.kept
-        keys = sorted(kept.prototypes)
-        if not self.settings.prototype_lambda or not keys:
-            return {}
-        prototypes, counts = [kept.prototypes[key] for key in keys], [kept.counts[key] for key in keys]
-        shared = global_prototypes(prototypes, counts, self._robust)
-        return {kinds.PROTOTYPES: pack_prototypes(*shared)}
-
-    def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
-        """Let every tester test its own model, or the first one where it has none yet."""
-        return self.kept.personal.test(r, groups)
-
-    def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
-        """Return the clients' models."""
-        return self.kept.personal.by_client()
-
-
-@dataclass
-class FedProtoState(FedProtoKept, State):
-    """What is kept for each client; `assignment` numbers them in the order in which they were first seen."""
-
-
-class FedProto(OneGroup[FedProtoSettings, FedProtoState]):
+class FedProto(Strategy[FedProtoSettings, FedProtoState]):
     """Train a model for each client alone, its features pulled towards those of their class in all clients' models.
 
     Personal is the whole model; nothing of it is averaged. What clients share are prototypes, the mean input of the
@@ -131,6 +63,55 @@ class FedProto(OneGroup[FedProtoSettings, FedProtoState]):
     is of the client's own head over all classes; all clients' models have one architecture and start equal.
     """
 
+    leaving = (MODELS, PROTOTYPES, LABELS)
     Settings = FedProtoSettings
     State = FedProtoState
-    Method = FedProtoClients
+
+    def check(self, models: Models) -> None:
+        """Refuse a model whose features' size is not plain, and a task whose number of classes is not known."""
+        super().check(models)
+        feature_width(models)
+        if self.num_outputs < 1:
+            raise ValueError("FedProto needs the number of classes: give num_outputs.")
+
+    def round(self, r: Round) -> Steps:
+        """Let every participant train its own model near the prototypes, where there are some."""
+        number_clients(self.assignment, r.online)
+        state, models = self.state, r.models
+        settings = {
+            **r.averaging.settings,
+            kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
+            kinds.HEAD: [head_name(models)],
+        }
+        shared = self._prototypes()
+        requests = [
+            r.request_custom(TRAIN_PROTOTYPES, client, state.personal.of(client.key, models).one(0), settings, shared)
+            for client in r.participants
+        ]
+        sizes = {"layout": models.layout, "C": self.num_outputs, "D": feature_width(models)}
+        updates = yield Plan(
+            requests, lambda key, content: codec.read(PrototypeUpdate, content, model=self.assignment[key], **sizes)
+        )
+        for key, update in updates:
+            own = cast(PrototypeUpdate, update)
+            state.personal[key] = own.vector
+            state.prototypes[key], state.counts[key] = own.prototypes, own.counts
+        return None
+
+    def _prototypes(self) -> dict[str, ArrayRecord]:
+        """Return the prototypes as they are sent; nothing where there are none, or they count nothing."""
+        state = self.state
+        keys = sorted(state.prototypes)
+        if not self.settings.prototype_lambda or not keys:
+            return {}
+        prototypes, counts = [state.prototypes[key] for key in keys], [state.counts[key] for key in keys]
+        shared = global_prototypes(prototypes, counts, self.averaging.robust)
+        return {kinds.PROTOTYPES: pack_prototypes(*shared)}
+
+    def test(self, r: Round) -> Plan[TestResult]:
+        """Let every tester test its own model, or the first one where it has none yet."""
+        return self.state.personal.test(r, dict.fromkeys(self.assignment, 0))
+
+    def final_models(self, models: Models) -> Models:
+        """Return the clients' models, in the order of their numbers."""
+        return self.state.personal.in_order(self.assignment, models) if self.assignment else models
