@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def one_thread() -> Any:
     """Return a context manager that holds BLAS and OpenMP to one thread."""
-    return _threads().limit(limits=1)
+    return _threads("scipy.linalg" in sys.modules, "sklearn.utils" in sys.modules).limit(limits=1)
 
 
 def one_thread_for_good() -> None:
@@ -48,8 +48,9 @@ def one_thread_within() -> Iterator[None]:
 
 
 @cache
-def _threads() -> ThreadpoolController:
-    return ThreadpoolController()  # Searching the loaded libraries takes milliseconds: once is enough.
+def _threads(*_are_loaded: bool) -> ThreadpoolController:
+    # Searching the loaded libraries takes milliseconds: once is enough for each that brings its own.
+    return ThreadpoolController()
 
 
 _TYPES = ("cpu", "cuda", "mps")

@@ -33,7 +33,7 @@ _ROUND = {
     *("florets.task.keys", "florets.task.device", "florets.task.training.settings"),
 }
 ALLOWED = {
-    "strategies/core": {"florets.strategies.core", "numpy", "scipy", "sklearn"},
+    "strategies/core": {"florets.strategies.core", "florets.task.device", "numpy", "scipy", "sklearn"},
     "strategies/base": {
         *("florets.strategies.base", "florets.strategies.core", "florets.strategies.settings"),
         *("florets.strategies.coverage", "florets.strategies.layers.compose", "florets.strategies.starts.start"),

@@ -93,6 +93,15 @@ def test_the_pages_use_the_public_names_alone() -> None:
     assert {block: names for block, names in found.items() if names} == {}
 
 
+def test_the_zoo_uses_public_names_and_the_documented_parts_alone() -> None:
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    parts = re.findall(r"`(florets\.[\w.]+)`", page.partition("## Messages of your own")[2].partition("\n## ")[0])
+    known = ("florets.zoo.", *(f"{part}." for part in parts))
+    for file in sorted((ROOT / "zoo").rglob("*.py")):
+        found = [name.removeprefix("from ") for name in _private(file.read_text(encoding="utf-8"))]
+        assert not [name for name in found if name != "florets" and not f"{name}.".startswith(known)], file
+
+
 def test_the_package_is_imported_without_its_parts_and_authors_need_no_servers_packages_on_a_node() -> None:
     code = """
 import sys

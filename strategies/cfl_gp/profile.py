@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.choose_k import choose_k
-from florets.strategies.core.cluster import one_thread
+from florets.task.device import one_thread
 
 NEIGHBOURS = 3
 

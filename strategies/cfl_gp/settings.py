@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from florets.strategies.cfl_gp.messages import coordinates
 from florets.strategies.core import IntArray
-from florets.strategies.settings import Compared, Experiment, SharedLayers
+from florets.strategies.settings import Experiment, SharedLayers
 from florets.task.keys import setting
 from florets.task.randomness import Purpose, generator
 from florets.task.training.settings import Quantise
@@ -46,7 +46,7 @@ class CFLGPSettings(SharedLayers):
     )
     k_warmup: int = setting(20, "rounds before the number of clusters is estimated (k=auto)", least=1, needs="k=auto")
 
-    compares: ClassVar[Compared] = "clients"
+    compares = "clients"
     finds_k: ClassVar[bool] = True
     asks: ClassVar[frozenset[str]] = frozenset({"gradients"})
     # The profile is made of gradients, or of model changes.

@@ -1,31 +1,13 @@
 """Clusters of the clients' vectors: k-means and Ward; their centroids, numbering and match to models."""
 
-import sys
-from functools import cache
-
 import numpy as np
-import scipy.linalg  # noqa: F401
 from scipy.cluster.hierarchy import linkage
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist, pdist
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # it ships no types
 
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.kmeans import kmeans
-
-# Imported for what it loads: a controller knows the libraries that are there when it is made.
-
-
-@cache
-def _controller(with_sklearn: bool) -> ThreadpoolController:
-    # Searching the loaded libraries takes milliseconds: once is enough, and once more for the OpenMP that comes with
-    # scikit-learn, which is imported only where it is used because that takes a second.
-    return ThreadpoolController()
-
-
-def one_thread() -> ThreadpoolController:
-    """Return a context in which BLAS and OpenMP work with one thread: of the libraries that are loaded by now."""
-    return _controller("sklearn.utils" in sys.modules).limit(limits=1)
+from florets.task.device import one_thread
 
 
 def finite_losses(losses: FloatArray) -> FloatArray:

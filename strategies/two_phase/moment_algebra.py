@@ -10,9 +10,10 @@ from scipy.sparse.linalg import LinearOperator, svds
 from scipy.spatial.distance import pdist
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.cluster import canonical, cut, one_thread
+from florets.strategies.core.cluster import canonical, cut
 from florets.strategies.core.outliers import LEAST_CLIENTS, UPDATE_FACTOR, lower_median
 from florets.strategies.two_phase.messages import LocalFactors
+from florets.task.device import one_thread
 
 MOMENT_FACTOR = UPDATE_FACTOR**2
 """Multiple of the median client's moments above which moments are outliers: gradients all over 1000 times as large.

@@ -14,7 +14,7 @@ from florets.strategies.base.outliers import without_outliers
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import centroids
 from florets.strategies.core.outliers import lower_median
-from florets.strategies.settings import Compared, SharedLayers
+from florets.strategies.settings import SharedLayers
 from florets.task.wire import kinds
 from florets.task.wire.replies import read_update
 from florets.zoo.shared.agglomerative import group_into
@@ -123,7 +123,7 @@ class CFLSSettings(SharedLayers):
     )
     first_split: int = setting(1, "no split before this round (the released code: 21)", least=1)
 
-    compares: ClassVar[Compared] = "participants"
+    compares = "participants"
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
 

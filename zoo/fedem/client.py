@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 from florets.client_app.client import Client, State
 from florets.client_app.handlers.evaluate import answer_tests, tested_parts
 from florets.client_app.training import reported, sample_weights, trained
-from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
 from florets.task.training.losses import Evaluated
 from florets.task.training.mixture import (
@@ -63,7 +63,7 @@ def evaluate_mixture(client: Client) -> RecordDict:
     """Test the mixture on this client's data and, where the message asks for it, one that a step fine-tunes."""
     shares = _shares(client)
 
-    def tested(states: Sequence[State], weights: NDArray[np.float64]) -> dict[TestedOn, Evaluated]:
+    def tested(states: Sequence[State], weights: NDArray[np.float64]) -> dict[Any, Evaluated]:
         return {
             part: evaluated_mixture(client.module, states, weights, *client.data.part(part), client.loss)
             for part in tested_parts(client)

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from flwr.app import RecordDict
 
 from florets import Plan, Round, State, Steps, Strategy, Update, setting
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Detail
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import SharedLayers
 from florets.task.wire import codec, kinds
@@ -91,7 +90,7 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
         """Return the latest shares of each client that has taken part."""
         return self.state.shares
 
-    def details(self) -> dict[str, Detail]:
+    def details(self) -> dict[str, Any]:
         """Return the mean share of each model over all clients that have taken part."""
         shares = list(self.state.shares.values())
         return {"mean_shares": np.mean(shares, axis=0).tolist()} if shares else {}

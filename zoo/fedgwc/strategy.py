@@ -14,9 +14,10 @@ from sklearn.metrics import davies_bouldin_score
 from florets import Experiment, Round, State, Steps, Strategy, Update, setting
 from florets.strategies.base.federation import FederationError
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.cluster import canonical, one_thread
+from florets.strategies.core.cluster import canonical
 from florets.strategies.core.outliers import lower_median
-from florets.strategies.settings import Compared, SharedLayers
+from florets.strategies.settings import SharedLayers
+from florets.task.device import one_thread
 from florets.task.wire import codec, kinds
 from florets.task.wire.leaving import LOSS_VECTORS, MODELS
 from florets.task.wire.replies import TracedUpdate
@@ -254,7 +255,7 @@ class FedGWCSettings(SharedLayers):
         "mean over all rounds in which they met",
     )
 
-    compares: ClassVar[Compared] = "clients"
+    compares = "clients"
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
     # A gradient is one step, with one loss.

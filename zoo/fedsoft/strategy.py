@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
 from florets import Plan, Round, Settings, State, Steps, Strategy, Update, setting
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Detail
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.shared.personal_models import PersonalModels
 from florets.task.wire import codec, kinds
@@ -116,7 +115,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         """Return the latest importance weights of each client that was asked."""
         return {key: estimate.weights for key, estimate in self.state.estimates.items()}
 
-    def details(self) -> dict[str, Detail]:
+    def details(self) -> dict[str, Any]:
         """Return the mean importance weight of each centre over all clients that were asked."""
         found = [estimate.weights for estimate in self.state.estimates.values()]
         return {"mean_importance": np.mean(found, axis=0).tolist()} if found else {}

@@ -10,7 +10,7 @@ from florets import Round, State, Steps, Strategy, Update, setting
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import cluster, match_overlap
-from florets.strategies.settings import Initial, SharedLayers
+from florets.strategies.settings import SharedLayers
 from florets.task.randomness import Purpose
 from florets.task.wire import Layout
 
@@ -37,7 +37,7 @@ class FeSEMSettings(SharedLayers):
         "personal": ("none", "intercept", "slopes"),
     }
     # Models are comparable only where they start from one.
-    usual_initial: ClassVar[Initial] = "same"
+    usual_initial = "same"
 
 
 def nearest_centres(vectors: FloatArray, centres: FloatArray) -> IntArray:

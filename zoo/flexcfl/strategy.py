@@ -12,9 +12,10 @@ from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import ModelAveraging, Models
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.cluster import centroids, cluster, one_thread
-from florets.strategies.settings import Initial, SharedLayers
+from florets.strategies.core.cluster import centroids, cluster
+from florets.strategies.settings import SharedLayers
 from florets.strategies.shared.estimates import ask_estimates
+from florets.task.device import one_thread
 from florets.task.randomness import Purpose
 from florets.task.wire.leaving import MODELS
 from florets.zoo.shared.agglomerative import group_into
@@ -110,7 +111,7 @@ class FlexCFLSettings(SharedLayers):
     )
 
     # Updates are comparable only where they start from one model.
-    usual_initial: ClassVar[Initial] = "same"
+    usual_initial = "same"
 
 
 @dataclass

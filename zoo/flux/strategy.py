@@ -17,7 +17,6 @@ from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, cluster
 from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
-from florets.strategies.settings import Compared
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.leaving import MODELS, MOMENTS
@@ -46,7 +45,7 @@ class FLUXSettings(Settings):
     )
 
     freezes: ClassVar[bool] = True
-    compares: ClassVar[Compared] = "clients"
+    compares = "clients"
     one_model: ClassVar[bool] = True
     """The groups say how many models there are; `k` is used with clustering=kmeans alone."""
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from florets.strategies.core import FloatArray
-from florets.strategies.core.cluster import one_thread
+from florets.task.device import one_thread
 
 
 def unit_rows(vectors: FloatArray) -> FloatArray:

@@ -11,7 +11,6 @@ from florets import Experiment, Round, Settings, setting
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.settings import Compared
 from florets.strategies.shared.frozen_groups import GroupedOnce, OnceState
 from florets.zoo.shared.agglomerative import Grouping, group_below, group_by_largest_gap, group_into
 
@@ -30,7 +29,7 @@ class TreeSettings(Settings):
         needs="strategy.cut=threshold",
     )
 
-    compares: ClassVar[Compared] = "clients"
+    compares = "clients"
     one_model: ClassVar[bool] = True
     """The tree says how many models there are; `k` is used with cut=k alone."""
 

@@ -10,9 +10,10 @@ from florets import Plan, Round, Settings, State, Steps, Strategy, setting
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.cluster import canonical, one_thread
+from florets.strategies.core.cluster import canonical
 from florets.strategies.shared.estimates import ask_estimates, usual_size
 from florets.strategies.shared.messages import TRAIN_BILEVEL, BilevelUpdate
+from florets.task.device import one_thread
 from florets.task.wire import codec, kinds
 from florets.zoo.shared.agglomerative import joined
 
