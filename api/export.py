@@ -148,7 +148,6 @@ def model_card(folder: Path, found: Exported) -> str:
         is_local=len(set(used)) == len(used),
         is_images=_is_images(found),
         scale=run.scale,
-        unit=prepared.units.get(prepared.target, "") if prepared else "",
         options=f" with {options}" if options else "",
         # A name comes from its site, and the line is made to be pasted into a shell.
         which=shlex.quote(which),
@@ -291,9 +290,6 @@ def _write_predict(folder: Path, found: Exported) -> None:
         about["table"] = {
             "missing": sorted({*MISSING, *declared.missing}),
             "cells_of_classes": sorted(raw for raws in declared.classes.values() for raw in raws),
-            "header": declared.header,
-            "columns": list(declared.columns),
-            "min_count": declared.min_count,
         }
         _write_json(folder / "preprocessing.json", prepared.to_plain())
     _write_json(folder / "export.json", about)

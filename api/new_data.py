@@ -269,8 +269,8 @@ class Predictions:
         How many cells of each record were missing, or of an unknown category; of tables.
     what
         What the values are: ``prediction`` or ``reconstruction_error``.
-    target, unit
-        Column that a table's regression predicts, and its unit where that is declared; else empty.
+    target
+        Column that a table's regression predicts; else empty.
     originals
         The targets that clients in memory were given with, by the names of their classes.
     """
@@ -284,7 +284,6 @@ class Predictions:
     counts: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     what: str = "prediction"
     target: str = ""
-    unit: str = ""
     originals: Mapping[str, str | bool | int | float] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -349,19 +348,16 @@ def predict_data(run: RunModels, state: Arrays, whose: str, new: NewData) -> Pre
     found = predict(run.task, state, new.x)
     what = "reconstruction_error" if run.task.spec.loss == "reconstruction" else "prediction"
     classes: tuple[str, ...] = ()
-    values, target, unit = found.values, "", ""
+    values, target = found.values, ""
     prepared = new.preprocessing
     if found.probabilities is not None:
         count = found.probabilities.shape[1]
         classes = (*new.classes[:count], *map(str, range(len(new.classes), count)))
     elif prepared is not None and prepared.is_regression:
         values, target = prepared.in_unit(values), prepared.target
-        unit = prepared.units.get(target, "")
     elif scales_targets(run.task.spec.loss):
         values = run.scale.in_unit(values)
-    return Predictions(
-        values, whose, classes, found.probabilities, new.names, new.ids, new.counts, what, target, unit
-    )
+    return Predictions(values, whose, classes, found.probabilities, new.names, new.ids, new.counts, what, target)
 
 
 def _in_kind(names: Sequence[str], originals: Mapping[str, str | bool | int | float]) -> NDArray[Any]:
@@ -393,8 +389,6 @@ class Assignment:
         Of the model, or of the mixture; NaN without targets, and None in a task without classes.
     rmse, r2
         Of a regression, in the targets' unit; None where they are not defined.
-    unit
-        Of a regression's values, where it is declared.
     shares
         Share of each model, (K,), in a run whose clients mix all models; else None.
     """
@@ -407,7 +401,6 @@ class Assignment:
     accuracy: float | None = None
     rmse: float | None = None
     r2: float | None = None
-    unit: str = ""
     shares: NDArray[np.float64] | None = None
     misfit: str = ""
 
@@ -450,8 +443,8 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
     if len(losses) == 1:
         why = "the run has only this one"
     loss, accuracy = evaluate_model(run.task, run.models[chosen], x, y)
-    rmse, r2, unit = _errors(run, new, loss)
-    return Assignment(chosen, why, len(x), losses, loss, accuracy, rmse, r2, unit, misfit=misfit)
+    rmse, r2 = _errors(run, new, loss)
+    return Assignment(chosen, why, len(x), losses, loss, accuracy, rmse, r2, misfit=misfit)
 
 
 def assign_unlabelled(run: RunModels, new: NewData) -> Assignment:
@@ -465,16 +458,15 @@ def assign_unlabelled(run: RunModels, new: NewData) -> Assignment:
     return Assignment(chosen, why, len(new.x), np.empty(0))
 
 
-def _errors(run: RunModels, new: NewData, loss: float) -> tuple[float | None, float | None, str]:
-    """Return a regression's root mean squared error in the targets' unit, R2 where that is defined, and the unit."""
+def _errors(run: RunModels, new: NewData, loss: float) -> tuple[float | None, float | None]:
+    """Return a regression's root mean squared error in the targets' unit, and R2 where that is defined."""
     if run.task.spec.loss not in SQUARED or new.y is None:
-        return None, None, ""
+        return None, None
     mean_square = loss * (2 if run.task.spec.loss == "half_squared_error" else 1)
     spread = float(new.y.astype(np.float64).var())
     prepared = new.preprocessing
     scale = run.scale.target_std if prepared is None else prepared.target_std
-    unit = "" if prepared is None else prepared.units.get(prepared.target, "")
-    return mean_square**0.5 * scale, 1 - mean_square / spread if spread else None, unit
+    return mean_square**0.5 * scale, 1 - mean_square / spread if spread else None
 
 
 @one_thread_within()

@@ -105,8 +105,7 @@ def predict(
         if counts.any():
             print(f"{name}: {counted(int(counts.sum()), 'value')} in {counted(int((counts > 0).sum()), 'record')}")
     what = found.target and f", {found.target}"
-    unit = found.unit and f" in {found.unit}"
-    print(f"{counted(len(found), 'prediction')} of {whose}{what}{unit}: {target}")
+    print(f"{counted(len(found), 'prediction')} of {whose}{what}: {target}")
 
 
 @contextmanager
@@ -151,7 +150,7 @@ def _errors(found: new_data.Assignment) -> str:
     if found.rmse is None:
         return ""
     of_spread = "" if found.r2 is None else f"R2 {found.r2:.3f}, "
-    return f"RMSE {found.rmse:.4g}{found.unit and f' {found.unit}'}, {of_spread}"
+    return f"RMSE {found.rmse:.4g}, {of_spread}"
 
 
 def _print_notes(new: new_data.NewData, path: Path) -> None:

@@ -349,18 +349,10 @@ def _with_preprocessing(table: Mapping[str, Any], problems: list[str]) -> dict[s
         "classes": {name: list(raws) for name, raws in found.classes.items()},
         "regression": found.is_regression or None,
         "standardise": found.standardise,
-        "units": dict(found.units),
     }
-    if table.get("header") is False:
-        # Those are all columns of the file.
-        del follows["columns"]
     problems += [
         f"task.table.{name}={show(table[name])}: {key} has {show(value)}; leave it out."
         for name, value in follows.items()
         if table.get(name, plain[name]) not in (plain[name], value)
     ]
-    if (numbers := table.get("numbers", "auto")) != "auto":
-        problems.append(
-            f"task.table.numbers={show(numbers)}: {key} has the bounds of its columns (low, high); leave it out."
-        )
     return {**table, **follows, "preprocessing": found.to_plain()}

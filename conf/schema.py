@@ -130,7 +130,6 @@ OPTION_KEYS = (
     "task.data_options",
     "task.partition_options",
     "task.model_options",
-    "task.table.units",
     "task.table.preprocessing",
     "task.table.classes",
 )

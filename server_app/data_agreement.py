@@ -451,13 +451,9 @@ def _tails(prepared: Preprocessing, found: Agreed) -> Iterator[str]:
     heavy = sorted(found.heavy, key=lambda name: -found.heavy[name])
     curved = f" (kurtosis up to {found.heavy[heavy[0]]:.0f}; a normal's is 3)" if heavy else ""
     if bounded:
-        tails = f"heavy tails{curved}, " if heavy else ""
-        yield (
-            f"{tails}clipped at about their pooled 0.1 and 99.9 % quantiles: {_first_of(bounded)} "
-            "(task.table.numbers=standard leaves them)"
-        )
+        yield f"heavy tails{curved}, clipped at about their pooled 0.1 and 99.9 % quantiles: {_first_of(bounded)}"
     elif heavy:
-        yield f"heavy tails{curved}: {_first_of(heavy)} (task.table.numbers=clipped tames them)"
+        yield f"heavy tails{curved}: {_first_of(heavy)}"
 
 
 def _first_of(texts: Sequence[str]) -> str:

@@ -85,9 +85,7 @@ class TableConfig:
         "column that says whether an event was seen at the time that the target is (1), or the record was censored "
         "then (0): survival times, task.loss=cox",
     )
-    columns: list[str] = setting(
-        [], "input columns; none: those that most sites have; with header=false the names of all columns"
-    )
+    columns: list[str] = setting([], "input columns; none: those that most sites have")
     drop: list[str] = setting([], "columns that are not inputs")
     id: list[str] = setting([], "columns that identify a record: never trained on, returned with predictions")
     group: str = setting(
@@ -105,7 +103,6 @@ class TableConfig:
         "cells that mean a missing value, besides empty ones, ., ?, NA, N/A, NaN, NaT, \\N, null, None and errors "
         "such as #N/A",
     )
-    units: dict[str, Any] = setting({}, "unit of a column, for reports: {cholesterol: mg/dl}")
     preprocessing: dict[str, Any] = setting(
         {},
         "file that says how tables are prepared, a preprocessing.json of another run or written by hand: sites then "
@@ -115,24 +112,10 @@ class TableConfig:
         {}, "classes of the target with the cells that mean each, {none: [0], disease: [1,2,3,4]}; none: as they are"
     )
     regression: bool | None = setting(None, "whether the target is numeric; null: detected")
-    header: bool = setting(True, "whether the first line of a file holds names; else task.table.columns has them")
     standardise: Literal["pooled", "site", "none"] = setting(
         "pooled", "numeric inputs have mean 0 and spread 1 over all sites' training records, or over each site's own"
     )
-    numbers: Literal["auto", "standard", "clipped"] = setting(
-        "auto",
-        "numeric inputs as they are before they are standardised (standard), or clipped at their pooled 0.1 and 99.9 "
-        "% quantiles; auto: clipped where tails are heavy",
-    )
-    test_share: float = setting(
-        0.2, "fraction of the records of an undivided table that is tested on", above=0, below=1
-    )
     stratify: bool = setting(True, "split each class, or quantile of a regression's target, in the same fractions")
-    min_count: int = setting(
-        5,
-        "fewest records of a category, or values of a column, for which a site sends more than a count",
-        least=1,
-    )
 
 
 SQUARED = ("squared_error", "half_squared_error")

@@ -74,7 +74,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     given = [
         "experiment=own_data", "strategy=ifca", "k=2", "personal=intercept", "min_clients=2", "num_rounds=2",
         "quiet=true", "pictures=false", "task.model=mlp", "target=sick", "task.table.id=[patient]",
-        "task.table.units={age: years}", f"data_dir={root / 'data'}", f"results_dir={root / 'results'}",
+        f"data_dir={root / 'data'}", f"results_dir={root / 'results'}",
     ]  # fmt: skip
     assert main(given) == 0
     (folder,) = (path.parent for path in (root / "results").rglob("preprocessing.json"))
@@ -191,7 +191,7 @@ def own_reader(
     (folder / "table_text.py").write_text(Path(table_text.__file__).read_text())
     monkeypatch.syspath_prepend(folder)
     (folder / "preprocessing.json").write_text(json.dumps(prepared.to_plain()))
-    marks = {"missing": list(MISSING), "cells_of_classes": [], "header": True, "columns": [], "min_count": 5}
+    marks = {"missing": list(MISSING), "cells_of_classes": []}
     (folder / "export.json").write_text(json.dumps({"table": marks}))
     found: Callable[[str, str], tuple[torch.Tensor, dict[str, Any]]]
     found = runpy.run_path(str(folder / "preprocess.py"))["read_inputs"]

@@ -239,13 +239,12 @@ def test_raw_records_are_predicted_and_assigned_as_from_a_file(
         }
     )
     frame["cost"] = 3 * frame["age"] + 20 * (frame["sex"] == "m") + rng.normal(size=240)
-    units = {"task.table.units": {"cost": "euro"}}
-    run = florets.run(clients=frame, owner="site", target="cost", **KEYS, **units)
+    run = florets.run(clients=frame, owner="site", target="cost", **KEYS)
     new = frame.drop(columns=["site"])[:20]
     found = run.predict(new.drop(columns=["cost"]), client="north")
     new.to_csv("new.csv", index=False)
     np.testing.assert_array_equal(found.values, run.predict(Path("new.csv"), client="north").values)
-    assert (found.target, found.unit) == ("cost", "euro")
+    assert found.target == "cost"
     assert found.values.shape == (20,)
     assigned = run.assign(new)
     assert assigned.rmse == pytest.approx(

@@ -183,7 +183,6 @@ def test_a_regressions_values_and_errors_are_in_the_targets_unit(
     keys = [f"data_dir={tmp_path / 'data'}", f"results_dir={tmp_path / 'results'}", "target=dose"]
     more = [
         "statistics=true",
-        "task.table.units={dose: mg}",
         "task.model=linear",
         "train.learning_rate=0.1",
         "train.local_epochs=30",
@@ -194,12 +193,12 @@ def test_a_regressions_values_and_errors_are_in_the_targets_unit(
     found = predicted(clients.parent, write(tmp_path / "new.csv", [{"x": "50"}, {"x": "70"}], ("x", "z")))
     np.testing.assert_allclose([float(row["prediction"]) for row in found], [50000, 70000], rtol=0.005)
     assert list(found[0]) == ["sample", "prediction", "missing", "unknown"]
-    assert "2 predictions of model 0, dose in mg: " in capsys.readouterr().out
+    assert "2 predictions of model 0, dose: " in capsys.readouterr().out
     rows = [{"x": "50", "dose": "53000"}, {"x": "70", "dose": "67000"}]
     path = write(tmp_path / "labelled.csv", rows, ("x", "dose"))
     assert main(["assign", f"run={clients.parent}", f"data={path}"]) == 0
     # Errors of 3000 of targets 53000 and 67000: R2 = 1 - 3000**2 / 7000**2.
-    said = re.search(r"RMSE (\S+) mg, R2 (\S+), loss", capsys.readouterr().out)
+    said = re.search(r"RMSE (\S+), R2 (\S+), loss", capsys.readouterr().out)
     assert said is not None
     assert float(said[1]) == pytest.approx(3000, rel=0.1)
     assert float(said[2]) == pytest.approx(0.816, abs=0.04)

@@ -15,7 +15,7 @@ from florets.task.data.image_files import SUFFIXES, ImageOptions, is_hidden, rea
 from florets.task.data.samples import Samples, fits_shape, read_arrays, read_npz, samples
 from florets.task.data.tables.declaration import Declaration, is_table, site_of
 from florets.task.data.tables.preprocessing import FEWEST, Prepared, Preprocessing, Scale
-from florets.task.data.tables.read import Table, read_table
+from florets.task.data.tables.read import read_table
 from florets.task.data.tables.site_table import targets_of
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def read_new_table(
         If the file cannot be read, lacks a column, has targets of no class or, where they are wanted, none at all, or
         is too short to standardise by itself where the run's sites do.
     """
-    table = _read(path, _as_the_run(declared, preprocessing, labelled), preprocessing.target)
+    table = read_table(path, _as_the_run(declared, preprocessing, labelled), site_of(path))
     frame, notes = table.frame, list(table.notes)
     preprocessing.check(frame)
     scale, whose = _scale(preprocessing, frame, site, declared.min_count)
@@ -219,7 +219,7 @@ def _as_the_run(declared: Declaration, preprocessing: Preprocessing, labelled: b
     return replace(
         declared,
         target=target,
-        columns=parsed if declared.header else declared.columns,
+        columns=parsed,
         # Of events the cells are read as they are.
         id=[*preprocessing.ids, *([declared.event] if declared.event and labelled else [])],
         event="",
@@ -228,22 +228,6 @@ def _as_the_run(declared: Declaration, preprocessing: Preprocessing, labelled: b
         group="",
         owner="",
     )
-
-
-def _read(path: Path, declared: Declaration, target: str) -> Table:
-    """Read a file; one without a header may lack the target, too."""
-    site = site_of(path)
-    try:
-        return read_table(path, declared, site)
-    except ValueError:
-        if declared.header or site.header or site.columns or target not in declared.columns:
-            raise
-        inputs = [name for name in declared.columns if name != target]
-        try:
-            return read_table(path, replace(declared, columns=inputs), site)
-        except ValueError:
-            pass
-        raise
 
 
 def _scale(

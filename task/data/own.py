@@ -14,7 +14,7 @@ from florets.task.data.dataset import Dataset, FloatArray, TargetArray
 from florets.task.data.files import inside, links_inside
 from florets.task.data.image_files import ImageOptions, read_images
 from florets.task.data.samples import Samples, read_arrays, read_npz
-from florets.task.data.splits import split_rows
+from florets.task.data.splits import TEST_SHARE, split_rows
 from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import SUFFIXES, is_table
 from florets.task.data.tables.description import Description, Scale, TargetSummary
@@ -23,7 +23,6 @@ from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
 from florets.task.spec import DECLARED
 
-TEST_SHARE = 0.2
 FEWEST = 10
 """Fewest records that a node describes: a statement about fewer would be one about each."""
 _LARGE, _SMALL = 10.0, 0.01
@@ -114,8 +113,7 @@ def own(
     grayscale
         Images are read with one channel in place of three.
     test_share
-        Fraction of an undivided archive or folder of images that becomes the test set; of tables
-        `task.table.test_share`.
+        Fraction of an undivided set that becomes the test set.
     owner
         Archives: name of the array that says whose each sample is; the partition ``natural`` goes by it. None: there
         is none.
@@ -131,10 +129,8 @@ def own(
         they are standardised; the sites agree on it. None: they stay as they are.
     """
     files = find_files(data_dir)
-    if not 0 < test_share < 1:
-        raise ValueError(f"task.data_options.test_share={test_share} must be between 0 and 1.")
     if files.is_table:
-        site = SiteTable.read(files.paths, table or {}, seed, client)
+        site = SiteTable.read(files.paths, table or {}, seed, client, test_share)
         preprocessing = site.preprocessing
         if preprocessing is None:
             # One table of all clients, in a simulation: it agrees with itself.
@@ -219,7 +215,7 @@ def describe(
     """
     files = find_files(data_dir)
     if files.is_table:
-        return SiteTable.read(files.paths, table, seed, client).describe()
+        return SiteTable.read(files.paths, table, seed, client, options.get("test_share", TEST_SHARE)).describe()
     if files.is_archive:
         return _describe_archive(files, options, table, seed, client)
     folders = [folder for path in files.paths for folder in path.iterdir()]

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 Rows = NDArray[np.int64]
 
+TEST_SHARE = 0.2
+"""Fraction of an undivided set that is tested on, unless the run says otherwise."""
 _MOST_STRATA = 10
 """Quantiles of a regression's target by which scikit-learn's split, and one by subject, is stratified."""
 _MOST_FOLDS = 20
@@ -44,6 +46,8 @@ def split_rows(
         to train on, as far as the size of the test set allows.
     """
     n = len(target)
+    if not 0 < test_share < 1:
+        raise ValueError(f"task.data_options.test_share={test_share} must be between 0 and 1.")
     if n < 2:
         raise ValueError(f"{n} record cannot be split into training and test records: give at least 2.")
     if groups is not None:

@@ -126,7 +126,7 @@ def _scales(numeric: dict[str, list[float]], which: str) -> list[tuple[float, fl
     scales = []
     for values, both in zip(numeric.values(), pooled, strict=True):
         known = [value for value in values if not math.isnan(value)]
-        if len(known) < TABLE["min_count"]:
+        if len(known) < 5:
             scales.append(both)
             continue
         mean = math.fsum(known) / len(known)
@@ -189,13 +189,8 @@ def _rows(path: Path, site: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
     if not rows:
         return [], "."
     refuse_title(path, rows[:64])
-    has_header = site.get("header", TABLE["header"])
-    if has_header:
-        names = [name.strip() for name in rows[0].cells]
-    else:
-        names = list(site.get("columns") or TABLE["columns"])
-        if len(rows[0].cells) == len(names) - 1:
-            names = [name for name in names if name != RULES["target"]]
+    has_header = site.get("header", True)
+    names = [name.strip() for name in rows[0].cells] if has_header else list(site.get("columns", []))
     _, decimal = scan(path, text, separator, len(names), has_header, site.get("decimal", ""))
     return [dict(zip(names, row.cells, strict=False)) for row in rows[has_header:]], decimal
 

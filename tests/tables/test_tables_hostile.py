@@ -181,7 +181,6 @@ def test_a_file_that_does_not_fit_the_table_is_refused(tmp_path: Path, site: Sit
     ("values", "message"),
     [
         ({"target": "a", "drop": ["a"]}, "column 'a' is named as target and as drop"),
-        ({"header": False}, "name the file's columns"),
         ({"regression": True, "classes": {"a": [0], "b": [1]}}, "leave out one"),
     ],
 )

@@ -144,7 +144,7 @@ def test_three_decimals_are_no_thousands_unless_the_column_can_be_read_in_no_oth
         ("a;y\n1,234;0\n2,345;1\n", "decimal mark is ambiguous"),
         ("a,b,y\n1.5,950,0\n2.5,1.200,1\n", "points that may mark thousands.* decimal = "),
         ("y\n1\n0\n", "has only one column"),
-        ("0.3,0.8,1\n0.9,0.4,0\n", "3 of the 3 names in its first line are numbers or dates, .*header=false"),
+        ("0.3,0.8,1\n0.9,0.4,0\n", "3 of the 3 names in its first line are numbers or dates, .*header = false"),
         ("F,typical,yes\nM,typical,no\nF,other,yes\n", "the names of most columns .* are also values of them"),
         ("Export, of 2024\na;b;y\n1;2;0\n3;4;1\n", r"line 1 seems to be a title or comment .* begin with line 2"),
         ("Export;;\na;b;y\n1;2;0\n", r"line 1: column 2 has no name; .* If this line is a title"),
@@ -161,8 +161,8 @@ def test_a_file_that_cannot_be_read_for_certain_is_refused(
 
 def test_only_the_site_can_say_that_its_first_line_of_numbers_holds_names(tmp_path: Path) -> None:
     content = "400,410,y\n0.1,0.2,0\n0.3,0.4,1\n"
-    with pytest.raises(ValueError, match=r"only the site can say so, since they leave it: header = true in its node"):
-        read(tmp_path, content, header=True)
+    with pytest.raises(ValueError, match=r"only the site can say so, since they leave it: header = true"):
+        read(tmp_path, content)
     assert columns(read(tmp_path, content, site=Site(header=True))) == {
         "400": [0.1, 0.3],
         "410": [0.2, 0.4],
@@ -171,13 +171,12 @@ def test_only_the_site_can_say_that_its_first_line_of_numbers_holds_names(tmp_pa
     }
 
 
-def test_a_file_without_header_is_read_with_declared_names(tmp_path: Path) -> None:
+def test_a_file_without_header_is_read_with_the_names_that_its_site_declares(tmp_path: Path) -> None:
     content = "63.0,1.0,?,0\n67.0,1.0,2,1\n"
-    table = read(tmp_path, content, header=False, columns=("age", "sex", "vessels", "ill"))
+    table = read(tmp_path, content, site=Site(header=False, columns=("age", "sex", "vessels", "ill")))
     assert columns(table) == {"age": [63, 67], "sex": [1, 1], "vessels": [None, 2], "ill": ["0", "1"]}
-    with pytest.raises(ValueError, match="has 4 columns, but columns names 3"):
-        read(tmp_path, content, header=False, columns=("a", "b", "c"))
-    assert columns(read(tmp_path, content, site=Site(header=False, columns=("a", "b", "c", "d"))))["a"] == [63, 67]
+    with pytest.raises(ValueError, match=r"has 4 columns, and columns in its node.toml .* names 3"):
+        read(tmp_path, content, site=Site(header=False, columns=("a", "b", "c")))
 
 
 def test_a_site_names_the_missing_mark_of_one_column(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def agreed_columns(
     own = {key: {column.name: column for column in site.columns} for key, site in sites.items()}
     counts = Counter(name for columns in own.values() for name in columns)
     order = list(dict.fromkeys(name for columns in own.values() for name in columns))
-    if declared.columns and declared.header:
+    if declared.columns:
         order = [name for name in declared.columns if name in counts]
         common = order
     else:
@@ -123,7 +123,7 @@ _WHY = {
 
 def _role(declared: Declaration, name: str, summaries: Sequence[ColumnSummary]) -> str:
     is_marked = any(one.role == "marked" for one in summaries)
-    if name in declared.categorical or (declared.header and name in declared.columns and not is_marked):
+    if name in declared.categorical or (name in declared.columns and not is_marked):
         return "input"
     if all(one.role == "input" for one in summaries):
         return "input"

@@ -171,12 +171,11 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         raise ValueError(f"no site can take part: {_reasons(left_out)}")
     numeric, categorical = [], []
     heavy: dict[str, float] = {}
-    # Each site's own scale, and none at all, know no pooled bounds.
-    numbers = declared.numbers if declared.standardise == "pooled" else "standard"
     for name, summaries in columns.items():
         known = {key: summaries[key] for key in sites if key in summaries}
         if kind_of(list(known.values())) == "numeric":
-            numeric += numeric_input(name, known, numbers, heavy, notes)
+            # Each site's own scale, and none at all, know no pooled bounds.
+            numeric += numeric_input(name, known, declared.standardise == "pooled", heavy, notes)
         else:
             categorical += categorical_input(name, list(known.values()), notes)
             warnings += _garbled_categories(name, known, sites)
@@ -186,7 +185,7 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         reasons = "; ".join(notes[-3:]) or "the tables have no other columns than the target"
         raise ValueError(
             f"no column is left that could be an input ({reasons}): name them, task.table.columns or "
-            "task.table.categorical; of very few records lower min_count here and at the nodes."
+            "task.table.categorical; of very few records lower min_count at the nodes."
         )
     preprocessing = Preprocessing(
         numeric=tuple(numeric),
@@ -198,7 +197,6 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         standardise=declared.standardise,
         sites=site_scales(numeric, sites) if declared.standardise == "site" else {},
         ids=tuple(name for name in dict.fromkeys((*declared.id, *ids, group)) if name),
-        units=dict(declared.units),
     )
     return Agreed(
         input_shape=(preprocessing.width,),
@@ -399,14 +397,12 @@ def _mixed(
 ) -> Agreed:
     """Agree where some sites have tables, others arrays: the tables' columns are the arrays' numbers, as they are."""
     common = _arrays(others, classes, input_shape, num_outputs)
-    found = _tables(replace(declared, standardise="none", numbers="standard"), tables, classes)
+    found = _tables(replace(declared, standardise="none"), tables, classes)
     prepared = found.preprocessing
     assert prepared is not None
     first = next(site for key, site in tables.items() if key not in found.left_out)
     names = [column.name for column in first.columns]
-    order = {
-        name: place for place, name in enumerate(declared.columns if declared.header and declared.columns else names)
-    }
+    order = {name: place for place, name in enumerate(declared.columns or names)}
     summaries = {column.name: column for column in first.columns}
     inputs = [NumericInput(name, 0.0, 1.0, False) for name in order if summaries[name].kind != "text"]
     if prepared.categorical or not fits_shape((len(inputs),), common.input_shape):

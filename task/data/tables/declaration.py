@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from florets.task.keys import describe, range_problems
+from florets.task.keys import describe
 from florets.task.settings import TableConfig
 
 NODE_FILE = "node.toml"
@@ -28,21 +28,22 @@ MISSING = (
 """Cells that stand for a missing value in every table; those with # are a spreadsheet's errors."""
 
 Standardise = Literal["pooled", "site", "none"]
-Numbers = Literal["auto", "standard", "clipped"]
 
-_MAPPINGS = {"units": Mapping[str, str], "classes": Mapping[str, tuple[str, ...]]}
+_MAPPINGS = {"classes": Mapping[str, tuple[str, ...]]}
 """Types of the keys that a configuration has as plain mappings."""
 
 
 @dataclass(frozen=True)
 class Declaration(TableConfig):
-    """What a run says of the tables of all its sites.
+    """What a run says of the tables of all its sites; `min_count` is what the site itself says.
 
     Raises
     ------
     ValueError
         If one column has two roles, or a value is invalid for its key.
     """
+
+    min_count: int = 5
 
     def __post_init__(self) -> None:
         roles: dict[str, list[str]] = {}
@@ -63,15 +64,6 @@ class Declaration(TableConfig):
             raise ValueError(f"task.table: column {name!r} is named as {' and as '.join(of)}; keep one of them.")
         if self.standardise not in get_args(Standardise):
             raise ValueError(f"task.table.standardise={self.standardise}: must be pooled, site or none.")
-        if self.numbers not in get_args(Numbers):
-            raise ValueError(f"task.table.numbers={self.numbers}: must be auto, standard or clipped.")
-        if self.numbers == "clipped" and self.standardise != "pooled":
-            raise ValueError(
-                f"task.table.numbers={self.numbers}: goes by the pooled records, and "
-                f"task.table.standardise={self.standardise} does not; leave out one of them."
-            )
-        if problems := range_problems(self, "task.table."):
-            raise ValueError(problems[0])
         cells = [cell for of in self.classes.values() for cell in of]
         if self.classes and (len(self.classes) < 2 or len(set(cells)) < len(cells) or not all(self.classes.values())):
             raise ValueError(
@@ -79,10 +71,6 @@ class Declaration(TableConfig):
             )
         if self.regression and self.classes:
             raise ValueError("task.table.regression=true: a regression has no task.table.classes; leave out one.")
-        if not self.header and not self.columns:
-            raise ValueError(
-                "task.table.header=false: name the file's columns in their order, task.table.columns=[<first>,...]."
-            )
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Declaration":
@@ -101,16 +89,15 @@ class Declaration(TableConfig):
             "drop": self.drop,
             "id": self.id,
             "categorical": self.categorical,
-            "units": self.units,
-            "columns": self.columns if self.header else (),
+            "columns": self.columns,
         }
         return {name: key for key, names in keys.items() for name in names}
 
     def inputs_of(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of a table's columns that may be inputs, in their order."""
         apart = {self.target, self.event, self.group, self.owner, *self.id, *self.drop}
-        wanted = None if not self.header or not self.columns else set(self.columns)
-        return tuple(name for name in names if name not in apart and (wanted is None or name in wanted))
+        wanted = set(self.columns or names)
+        return tuple(name for name in names if name not in apart and name in wanted)
 
 
 @dataclass(frozen=True)
@@ -134,9 +121,11 @@ class Site:
     separator, decimal, encoding
         Form of the file; empty: detected.
     header
-        Whether the first line holds names; None: as the run says.
+        Whether the first line holds names; None: it does, unless it looks like a record.
     columns
-        Names of the file's columns where it has no header; empty: as the run says.
+        Names of the file's columns where it has no header.
+    min_count
+        Fewest records of a category, or values of a column, of which more than a count is sent.
     """
 
     rename: Mapping[str, str] = field(default_factory=dict)
@@ -157,6 +146,8 @@ class Site:
             raise ValueError('separator: must be one character, such as ";" or "\\t".')
         if self.decimal not in ("", ".", ","):
             raise ValueError('decimal: must be "." or ",".')
+        if self.min_count < 1:
+            raise ValueError("min_count: must be at least 1.")
         if not all(math.isfinite(factor) and factor for factor in self.scale.values()):
             raise ValueError("scale: every factor must be a number other than 0.")
 
@@ -232,7 +223,7 @@ def read_site(data: Path) -> Site:
 
 
 _COLUMN_KEYS = {
-    *("target", "group", "owner", "columns", "drop", "id", "categorical", "units"),
+    *("target", "group", "owner", "columns", "drop", "id", "categorical"),
     *("rename", "scale", "missing_in"),
 }
 """Keys of a declaration or a node's file that name columns."""

@@ -81,7 +81,7 @@ def target_name(declared: Declaration, names: "pd.Index[str]") -> str:
         declared.owner,
         *declared.id,
         *declared.drop,
-        *(declared.columns if declared.header else ()),
+        *declared.columns,
     }
     rest = [name for name in names if name not in apart]
     if not rest:
@@ -99,7 +99,7 @@ def repeating_group(frame: "pd.DataFrame", declared: Declaration) -> str:
         return min(repeating)[1]
     names = [name for name in declared.inputs_of(tuple(frame.columns)) if names_records(name)]
     target = target_name(declared, frame.columns)
-    summaries = _columns(frame[[name for name in names if name != target]], declared, None)
+    summaries = _columns(frame[[name for name in names if name != target]], declared, None, len(frame))
     # Visits are of patients: the coarser one.
     return min(((one.distinct, name) for name, one in summaries.items() if one.repeats), default=(0, ""))[1]
 
@@ -126,7 +126,7 @@ def describe_table(
     names = declared.inputs_of(tuple(frame.columns))
     inputs = part[[name for name in names if name != target]]
     owners = None if subjects is None else np.unique(subjects[train], return_inverse=True)[1]
-    summaries = _columns(inputs, declared, owners)
+    summaries = _columns(inputs, declared, owners, len(frame))
     used = [name for name in inputs.columns if summaries[name].role == "input"]
     exact, near = copies(frame[used], [class_name(text) for text in frame[target]], summaries)
     return description.Description(
@@ -157,12 +157,13 @@ def _is_copy(column: "pd.Series[Any]", target: "pd.Series[Any]") -> bool:
 
 
 def _columns(
-    frame: "pd.DataFrame", declared: Declaration, owners: NDArray[np.intp] | None
+    frame: "pd.DataFrame", declared: Declaration, owners: NDArray[np.intp] | None, records: int
 ) -> dict[str, description.ColumnSummary]:
+    """Summarise the training records' columns, of a table of so many records."""
     numeric = frame.select_dtypes(include=["number"])
     words = frame.columns.difference(numeric.columns)
     return {
-        **_numeric_columns(numeric, declared, owners),
+        **_numeric_columns(numeric, declared, owners, records),
         **{name: _text_column(name, frame[name], declared, owners) for name in words},
     }
 
@@ -195,7 +196,7 @@ def _names_persons(name: str) -> bool:
 
 
 def _numeric_columns(
-    frame: "pd.DataFrame", declared: Declaration, owners: NDArray[np.intp] | None
+    frame: "pd.DataFrame", declared: Declaration, owners: NDArray[np.intp] | None, records: int
 ) -> dict[str, description.ColumnSummary]:
     """Summarise all numeric columns together: a table may have very many."""
     values = frame.to_numpy(dtype=np.float64)
@@ -209,15 +210,14 @@ def _numeric_columns(
     distinct = (np.diff(ordered, axis=0) > 0).sum(axis=0) + (known > 0)
     whole: NDArray[np.bool_] = np.all(filled == np.floor(filled), axis=0)
     rising: NDArray[np.bool_] = np.all(np.diff(values, axis=0) > 0, axis=0)
-    # The numbers of a row index: consecutive ones, without those of the test records.
-    span = len(values) / (1 - declared.test_share) + 2
     wanted = set(declared.columns)
     found = {}
     for place, name in enumerate(frame.columns):
         n, different = int(known[place]), int(distinct[place])
         unique = different == n >= _FEW_ROWS
         names_records = bool(whole[place]) and name not in wanted and _is_id(name, different, n)
-        counts_records = unique and bool(rising[place] or ordered[n - 1, place] - ordered[0, place] < span)
+        # The numbers of a row index: consecutive ones, without those of the test records.
+        counts_records = unique and bool(rising[place] or ordered[n - 1, place] - ordered[0, place] < records)
         is_id = names_records or (counts_records and bool(whole[place]) and name not in wanted)
         enough = subjects[place] >= declared.min_count and not is_id
         few = subjects[place] < _QUANTILES * declared.min_count
@@ -274,7 +274,7 @@ def _text_column(
     known, missing = int(column.notna().sum()), int(column.isna().sum())
     words = [str(word) for word in counts.index]
     looks_like = _role_of_words(name, words, known, may_be_marked=name not in declared.categorical)
-    wanted = name in declared.categorical or (declared.header and name in declared.columns and looks_like != "marked")
+    wanted = name in declared.categorical or (name in declared.columns and looks_like != "marked")
     role: description.Role = "input" if wanted else looks_like
     repeats = role == "id" and known >= _FEW_ROWS and len(counts) < known
     # The server may ask for a column, but not for the names of persons.

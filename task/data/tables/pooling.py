@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median, median_low
 
-from florets.task.data.tables.declaration import Numbers
 from florets.task.data.tables.description import MOST_CATEGORIES, ColumnSummary, Description, TargetSummary
 from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Scale
 from florets.task.data.tables.tails import Pooled, clipped, is_heavy, kurtosis
@@ -70,11 +69,11 @@ def spread(count: int, mean: float, m2: float) -> float:
 
 
 def numeric_input(
-    name: str, sites: Mapping[str, ColumnSummary], numbers: Numbers, heavy: dict[str, float], notes: list[str]
+    name: str, sites: Mapping[str, ColumnSummary], may_clip: bool, heavy: dict[str, float], notes: list[str]
 ) -> list[NumericInput]:
     """Return the input of a numeric column from its summaries; none, with a note, where it is constant or rare.
 
-    `heavy` gets the column's kurtosis where it has heavy tails.
+    `heavy` gets the column's kurtosis where it has heavy tails, at which it is clipped if that is allowed.
     """
     count, mean, m2 = pooled_figures(sites)
     missing = sum(one.missing for one in sites.values())
@@ -92,9 +91,10 @@ def numeric_input(
     of_all = Pooled(list(known.values()))
     if not of_all.is_known:
         return [plain]
-    if is_heavy(curved):
-        heavy[name] = curved
-    if numbers == "clipped" or (numbers == "auto" and name in heavy):
+    if not is_heavy(curved):
+        return [plain]
+    heavy[name] = curved
+    if may_clip:
         low, high = of_all.bounds()
         count, mean, m2 = pooled_figures(clipped(known, low, high))
         if low < high and m2 > 0:

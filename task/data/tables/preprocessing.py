@@ -129,8 +129,6 @@ class Preprocessing:
         Scale of each site by client key, where `standardise` is "site".
     ids
         Columns that come back in predictions.
-    units
-        Unit of a column, for reports.
     """
 
     numeric: tuple[NumericInput, ...]
@@ -142,7 +140,6 @@ class Preprocessing:
     standardise: Standardise = "pooled"
     sites: Mapping[str, Scale] = field(default_factory=dict)
     ids: tuple[str, ...] = ()
-    units: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_regression(self) -> bool:
@@ -319,7 +316,7 @@ class Preprocessing:
             if len(classes) < len(read["classes"]) or len(set(raws)) < len(raws) or len(classes) == 1:
                 raise ValueError("classes: at least two, each named once, and no cell in two of them")
             given: dict[str, Any] = {"numeric": numeric, "categorical": words, "sites": sites, "classes": classes}
-            given |= {"ids": tuple(map(str, read.get("ids", ()))), "units": dict(read.get("units", {}))}
+            given["ids"] = tuple(map(str, read.get("ids", ())))
             found = cls(**{**read, **given})
             found._check_plain()
             return found

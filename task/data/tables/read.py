@@ -89,7 +89,7 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
 
     text, encoding = file_text(path, site.encoding)
     text, named = without_separator_line(text)
-    has_header = declared.header if site.header is None else site.header
+    has_header = site.header is not False
     separator = site.separator or named or find_separator(path, text)
     rows = list(islice(records(path, text, separator), SNIFFED + 1))
     if not rows:
@@ -98,11 +98,10 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
     refuse_title(path, rows)
     # Only the site itself can say that numbers in the first line are no record of its own.
     is_sure = site.header is True
-    names, notes = _names(path, rows, declared, site, has_header, is_sure)
+    names, notes = _names(path, rows, site, has_header, is_sure)
     lines, decimal = scan(path, text, separator, len(names), has_header, site.decimal)
     common = [site.rename.get(name, name) for name in names]
-    listed_inputs = declared.columns if declared.header else ()
-    candidates = [name for name in declared.inputs_of(tuple(common)) if name not in listed_inputs]
+    candidates = [name for name in declared.inputs_of(tuple(common)) if name not in declared.columns]
     # Where none is named, the last one is the target; what may stand in it is said of targets.
     target = declared.target or (candidates[-1] if candidates else "")
     inputs = set(declared.inputs_of(tuple(common))) - {target, *declared.categorical}
@@ -160,16 +159,17 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
 
 
 def _names(
-    path: Path, read: Sequence[Record], declared: Declaration, site: Site, has_header: bool, is_sure: bool
+    path: Path, read: Sequence[Record], site: Site, has_header: bool, is_sure: bool
 ) -> tuple[list[str], list[str]]:
     """Return the file's column names ("": to be left out), and notes."""
     notes: list[str] = []
     rows = [row.cells for row in read]
     if not has_header:
-        names = list(site.columns or declared.columns)
+        names = list(site.columns)
         if len(names) != len(rows[0]) and not (len(names) + 1 == len(rows[0]) and not rows[0][-1].strip()):
             raise ValueError(
-                f"{path.name} has {len(rows[0])} columns, but columns names {len(names)} (header=false): name all."
+                f"{path.name} has {len(rows[0])} columns, and columns in {NODE_FILE_WORDS} names {len(names)}: "
+                "name all."
             )
         return names, notes
     if site.columns:
@@ -182,9 +182,9 @@ def _names(
     if numbers and not is_sure:
         raise ValueError(
             f"{path.name}: {numbers} of the {len(names)} names in its first line are numbers or dates, so that it "
-            "seems to be a record and no header. If the file has no header, give header=false and "
-            "columns=[<first>,...] (task.table or the node's file). If they are names, only the site can say so, "
-            f"since they leave it: header = true in {NODE_FILE_WORDS}; the run's task.table.header does not count."
+            f"seems to be a record and no header. If the file has no header, say so in {NODE_FILE_WORDS}: header = "
+            "false and columns = [<first>, ...]. If they are names, only the site can say so, since they leave it: "
+            "header = true."
         )
     filled = [any(len(row) > place and row[place].strip() for row in rows[1:]) for place in range(len(names))]
     if names[-1] == "" and not filled[-1]:
@@ -236,8 +236,8 @@ def _refuse_record_as_header(path: Path, columns: Sequence[NDArray[Any]], own: S
         shown = ", ".join(str(place + 1) for place in same[:3])
         raise ValueError(
             f"{path.name}: the names of most columns (such as column {shown}) are also values of them, so that the "
-            "first line seems to be a record and no header: give header=false and columns=[<first>,...] (task.table "
-            f"or the node's file). If it holds names, header = true in {NODE_FILE_WORDS} says so."
+            f"first line seems to be a record and no header: say so in {NODE_FILE_WORDS}, header = false and "
+            "columns = [<first>, ...]. If it holds names, header = true says so."
         )
 
 

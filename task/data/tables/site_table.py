@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
-from florets.task.data.splits import split_rows
+from florets.task.data.splits import TEST_SHARE, split_rows
 from florets.task.data.tables.declaration import Declaration, Site, site_of
 from florets.task.data.tables.describe import describe_table, repeating_group, target_name
 from florets.task.data.tables.description import MOST_GUESSED, Description
@@ -61,7 +61,14 @@ class SiteTable:
     preprocessing: Preprocessing | None = None
 
     @classmethod
-    def read(cls, paths: Sequence[Path], values: Mapping[str, Any], seed: int, client: int = 0) -> "SiteTable":
+    def read(
+        cls,
+        paths: Sequence[Path],
+        values: Mapping[str, Any],
+        seed: int,
+        client: int = 0,
+        test_share: float = TEST_SHARE,
+    ) -> "SiteTable":
         """Read a site's files: an undivided one, which is split, or a training and a test set.
 
         Parameters
@@ -72,14 +79,16 @@ class SiteTable:
             The task's `table`.
         seed, client
             Of the run, and the site's number (`florets.task.randomness.client_number`): they draw the split.
+        test_share
+            Fraction of an undivided file's records that becomes the test set.
         """
         import pandas as pd
 
         declared = Declaration.of(values.get(DECLARED, {}))
         site = site_of(paths[0])
-        # A run may ask for less to be sent, not for more.
-        min_count = max(declared.min_count, site.min_count)
-        declared = replace(declared, min_count=min_count, categorical=[*declared.categorical, *site.categorical])
+        categorical = [*declared.categorical, *site.categorical]
+        # The site alone says how much is sent.
+        declared = replace(declared, min_count=site.min_count, categorical=categorical)
         prepared = Preprocessing.of(values[PREPARED]) if values.get(PREPARED) else None
         parts = [read_once(path, declared) for path in paths]
         frames, notes = [part.frame for part in parts], parts[0].notes
@@ -124,7 +133,8 @@ class SiteTable:
                 notes = (*notes, f"{len(both)} subjects of the group's column have records in both files")
         else:
             regression = prepared.is_regression if prepared else _is_regression(frame[target], declared)
-            train, test = _split(frame, declared, target, group, regression, generator(seed, 0, Purpose.DATA, client))
+            rng = generator(seed, 0, Purpose.DATA, client)
+            train, test = _split(frame, declared, target, group, regression, test_share, rng)
         guessed = any(part.guessed for part in parts)
         table = Table(frame, notes, guessed=guessed)
         return cls(declared, table, train, test, untargeted, group, regression, prepared)
@@ -226,6 +236,7 @@ def _split(
     target: str,
     group: str,
     is_regression: bool,
+    test_share: float,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     groups = subjects_of(frame, group)
@@ -237,7 +248,7 @@ def _split(
         raws = {raw: name for name, raws in declared.classes.items() for raw in raws}
         known = values.map(lambda text: raws.get(str(text), str(text))).to_numpy(dtype=np.str_)
         numbers = np.unique(known, return_inverse=True)[1].astype(np.float64)
-    return split_rows(numbers, groups, declared.test_share, rng, is_regression, declared.stratify)
+    return split_rows(numbers, groups, test_share, rng, is_regression, declared.stratify)
 
 
 def targets_of(frame: "pd.DataFrame", preprocessing: Preprocessing, event: str) -> NDArray[Any]:
