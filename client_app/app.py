@@ -34,9 +34,8 @@ from florets.client_app.policy import answered
 from florets.client_app.training import losses, train, train_select
 from florets.task.consent import Refused
 from florets.task.device import one_thread_for_good
-from florets.task.imported import import_as_caller_did
+from florets.task.imported import import_as_caller_did, raised_in
 from florets.task.node_config import SECONDS
-from florets.task.raised_in import raised_in
 from florets.task.randomness import Purpose
 from florets.task.registry import OwnCodeFailed
 from florets.task.training.losses import counted

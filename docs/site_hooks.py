@@ -201,7 +201,7 @@ def _api() -> str:
             groups["Functions"].append(name)
         elif home.startswith(("api.", "conf.")):
             groups["Results, and data of clients"].append(name)
-        elif home.startswith(("task.data", "task.partitions", "task.declared")) and name != "handler":
+        elif home.startswith(("task.data", "task.partitions")):
             groups["Tasks of your own"].append(name)
         else:
             groups["Strategies of your own"].append(name)

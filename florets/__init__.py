@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from florets.strategies.base.strategy import Strategy
     from florets.strategies.settings import Experiment, ManyModels, OneModel, Settings, Weighted
     from florets.task.data.dataset import Dataset
-    from florets.task.declared import dataset, handler, model, partition
+    from florets.task.imported import handler
     from florets.task.keys import setting
     from florets.task.partitions.shard import Shard
     from florets.task.training.losses import Anchored, LinearTerm, Objective, Proximal, Term
@@ -69,13 +69,10 @@ __all__ = [
     "advise",
     "apps",
     "check",
-    "dataset",
     "discover",
     "export",
     "handler",
     "load",
-    "model",
-    "partition",
     "prepare",
     "reproduce",
     "run",
@@ -121,13 +118,10 @@ _HOMES = {
     "Weighted": "strategies.settings",
     "advise": "api.advise",
     "check": "api.check",
-    "dataset": "task.declared",
     "discover": "api.discover",
     "export": "api.export",
-    "handler": "task.declared",
+    "handler": "task.imported",
     "load": "api.run",
-    "model": "task.declared",
-    "partition": "task.declared",
     "prepare": "api.run",
     "reproduce": "api.reproduce",
     "run": "api.run",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.task.partitions.changes import Change
+from florets.task.partitions.composed import Change
 from florets.task.partitions.own import UNKNOWN_CLUSTER
 from florets.task.partitions.shard import Transform
 from florets.task.task import ClientData, Task

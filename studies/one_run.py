@@ -15,7 +15,7 @@ from florets.reports.console import counted
 from florets.reports.summary import RunSummary, ari_words, read_lines, round_seconds, stability_words, unplaced_words
 from florets.server_app.progress import truth_words, with_clients
 from florets.studies.advise.measures import named as named_figure
-from florets.task.raised_in import raised_in
+from florets.task.imported import raised_in
 from florets.task.temporary import held_folder
 from florets.task.training.scores import name_of
 

@@ -1,15 +1,20 @@
-"""Functions by import path: where they are looked for, their import, and the check of what a path leads to."""
+"""Functions of an author's: their import by path, the check of their parameters, and where one of them failed."""
 
 import importlib
 import inspect
 import os
 import sys
+import sysconfig
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
+Function = Callable[..., Any]
 T = TypeVar("T")
+F = TypeVar("F", bound=Function)
 
 # Kept for the life of the process: torch forgets an operator when its library object goes.
 _libraries: list[Any] = []
@@ -65,9 +70,6 @@ def import_as_caller_did() -> None:
 def _append(folder: str) -> None:
     if folder not in sys.path:
         sys.path.append(folder)
-
-
-Function = Callable[..., Any]
 
 
 def module_of(what: str, path: str) -> str:
@@ -151,3 +153,48 @@ def other_parameters(
     if required and not options:
         raise ValueError(f"{what}: it takes {required[0]!r} as well; its signature must be {expected}.")
     return others
+
+
+CLIENT = "client"
+"""Name of a handler's one parameter."""
+
+
+def handler(function: F) -> F:
+    """Declare what clients do when a strategy asks them by it: ``f(client)``, which returns ``client.reply(...)``.
+
+    Raises
+    ------
+    ValueError
+        If its one parameter has another name, or it needs more.
+    """
+    check_handler(f"handler {function.__qualname__}", function)
+    return function
+
+
+def check_handler(what: str, function: Function) -> None:
+    """Raise ValueError where a function is no handler; `what` names it."""
+    other_parameters(what, function, [CLIENT], options=False)
+
+
+_OURS = __name__.partition(".")[0]
+_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def raised_in(error: BaseException, in_own_code: bool = False) -> str:
+    """Return function, file and line that raised an exception; empty where it was not raised.
+
+    `in_own_code`: the innermost that are neither a library's nor the project's; empty where there are none.
+    """
+    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    found = [(frame, line) for frame, line in frames if not in_own_code or _is_own(frame)]
+    if not found:
+        return ""
+    frame, line = found[-1]
+    return f"raised in {frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}, line {line})"
+
+
+def _is_own(frame: FrameType) -> bool:
+    # A command's own entry is no function.
+    code, module = frame.f_code, str(frame.f_globals.get("__name__", ""))
+    is_theirs = module.partition(".")[0] == _OURS or code.co_filename.startswith((*_LIBRARIES, "<"))
+    return not is_theirs and code.co_name != "<module>"

@@ -7,7 +7,7 @@ import pytest
 
 from florets.commands.main import main
 from florets.reports.partition import Holdings, cluster_rows, described, tiles_of
-from florets.task.partitions.changes import Change
+from florets.task.partitions.composed import Change
 from florets.task.partitions.rotation import turned
 
 # Two clusters of two clients: the first has labels 0 and 1, the second 2 alone.

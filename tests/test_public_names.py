@@ -27,8 +27,8 @@ NAMES = [
     *("Advice", "Anchored", "Client", "ConfigError", "Dataset", "Experiment", "Federation", "Groups"),
     *("LinearTerm", "ManyModels", "Method", "Objective", "OneModel", "PerClient", "Plan", "Proximal", "Round"),
     *("Run", "Settings", "Shard", "State", "Steps", "Strategy", "Sweep", "Term", "Update", "Weighted"),
-    *("__version__", "advise", "apps", "check", "dataset", "discover", "export", "handler", "load"),
-    *("model", "partition", "prepare", "reproduce", "run", "setting", "strategies", "sweep", "theory", "tune"),
+    *("__version__", "advise", "apps", "check", "discover", "export", "handler", "load"),
+    *("prepare", "reproduce", "run", "setting", "strategies", "sweep", "theory", "tune"),
 ]
 
 WRITTEN_FOR_OTHERS = [

@@ -310,11 +310,7 @@ def test_clusters_are_drawn_with_their_probabilities(regression):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"clients": [[5, 2]]}, r"num_clients=6: use num_clients=5, or .*clients=\[\[6,2\]\]"),
-        (
-            {"clients": [[9, 1], [9, 2], [1, 3], [1, 4], [1, 5]]},
-            r"clients=\[\[1,1\],\[2,2\],\[1,3\],\[1,4\],\[1,5\]\]",
-        ),
+        ({"clients": [[5, 2]]}, "num_clients=6: use num_clients=5, or other numbers"),
         ({"clients": [[6, 500]]}, "need .* train samples, but it has 600: raise task.data_options.samples_per_c"),
     ],
 )

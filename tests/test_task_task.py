@@ -86,7 +86,7 @@ def test_a_description_that_does_not_fit_is_refused(change, message):
     [
         ({"data": "digitz"}, "task.data='digitz' is unknown. Did you mean 'digits'"),
         ({"model_options": {"hiden": [3]}}, r"task.model_options.hiden: .* Did you mean 'hidden'"),
-        ({"num_clients": 3000}, "of which each client needs one; use num_clients of at most 1436"),
+        ({"num_clients": 3000}, "samples are not enough for num_clients=3000"),
         ({"loss": "reconstruction"}, "model 'mlp' with loss 'reconstruction' does not fit data 'digits'"),
         ({"model": f"{HERE}:no_module"}, "returned a int: return a torch.nn.Module"),
     ],

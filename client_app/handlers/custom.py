@@ -8,8 +8,7 @@ from flwr.app import RecordDict
 
 from florets.client_app.authors_client import Client as AuthorsClient
 from florets.client_app.client import Client, consent_of
-from florets.task.declared import check_handler
-from florets.task.imported import imported, module_of
+from florets.task.imported import check_handler, imported, module_of
 from florets.task.wire import kinds
 
 

@@ -10,9 +10,8 @@ from florets.task.partitions.composed import composed
 from florets.task.partitions.concept_shift import concept_shift
 from florets.task.partitions.label_counts import label_counts, n_way
 from florets.task.partitions.label_skew import label_skew_1, label_skew_2, label_skew_3, label_skew_4
-from florets.task.partitions.natural import by_class, natural
+from florets.task.partitions.natural import by_class, natural, random_clusters
 from florets.task.partitions.own import own
-from florets.task.partitions.random_clusters import random_clusters
 from florets.task.partitions.rotation import rotated_anchors, rotation, rotation_blocks, rotation_mixture
 from florets.task.partitions.shard import Shard, check_shards
 

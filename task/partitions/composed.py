@@ -1,22 +1,58 @@
 """Partitions put together from parts: what clusters do to samples, who is in them, and who has which samples."""
 
 from collections.abc import Sequence
-from itertools import groupby
+from dataclasses import dataclass
+from itertools import groupby, product
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.task.data.dataset import Dataset, IntArray
+from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
 from florets.task.partitions import amounts
-from florets.task.partitions.changes import combinations
-from florets.task.partitions.rotation import TEST_SHARE
-from florets.task.partitions.shard import Shard, check_bounds, rows_by_group
+from florets.task.partitions.rotation import TEST_SHARE, check_images, check_turns, turned
+from florets.task.partitions.shard import Shard, Transform, check_bounds, rows_by_group
 from florets.task.registry import register_partition
 
 # Fewer test samples say little of a client; a size of its own is asked for where this is too many.
 LEAST_TEST = 10
 LEAST_TRAIN = 2
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one cluster does to inputs (n, *input_shape) and targets (n,), in the order of the fields.
+
+    Parameters
+    ----------
+    mirror
+        Whether left and right trade places.
+    angle
+        Turn counter-clockwise, in degrees.
+    renamed
+        The label that stands in place of each, int64 (C,); None leaves them.
+    """
+
+    mirror: bool = False
+    angle: float = 0.0
+    renamed: IntArray | None = None
+
+    def __call__(self, x: FloatArray, y: TargetArray) -> tuple[FloatArray, TargetArray]:
+        """Return the changed inputs and targets."""
+        if self.mirror:
+            x = np.ascontiguousarray(x[..., ::-1])
+        if self.angle % 360:
+            x, y = turned(x, y, self.angle)
+        return x, y if self.renamed is None else self.renamed[y]
+
+    def __str__(self) -> str:
+        """Name what is done, in the order in which it is done."""
+        done = [
+            "mirrored" if self.mirror else "",
+            f"rotated by {self.angle:g}°" if self.angle % 360 else "",
+            "" if self.renamed is None else f"labels {' '.join(map(str, self.renamed))}",
+        ]
+        return ", ".join(filter(None, done)) or "unchanged"
 
 
 @register_partition("composed")
@@ -88,7 +124,7 @@ def composed(
             "task.partition_options.test_samples_per_client and reuse must be left out with a pool, of which each "
             "client keeps a part for tests."
         )
-    changes = combinations(data, angles, mirror, label_shifts)
+    changes = _combinations(data, angles, mirror, label_shifts)
     train, test, allowed = _cells(
         data, num_clusters, len(changes), labels_per_cluster, alpha is not None or labels_per_client is not None
     )
@@ -147,6 +183,40 @@ def composed(
     ]
     of_client = groupby(range(len(pieces)), key=lambda number: pieces[number].client)
     return [_joined([parts[number] for number in numbers]) for _, numbers in of_client]
+
+
+def _combinations(
+    data: Dataset, angles: Sequence[float] | None, mirror: bool, label_shifts: Sequence[int] | None
+) -> list[Transform | None]:
+    """Return every combination of the changes, None where nothing changes; angles vary fastest, then mirror."""
+    turns = [0.0] if angles is None else angles
+    if angles is not None or mirror:
+        check_images(data, "composed with angles or mirror")
+        check_turns(data, turns)
+    if not turns or len({turn % 360 for turn in turns}) < len(turns):
+        raise ValueError(f"task.partition_options.angles={list(turns)} must list different turns, at least one.")
+    return [
+        None if renamed is None and not (mirrored or turn % 360) else Change(mirrored, turn, renamed)
+        for renamed, mirrored, turn in product(_namings(data, label_shifts), [False, True][: 1 + mirror], turns)
+    ]
+
+
+def _namings(data: Dataset, label_shifts: Sequence[int] | None) -> list[IntArray | None]:
+    """Return the names of the labels by each shift, None for their own."""
+    if label_shifts is None:
+        return [None]
+    if data.y_train.dtype != np.int64:
+        raise ValueError(
+            "task.partition_options.label_shifts renames class labels, but the data set's targets are values: leave "
+            "it out."
+        )
+    shifts = [shift % data.num_outputs for shift in label_shifts]
+    if not shifts or len(set(shifts)) < len(shifts):
+        raise ValueError(
+            f"task.partition_options.label_shifts={label_shifts} must be different numbers, also modulo the "
+            f"{data.num_outputs} labels."
+        )
+    return [(np.arange(data.num_outputs) + shift) % data.num_outputs if shift else None for shift in shifts]
 
 
 def _joined(parts: list[Shard]) -> Shard:

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 
 from florets.task.data.dataset import Dataset, IntArray
-from florets.task.partitions.changes import Change
+from florets.task.partitions.composed import Change
 from florets.task.partitions.shard import Shard, deal_clusters, rows_by_group
 from florets.task.registry import register_partition
 

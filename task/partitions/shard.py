@@ -108,7 +108,6 @@ def deal_clusters(
         Whether one shuffle serves all clusters, whose rows must then be equal.
     """
     counts = spread(num_clients, len(train_rows))
-    check_reach(train_rows, test_rows, num_clients)
     check_bounds(samples_per_client, test_samples_per_client)
     most_test = samples_per_client if test_samples_per_client is None else test_samples_per_client
     shards: list[Shard] = []
@@ -119,31 +118,6 @@ def deal_clusters(
         transform = transforms[cluster] if transforms is not None else None
         shards += [Shard(cluster, a, b, transform) for a, b in zip(train, test, strict=True)]
     return shards
-
-
-def check_reach(train_rows: Sequence[IntArray], test_rows: Sequence[IntArray], num_clients: int) -> None:
-    """Raise ValueError, with the most clients that there can be, if a cluster has fewer rows than clients.
-
-    Parameters
-    ----------
-    train_rows, test_rows
-        Rows of each cluster, K arrays each, of which no two clients of the cluster hold one.
-    num_clients
-        Clients of all clusters together, spread evenly.
-    """
-    rows = [min(len(train), len(test)) for train, test in zip(train_rows, test_rows, strict=True)]
-    least = min(rows)
-    tightest = rows.index(least)
-    # The first clusters have a client more where they are not even.
-    most = len(rows) * least + tightest
-    # Without any row fewer clients are no remedy: `check_shards` names the first client without a sample.
-    if num_clients <= most or least == 0:
-        return
-    part = "train" if len(train_rows[tightest]) < len(test_rows[tightest]) else "test"
-    raise ValueError(
-        f"num_clients={num_clients}: cluster {tightest} has {least} {part} samples, of which each client needs "
-        f"one; use num_clients of at most {most}, {_REUSE}."
-    )
 
 
 def check_bounds(samples_per_client: int | None, test_samples_per_client: int | None) -> None:
