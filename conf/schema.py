@@ -80,8 +80,8 @@ class Config(Experiment):
     )
     clients_per_node: int = setting(
         1,
-        "engine=flwr and real nodes: the most clients that one Flower node hosts (a simulated node hosts this many); "
-        "their messages of an exchange travel as one. Results are equal to the bit",
+        "engine=flwr: simulated clients that one Flower node hosts; their messages of an exchange travel as one. "
+        "Results are equal to the bit",
         least=1,
     )
     cluster_test: bool = setting(

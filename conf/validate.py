@@ -157,11 +157,10 @@ def _engine(config: Config) -> Iterator[str]:
             "engine=flwr: simulated nodes have no data of their own (task.partition=own); use engine=local for a dry "
             "run over the folders in data_dir, or superlink=<connection> for real nodes (docs/deployment.md)."
         )
-    if config.clients_per_node > 1 and config.task.partition == OWN and (owner := config.task.table.owner):
+    if config.clients_per_node > 1 and config.task.partition == OWN:
         yield (
-            f"task.table.owner={owner}: a node does not divide a table among the clients that it hosts "
-            f"(clients_per_node={config.clients_per_node}); leave it out, and give each client a folder or table on "
-            "a node with clients-in-folders=true."
+            f"clients_per_node={config.clients_per_node}: a node with data of its own is one client; leave it out, "
+            "and start a SuperNode for each client."
         )
     if not DEVICE.fullmatch(config.device):
         yield f"device={config.device}: must be cpu, cuda, cuda:<number>, mps or auto."

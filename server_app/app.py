@@ -71,8 +71,7 @@ def _with_parcels(grid: Grid, config: Config) -> Grid:
     """Return the grid on which one message to a node holds all of its clients' messages, where a run needs it."""
     if config.clients_per_node == 1:
         return grid
-    of = 0 if config.task.partition == OWN else config.num_clients
-    return ParcelGrid(grid, Hosting(config.clients_per_node, of), config.start_timeout / 2)
+    return ParcelGrid(grid, Hosting(config.clients_per_node, config.num_clients))
 
 
 def advise(grid: Grid, run_config: Mapping[str, Any]) -> Path:

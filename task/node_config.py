@@ -54,7 +54,7 @@ POLICY_KEYS = (kinds.NEVER_SEND, ANSWERS, LEAST_RECORDS, MOST_MESSAGES, MOST_EPS
 """Keys of the owner's policy (`florets.client_app.policy`)."""
 LOG_FOLDER = "log-folder"
 """Key of the node config: folder of the node's log of messages."""
-_FLAGS = (kinds.SHARE_CONFUSION, kinds.SHARE_STATISTICS, kinds.CLIENTS_IN_FOLDERS)
+_FLAGS = (kinds.SHARE_CONFUSION, kinds.SHARE_STATISTICS)
 NODE_KEYS = (
     *(DATA_DIR, CLIENT_ID, ALLOW, kinds.DEVICE, kinds.CLUSTER, LOG_FOLDER, *_FLAGS),
     *POLICY_KEYS,
@@ -62,8 +62,6 @@ NODE_KEYS = (
 )
 """Keys that the owner of a node may write into its node config."""
 _SET_BY_ENGINES = (PARTITION_ID, NUM_PARTITIONS, kinds.ROWS_OF, kinds.ONE_PROCESS)
-_OF_SUPERNODE = (kinds.CLIENTS_IN_FOLDERS,)
-"""Keys that concern the whole of a real node, and have no meaning in the file of a data folder."""
 
 
 def flag(node_config: Mapping[str, Any], key: str, default: bool = False) -> bool:
@@ -121,24 +119,20 @@ def folders_config(file: Path) -> dict[str, Any]:
         raise ValueError(f"{file.name}: cannot be read ({error.strerror}).") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file.name}: is not TOML ({error}).") from None
-    of_node = [key for key in NODE_KEYS if key not in _OF_SUPERNODE]
     problems = []
     for name, value in values.items():
-        if name in SITE_KEYS or (name in of_node and not isinstance(value, dict | list)):
+        if name in SITE_KEYS or (name in NODE_KEYS and not isinstance(value, dict | list)):
             continue
-        if name in _OF_SUPERNODE:
-            problems.append(f"{file.name}: {name}: belongs into the --node-config of a real node alone; remove it.")
-            continue
-        if name in of_node:
+        if name in NODE_KEYS:
             problems.append(
                 f'{file.name}: {name}: must be one value; several in one text: {name} = "<first>, <second>".'
             )
             continue
-        near = difflib.get_close_matches(name.replace("_", "-").lower(), [*SITE_KEYS, *of_node], n=1)
+        near = difflib.get_close_matches(name.replace("_", "-").lower(), [*SITE_KEYS, *NODE_KEYS], n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         problems.append(
             f"{file.name}: {name}: there is no such key.{hint} Of tables there are {', '.join(SITE_KEYS)}; of the "
-            f"node {', '.join(of_node)}."
+            f"node {', '.join(NODE_KEYS)}."
         )
     if problems:
         raise ValueError("\n".join(problems))

@@ -1,25 +1,22 @@
 """Nodes that host several clients: equal bits, faults of one client alone, and what no reply can do."""
 
-import json
-import time
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from florets.client_app.app import app
-from florets.client_app.parcels import clients_of, opened
+from florets.client_app.parcels import opened
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.engines import engine
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_task
-from florets.server_app.experiment import run_experiment
 from florets.server_app.parcel_grid import ParcelGrid
+from florets.strategies.base.federation import WrongNodeCount
 from florets.task.wire import MalformedMessage, bank, kinds, parcels
 from tests.grid_runs import run_on
 
@@ -48,7 +45,7 @@ def content(number: int) -> RecordDict:
 
 
 def test_messages_come_out_of_a_parcel_as_they_went_in() -> None:
-    items = [parcels.Item(kinds.TRAIN, "b", content(0)), parcels.Item(kinds.EVALUATE, "", content(1))]
+    items = [parcels.Item(kinds.TRAIN, 5, content(0)), parcels.Item(kinds.EVALUATE, 3, content(1))]
     found, hosting = parcels.unpack(parcels.pack(items, parcels.Hosting(3, 7)))
     assert (found, hosting) == (items, parcels.Hosting(3, 7))
     replies = parcels.read_replies(parcels.pack_replies([content(4), parcels.Failure("no data")]), 2)
@@ -64,13 +61,10 @@ def test_a_reply_that_is_no_parcel_is_malformed(records: dict[str, Any]) -> None
         parcels.read_replies(RecordDict(records), 2)
 
 
-@pytest.mark.parametrize(
-    ("names", "rule"),
-    [(["a", "b", "c"], "hosts 3 clients, more than clients_per_node=2"), (["a", "a"], "names"), (["=1"], "names")],
-)
-def test_a_node_hosts_no_more_than_it_may_and_names_them_apart(names: list[str], rule: str) -> None:
-    with pytest.raises(MalformedMessage, match=rule):
-        parcels.read_clients(parcels.pack_clients(parcels.Hosted(names, 0)), parcels.Hosting(2))
+@pytest.mark.parametrize("place", [-1, 3, 2.0])
+def test_a_node_without_clients_is_refused(place: int) -> None:
+    with pytest.raises(MalformedMessage, match="hosts none"):
+        parcels.read_place(parcels.pack_place(place, 0), parcels.Hosting(3, 7))
 
 
 def final(grid: LocalGrid | ParcelGrid, config: Config) -> tuple[bytes, list[Any]]:
@@ -106,97 +100,33 @@ def test_a_node_that_is_gone_costs_its_clients_alone() -> None:
     assert len(strategy.assignment) == 6
 
 
-def test_a_node_that_does_not_say_whom_it_hosts_is_not_waited_for_forever() -> None:
-    class Silent(LocalGrid):
-        late = 3
-
-        def pull_messages(self, message_ids: Any) -> list[Message]:
-            asked = {one: self._waiting[one].metadata.dst_node_id for one in message_ids if one in self._waiting}
-            return super().pull_messages([one for one, node in asked.items() if node != self.late])
-
-    silent = Silent(app, 2)
-    grid = ParcelGrid(silent, parcels.Hosting(3, 6), seconds=0.2)
-    assert grid.get_node_ids() == []
-    time.sleep(0.25)
-    assert len(grid.get_node_ids()) == 3
-    *_, late = shown = grid.get_node_ids()
-    assert len(shown) == 4
-    [reply] = grid.send_and_receive([Message(content(0), late, kinds.HELLO)], timeout=5)
-    assert reply.error.reason == "it has not said in time which clients it hosts"
-    silent.late = 0
-    assert len(grid.get_node_ids()) == 6
-
-
-def test_a_node_that_says_another_number_of_nodes_than_the_others_is_left_out_alone() -> None:
+def test_a_node_that_does_not_say_whom_it_hosts_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     class Lying(LocalGrid):
-        says: parcels.Hosted
-
         def _deliver(self, message: Message) -> Message:
             if message.metadata.message_type == kinds.HOSTED and message.metadata.dst_node_id == 3:
-                return Message(parcels.pack_clients(self.says), reply_to=message)
+                return Message(Error(code=2, reason="no place"), reply_to=message)
             return super()._deliver(message)
 
-    config = compose(["num_clients=9", "k=1", "strategy=fedavg", "num_rounds=1", "quorum=0.5", "min_clients=4"])
-    for Lying.says in (parcels.Hosted(["3", "4", "5"], 1), parcels.Hosted(["3", "4", "5"], 9)):
-        strategy, _ = run_on(ParcelGrid(Lying(app, 3), parcels.Hosting(3, 9)), config, build_task(config))
-        assert list(strategy.assignment) == ["0", "1", "2", "6", "7", "8"]
-        assert strategy.federation.left_out == ["node 3"]
+    assert ParcelGrid(Lying(app, 3), parcels.Hosting(3, 9)).get_node_ids() == [1, 2, 3, 7, 8, 9]
+    assert "node 3 cannot take part: no place" in caplog.text
+    with pytest.raises(WrongNodeCount, match="num_clients=9 and clients_per_node=2, but Flower started 3"):
+        ParcelGrid(LocalGrid(app, 3), parcels.Hosting(2, 9)).get_node_ids()
 
 
-def test_a_nodes_folders_are_its_clients(tmp_path: Path) -> None:
-    for name in ("ward-b", "ward-a", ".git"):
-        (tmp_path / name).mkdir()
-    node = {"data-dir": str(tmp_path), "client-id": "north", "clients-in-folders": True, "device": "cpu"}
-    context = Context(1, 2, node, RecordDict(), {})
-    found = clients_of(context, parcels.Hosting(5))
-    assert list(found) == ["ward-a", "ward-b"]
-    own = found["ward-b"].node_config
-    assert own == {**node, "data-dir": str(tmp_path / "ward-b"), "client-id": "north/ward-b"}
-    # Without the key, or in a run that knows of no hosts, the node is one client.
-    assert list(clients_of(context, parcels.Hosting(1))) == [kinds.NO_KEY]
-    for value, rule in ((True, "no data-dir"), ("yes", "must be true or false")):
-        with pytest.raises(ValueError, match=f"clients-in-folders.*{rule}"):
-            clients_of(Context(1, 2, {"clients-in-folders": value}, RecordDict(), {}), parcels.Hosting(5))
-    with pytest.raises(ValueError, match="clients on this node=1000000000: this node does at most 100,000"):
-        clients_of(Context(1, 2, {"partition-id": 0}, RecordDict(), {}), parcels.Hosting(10**9, 10**9))
-    (tmp_path / "ward-c").symlink_to("/")
-    with pytest.raises(ValueError, match="a link points outside"):
-        clients_of(context, parcels.Hosting(5))
-
-
-def test_folders_that_come_during_a_run_change_nobody_elses_data(tmp_path: Path) -> None:
+def test_a_node_answers_for_its_own_clients_alone() -> None:
     def called(message: Message, context: Context) -> Message:
-        return Message(
-            RecordDict({"config": ConfigRecord({"of": context.node_config["client-id"]})}), reply_to=message
-        )
+        config = {name: context.node_config[name] for name in ("partition-id", "num-partitions")}
+        return Message(RecordDict({"config": ConfigRecord(config)}), reply_to=message)
 
-    for name in ("a", "b", "c"):
-        (tmp_path / name).mkdir()
-    context = Context(1, 2, {"data-dir": str(tmp_path), "clients-in-folders": "true"}, RecordDict(), {})
-    items = [parcels.Item(kinds.TRAIN, name, content(0)) for name in ("c", "gone")]
-    parcel = Message(parcels.pack(items, parcels.Hosting(5)), 2, kinds.PARCEL)
-    here, gone = parcels.read_replies(opened(cast(ClientApp, called), parcel, context).content, 2)
-    assert here == RecordDict({"config": ConfigRecord({"of": "c"})})
-    assert gone == parcels.Failure("ValueError: this node hosts 3 clients, and no client gone")
-
-
-def test_two_hospitals_train_on_the_wards_that_their_folders_are(tmp_path: Path) -> None:
-    draw, nodes = np.random.default_rng(0), []
-    for hospital, wards in (("north", ("a", "b")), ("south", ("a",)), ("west", ("a", "b", "c"))):
-        for ward in wards:
-            (tmp_path / hospital / ward).mkdir(parents=True)
-            x, y = draw.integers(0, 256, (30, 1, 8, 8), dtype=np.uint8), np.arange(30) % 10
-            np.savez(tmp_path / hospital / ward / "data.npz", x=x, y=y)
-        nodes.append({"data-dir": str(tmp_path / hospital), "clients-in-folders": True, "client-id": hospital})
-    config = compose(
-        ["experiment=own_digits", f"data_dir={tmp_path}", "num_rounds=2", "min_clients=3", "quiet=true", "k=1"]
-    )
-    grid = ParcelGrid(LocalGrid(app, 3, nodes), parcels.Hosting(2))
-    run_experiment(grid, config, tmp_path / "run")
-    rows = (tmp_path / "run" / "clients.csv").read_text().splitlines()[1:]
-    assert [row.partition(",")[0] for row in rows] == ["north/a", "north/b", "south/a"]
-    # More wards than a node may host.
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["left_out"] == ["west"]
+    context = Context(1, 2, {"partition-id": 1, "num-partitions": 3}, RecordDict(), {})
+    items = [parcels.Item(kinds.TRAIN, client, content(0)) for client in (4, 2)]
+    parcel = Message(parcels.pack(items, parcels.Hosting(3, 7)), 2, kinds.PARCEL)
+    own, other = parcels.read_replies(opened(cast(ClientApp, called), parcel, context).content, 2)
+    assert own == RecordDict({"config": ConfigRecord({"partition-id": 4, "num-partitions": 7})})
+    assert other == parcels.Failure("ValueError: this node does not host client 2")
+    real = Context(1, 2, {"data-dir": "here"}, RecordDict(), {})
+    with pytest.raises(ValueError, match="data of its own and hosts one client"):
+        opened(cast(ClientApp, called), parcel, real)
 
 
 def test_engines_without_nodes_refuse_hosts(tmp_path: Path) -> None:

@@ -57,7 +57,6 @@ def scale_of(x: FloatArray) -> Scale:
 
 
 _FORMS = "a table (data.csv), a NumPy archive (data.npz), or image folders data/<class>/; or each as train and test"
-_HOSTED = ", or make each a client (clients-in-folders=true in the node config, clients_per_node in the run)"
 
 
 @dataclass(frozen=True)
@@ -347,10 +346,11 @@ def find_files(data: Path | None) -> Files:
             return Files((tables[0],))
         found = {path.name: (path,) for path in tables}
     if not found:
-        parts = any(path.is_dir() and not path.name.startswith(".") for path in data.iterdir())
-        raise ValueError(f"{data.name} holds no data set: give {_FORMS}{_HOSTED if parts else ''}.")
+        raise ValueError(f"{data.name} holds no data set: give {_FORMS}.")
     if len(found) > 1:
-        raise ValueError(f"{data.name} holds several data sets ({'; '.join(found)}): leave one{_HOSTED}.")
+        raise ValueError(
+            f"{data.name} holds several data sets ({'; '.join(found)}): leave one, or start a SuperNode for each."
+        )
     return Files(next(iter(found.values())))
 
 

@@ -48,7 +48,7 @@ TRAIN_ESTIMATE = "train.estimate"
 EVALUATE = "evaluate"
 HOSTED = "query.hosted"
 PARCEL = "query.parcel"
-"""Messages to a node that hosts several clients: which they are, and messages to them; see `wire.parcels`."""
+"""Messages to a node that hosts several simulated clients, see `wire.parcels`."""
 SECURE_KEYS = "query.keys"
 SECURE_SHARES = "query.shares"
 SECURE_UNMASK = "query.unmask"
@@ -215,8 +215,6 @@ SHARE_STATISTICS = "share-statistics"
 # In a node's config, and in its introduction: what it never sends, see `wire.leaving`.
 NEVER_SEND = "never-send"
 MOST_MESSAGES = "max-messages-per-day"
-# In a node's config: it hosts a client for each folder, or table, in its data-dir.
-CLIENTS_IN_FOLDERS = "clients-in-folders"
 # In a node's config: its messages are all handled by one process, which can keep models from one to the next.
 ONE_PROCESS = "one-process"
 
