@@ -1,7 +1,6 @@
 """CLoVE and IFCA against clients of one line of arithmetic: every expected number can be worked out by hand."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.layers.outliers import EQUAL, FAR, Seen
 from florets.strategies.local.strategy import Local
-from florets.task.data.dataset import Dataset
 from florets.task.wire import kinds
 from florets.zoo.cfl_s.strategy import CFLS
 from tests.fakes import FakeClients, lost, models, play, steps, thetas
@@ -274,12 +272,10 @@ def test_participation_draws_the_asked_share_anew_each_round() -> None:
     assert [report.participants for report in again] == [report.participants for report in seen]
 
 
-@pytest.mark.parametrize("make", [CFLS])
-def test_sharing_every_layer_is_refused_before_models_are_added(make: Any) -> None:
-    strategy = make(shared_layers=["theta", "steps"])
+def test_sharing_every_layer_is_refused_before_models_are_added() -> None:
     clients = FakeClients(TWO_GROUPS)
     with pytest.raises(ValueError, match="leaves nothing to differ between the models that this algorithm adds"):
-        strategy.start(clients.grid(), models(0.0), num_rounds=1)
+        CFLS(shared_layers=["theta", "steps"]).start(clients.grid(), models(0.0), num_rounds=1)
     assert not clients.seen
 
 
@@ -350,27 +346,7 @@ def test_a_group_in_another_unit_gets_a_model_and_its_refusals_are_reported() ->
     assert [final[str(client)] for client in range(8)] == [final["0"]] * 4 + [1 - final["0"]] * 4
 
 
-# The whole app
-
-
-def linear_groups(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
-    """Linear regressions, one for each group; the second one's targets are 20 times as large."""
-    rng = np.random.default_rng(seed)
-    theta = rng.standard_normal((num_clusters, 5))
-    theta /= np.linalg.norm(theta, axis=1, keepdims=True)
-    group = np.repeat(np.arange(num_clusters), 500)
-    x = rng.standard_normal((len(group), 5))
-    y = np.einsum("ij,ij->i", x, theta[group]) * np.where(group == 1, 20.0, 1.0)
-    test = np.arange(len(x)) % 5 == 0
-    x, y = x.astype(np.float32), y.astype(np.float32)
-    return Dataset(x[~test], y[~test], x[test], y[test], 1, group[~test], group[test])
-
-
-LINEAR = (
-    "experiment=clove/linear", "task.data=tests.test_clove:linear_groups", "task.data_options={}", "k=2",
-    "task.num_clusters=2", "num_clients=8", "task.partition_options.samples_per_client=100", "train.local_epochs=2",
-    "quiet=true",
-)  # fmt: skip
+# Clients that change
 
 
 class Drifting(FakeClients):

@@ -127,23 +127,15 @@ def test_it_holds_pooled_and_alone_as_its_limits() -> None:
     assert found.common + found.effects == pytest.approx(alone, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    "records",
-    ["one owner", "collinear", "exact", "one class", "few"],
-)
+@pytest.mark.parametrize("records", ["one owner", "collinear", "exact", "one class", "few"])
 @pytest.mark.parametrize("loss", ["squared_error", "cross_entropy"])
 def test_whatever_records_there_are_the_fit_is_finite_and_near_them(records: str, loss: str) -> None:
     rng = np.random.default_rng(5)
-    owner = np.repeat(np.arange({"one owner": 1, "two owners": 2}.get(records, 6)), 5 if records == "few" else 30)
+    owner = np.repeat(np.arange(1 if records == "one owner" else 6), 5 if records == "few" else 30)
     x = rng.normal(size=(owner.size, 8))
     if records == "collinear":
         x[:, 4:] = x[:, :4] + 1e-6 * rng.normal(size=(owner.size, 4))
-    if records == "constant":
-        x[:, 2] = 3.0
-        x[:, 3] = owner
-    x0 = x[:, 0]
-    x = {"huge": 1e6 * x, "tiny": 1e-6 * x, "far": x + 1e4}.get(records, x)
-    y = x0 + (0.0 if records == "exact" else 0.5) * rng.normal(size=owner.size)
+    y = x[:, 0] + (0.0 if records == "exact" else 0.5) * rng.normal(size=owner.size)
     if loss == "cross_entropy":
         y = (y > 0).astype(np.int64) * (records != "one class")
     pull = Penalty(np.zeros(9), 1e-3 * np.eye(9))
