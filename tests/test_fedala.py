@@ -21,7 +21,7 @@ def weight_after(passes: int, tolerance: float = 0.0, rate: float = 0.1, samples
     own, shared = ({"weight": torch.full((1, 1), value)} for value in (1.0, 3.0))
     x, y = torch.ones(samples, 1), torch.zeros(samples)
     start = {"weight": torch.ones(1, 1)}
-    settings = {"rate": rate, "batch_size": 2, "fraction": 1.0, "tolerance": tolerance, "most_passes": passes}
+    settings = {"rate": rate, "batch_size": 2, "tolerance": tolerance, "most_passes": passes}
     with counted() as effort:
         found = learned_weights(
             *(module, shared, own, start, x, y, "half_squared_error"),
@@ -81,11 +81,9 @@ def test_a_client_mixes_from_its_second_round_on_and_is_better_for_it() -> None:
 
 
 @pytest.mark.slow
-def test_other_layers_can_be_mixed_and_a_lost_reply_changes_nothing_of_its_client() -> None:
-    given = (ALA, "strategy.layers=[1,3]")
-    found, earlier = play(*given, "num_rounds=3", lost={(TRAIN_MIXED, 3, 2)}), play(*given, "num_rounds=2")
+def test_a_lost_reply_changes_nothing_of_its_client() -> None:
+    found, earlier = play(ALA, "num_rounds=3", lost={(TRAIN_MIXED, 3, 2)}), play(ALA, "num_rounds=2")
     before, after = earlier.strategy.state, found.strategy.state
-    assert after.mixes.vectors["2"].size == 64 * 8 + 8 + 90
     old, new = before.mixes.vectors, after.mixes.vectors
     assert [key for key in new if np.array_equal(new[key], old[key])] == ["2"]
     assert np.array_equal(after.upper.vectors["2"], before.upper.vectors["2"])

@@ -109,7 +109,7 @@ def test_a_newcomer_takes_the_best_model_and_joins_its_cluster() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("strategy.fraction_train=1",), "all clients take part in every round"),
+        (("strategy.fraction_train=1",), "greater than 0 and at most 0.5"),
         (("num_clients=5",), "fewer than 3; use at least 8 clients"),
     ],
 )

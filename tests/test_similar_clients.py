@@ -20,8 +20,9 @@ from florets.zoo.sr_fca.strategy import (
     group_by_largest_ratio,
     mutual,
     pivot_groups,
+    trimmed_mean,
+    trimmed_means,
 )
-from florets.zoo.sr_fca.trimmed import trimmed_mean, trimmed_means
 from florets.zoo.stocfl.strategy import merge_similar
 from tests.method_runs import play
 
@@ -125,13 +126,6 @@ def test_the_last_layer_alone_goes_up_and_finds_the_groups() -> None:
     one_model = found.reports[1].bytes_up
     assert found.reports[0].bytes_up < 1.5 * one_model
     assert [report.phase for report in found.reports] == ["clustering", "stable"]
-
-
-def test_other_layers_can_be_compared() -> None:
-    found = play("strategy=fedclust", "strategy.layers=[1]", "train.local_steps=1")
-    assert {len(vector) for vector in found.strategy.state.descriptions.values()} == {64 * 8 + 8}
-    with pytest.raises(ValueError, match="no layer of the model is called 'last'"):
-        play("strategy=fedclust", "strategy.layers=[last]")
 
 
 def test_a_later_client_is_compared_at_the_learning_rate_of_the_first_round() -> None:

@@ -110,6 +110,11 @@ def p_value_far_apart(sizes: IntArray, num_folds: int) -> float:
     return math.exp(-(num_folds - 1) * ways)
 
 
+def permutations_at(level: float) -> int:
+    """Return twice as many permutations as a p value at the level takes: one of them may reach the score."""
+    return math.ceil(2 / level - 1e-9) - 1
+
+
 def permutation_p_value(
     gram: FloatArray, level: float, permutations: int, rng: np.random.Generator, classes: IntArray | None = None
 ) -> float:

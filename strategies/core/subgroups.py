@@ -31,7 +31,7 @@ from scipy.spatial.distance import squareform
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.fold_scores import centred_rows, gram_of
-from florets.strategies.core.folds import discover, permutation_p_value
+from florets.strategies.core.folds import discover, permutation_p_value, permutations_at
 
 CONTINUUM_LEVEL = 0.01
 LEAST_SPREAD = 0.01
@@ -209,7 +209,7 @@ class _Search:
             None,
             level=level,
             least_gain=_LEAST_GAIN,
-            permutations=_most(level),
+            permutations=permutations_at(level),
             rng=self.rng,
             tested=tested,
         )
@@ -221,15 +221,10 @@ class _Search:
         own, level = members[self.tested[members]], self._level(members)
         if len(own) < _LEAST_TESTED:
             return math.nan
-        return permutation_p_value(gram_of(centred_rows(self.folds[own])), level, _most(level), self.rng)
+        return permutation_p_value(gram_of(centred_rows(self.folds[own])), level, permutations_at(level), self.rng)
 
     def _level(self, members: IntArray) -> float:
         return self.level * np.count_nonzero(self.tested[members]) / np.count_nonzero(self.tested)
-
-
-def _most(level: float) -> int:
-    """Return twice as many permutations as a p value at the level takes."""
-    return math.ceil(2 / level - 1e-9) - 1
 
 
 def _centres(rows: FloatArray, labels: IntArray) -> FloatArray:

@@ -211,7 +211,7 @@ class RandomEffectsClients(PersonalMethod[Settings, RandomEffectsKept]):
 
     def _whole(self, models: Models) -> tuple[Entry, Entry]:
         """Return weights and biases of the last layer."""
-        (name,) = last_layer(models)
+        name = last_layer(models)
         entries = {entry.name: entry for entry in models.layout.entries}
         weight, bias = entries.get(f"{name}.weight"), entries.get(f"{name}.bias")
         if (

@@ -79,10 +79,10 @@ def first_rate(r: Round) -> dict[str, str]:
     return {KEYS["schedule"]: "constant"} if KEYS["schedule"] in r.config else {}
 
 
-def last_layer(models: Models) -> list[str]:
+def last_layer(models: Models) -> str:
     """Return the name prefix of the layer of the last trained entry."""
     last = [entry.name for entry in models.layout.entries if entry.is_trained and not entry.is_integer][-1]
-    return [last.rpartition(".")[0] or last]
+    return last.rpartition(".")[0] or last
 
 
 def sent_layout(models: Models, layers: Sequence[str]) -> Layout:

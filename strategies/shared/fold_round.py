@@ -17,7 +17,7 @@ from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.accountant import epsilon_of
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.fold_scores import centred_rows
-from florets.strategies.core.folds import Groups, difference_p_value, discover
+from florets.strategies.core.folds import Groups, difference_p_value, discover, permutations_at
 from florets.strategies.core.noised_groups import Release, noised_groups
 from florets.strategies.core.placement import Centres, centres
 from florets.strategies.core.subgroups import Node, spread, tree_of
@@ -219,8 +219,7 @@ class FoldRound:
         r.note_vectors("updates", keys, folds.mean(axis=1))
         wanted = None if k is None else min(k, len(keys))
         rng = r.random(Purpose.FOLD_TEST)
-        # Twice as many as a p value at the level takes: one of them may reach the score.
-        permutations = math.ceil(2 / level - 1e-9) - 1
+        permutations = permutations_at(level)
         tested = np.array([key not in self.short for key in keys])
         classes = np.array([self.plan.class_of(self.short.get(key, self.plan.size)) for key in keys])
         groups = discover(

@@ -72,29 +72,21 @@ class TwoPhaseSettings(Settings):
         return frozenset({"moments", "choices"} if self.moment_rounds else {"choices"})
 
     def _too_few_clients(self, run: Experiment) -> list[str]:
-        problems: list[str] = []
-        # Of nodes with data of their own nobody knows how many will come: phase 1 itself says where they are too few.
-        known = run.task.partition != "own"
-        least = run.k if run.k != "auto" else 1
         anchors, asked = self.anchors, self.subspace_clients
-        if anchors != "auto" and (anchors < least or (known and anchors > run.num_clients)):
-            problems.append(
-                f"strategy.anchors={anchors}: must be at least k={run.k}, to find a group for each model"
-                f"{f', and at most num_clients={run.num_clients}' if known else ''}."
-            )
-        if asked == "all":
-            return problems
-        if asked < 1 or (known and asked > run.num_clients):
-            most = f"from 1 to num_clients={run.num_clients}" if known else "at least 1"
-            problems.append(f"strategy.subspace_clients={asked}: must be {most}, or all.")
+        least = run.k if run.k != "auto" else 1
+        if anchors != "auto" and anchors < least:
+            return [f"strategy.anchors={anchors}: must be at least k={run.k}, to find a group for each model."]
+        # Of nodes with data of their own nobody knows how many will come: phase 1 itself says where they are too few.
+        if not self.fresh or asked == "all" or run.task.partition == "own":
+            return []
         needed = self.moment_rounds * asked + (least if anchors == "auto" else anchors)
-        if self.fresh and known and needed > run.num_clients:
-            problems.append(
-                f"strategy.fresh=true: {self.moment_rounds} rounds of {asked} clients each and the anchors need "
-                f"at least {needed} clients, but num_clients={run.num_clients}; lower strategy.subspace_clients or "
-                "strategy.moment_rounds, or use strategy.fresh=false."
-            )
-        return problems
+        if needed <= run.num_clients:
+            return []
+        return [
+            f"strategy.fresh=true: {self.moment_rounds} rounds of {asked} clients each and the anchors need at least "
+            f"{needed} clients, but num_clients={run.num_clients}; lower strategy.subspace_clients or "
+            "strategy.moment_rounds, or use strategy.fresh=false."
+        ]
 
     def _train(self, run: Experiment) -> list[str]:
         problems = []

@@ -56,46 +56,24 @@ def learned_weights(
     *,
     rate: float,
     batch_size: int,
-    fraction: float,
-    tolerance: float,
     most_passes: int,
+    tolerance: float = TOLERANCE,
 ) -> dict[str, Tensor]:
     """Return the weights of a client's mixture after some passes over a part of its training samples.
 
-    Parameters
-    ----------
-    module
-        Holds some mixture afterwards, in eval mode.
-    shared, own, weights
-        See `mixture`; training starts from these weights. Those of entries without a gradient do not change.
-    x, y, sample_weights
-        All of the client's samples, on the module's device, and their weights in the loss; None: 1 each.
-    rate
-        Step size eta, at least 0.
-    batch_size
-        Samples of a step.
-    fraction
-        Part of the client's samples that is used, above 0 and at most 1.
-    tolerance
-        Weights have converged once the last `WINDOW` passes' losses have a smaller standard deviation.
-    most_passes
-        Passes after which they are taken as they are, at least 1.
+    Training starts from `weights`, see `mixture`, and takes steps of the size `rate`. They have converged once the
+    last `WINDOW` passes' losses have a standard deviation below `tolerance`, and are taken as they are after
+    `most_passes`. Those of entries without a gradient do not change. The module holds some mixture afterwards.
 
     Source: Zhang et al. 2023 (FedALA, arXiv 2212.01197), Alg. 1 (the weights' update and its repetition until they
     converge). Deviation: a pass's mean loss is what converges, in eval mode; the part of the samples is drawn.
     """
-    if not (rate >= 0 and batch_size >= 1 and 0 < fraction <= 1 and tolerance >= 0 and most_passes >= 1):
-        raise ValueError(
-            f"rate={rate}, batch_size={batch_size}, fraction={fraction}, tolerance={tolerance}, "
-            f"most_passes={most_passes} of a mixture's weights must be at least 0, at least 1, in (0, 1], at least 0 "
-            "and at least 1."
-        )
     module.load_state_dict(shared)
     module.eval()
     upper = {name: p for name, p in module.named_parameters() if name in own and p.requires_grad}
     found = {name: value.to(x.device, copy=True) for name, value in weights.items()}
     ends = {name: (own[name].to(x.device), shared[name].to(x.device)) for name in upper}
-    chosen = rng.choice(len(x), max(1, round(fraction * len(x))), replace=False)
+    chosen = rng.choice(len(x), max(1, round(FRACTION * len(x))), replace=False)
     losses: list[float] = []
     for _ in range(most_passes):
         order, total = torch.from_numpy(rng.permutation(chosen)).to(x.device), 0.0
@@ -138,8 +116,6 @@ def mixed(client: Client) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         sample_weights(client),
         rate=client.number(kinds.MIX_RATE),
         batch_size=int(client.number(kinds.MIX_BATCH, client.training.batch_size)),
-        fraction=FRACTION,
-        tolerance=TOLERANCE,
         most_passes=1 if known else MOST_PASSES,
     )
     return mixture(shared, own, weights), weights

@@ -20,9 +20,8 @@ from florets.zoo.fedala.messages import EVALUATE_MIXED, TRAIN_MIXED, MixedUpdate
 
 @dataclass(frozen=True)
 class FedALASettings(Settings):
-    """FedAvg whose clients mix the global model's upper layers with their own, by weights that they learn."""
+    """FedAvg whose clients mix the global model's last layer with their own, by weights that they learn."""
 
-    layers: list[str] = setting([], "name prefixes of the layers that are mixed; none: the last one")
     weight_rate: float = setting(1.0, "step size eta of the weights; 0 leaves them at 1, which is FedAvg", least=0)
     weight_batch: int | None = setting(
         10, "samples of a step of the weights; null: those of a step of training (train.batch_size)", least=1
@@ -41,7 +40,7 @@ class FedALAState(State):
     Attributes
     ----------
     upper
-        The upper layers of the model that the client trained last, flat.
+        The last layer of the model that the client trained last, flat.
     mixes
         Weight of the global model in each of their entries; none before a client's second round.
     """
@@ -51,16 +50,14 @@ class FedALAState(State):
 
 
 class FedALA(Strategy[FedALASettings, FedALAState]):
-    """Average one model, and let each client mix its upper layers with its own last ones before it trains or tests.
+    """Average one model, and let each client mix its last layer with its own last one before it trains or tests.
 
-    Personal are the upper layers (by default the last one) of the model that a client trained last, U entries, and as
-    many weights. The mixture is own + (global - own) * weight. Weights start at 1; in a client's second round they
-    are learned until they converge, later by one pass over part of its data. All of it is kept by the server, 8 U
-    bytes for each client: a round sends the model and 2 U entries down, the model and U up (the paper's clients keep
-    theirs, and send what FedAvg sends). A test is of the mixture with the newest global model, after a further pass,
-    as in the paper. It costs a client that pass, `sample_fraction` of its samples, in each round and each test, and
-    up to `most_passes` until its weights have converged. At the end model 0 is the global one, and the others are the
-    clients' mixtures by the weights that they learned last.
+    Personal is the last layer of the model that a client trained last, U entries, and as many weights. The mixture is
+    own + (global - own) * weight. Weights start at 1; in a client's second round they are learned until they
+    converge, later by one pass over part of its data. All of it is kept by the server, 8 U bytes for each client: a
+    round sends the model and 2 U entries down, the model and U up (the paper's clients keep theirs, and send what
+    FedAvg sends). A test is of the mixture with the newest global model, after a further pass, as in the paper. At
+    the end model 0 is the global one, and the others are the clients' mixtures by the weights that they learned last.
 
     Source: Zhang et al. 2023 (FedALA, arXiv 2212.01197), Alg. 1; eta 1, batches of 10, 80 % of the data and the last
     layer are the released code's defaults, the threshold 0.01 is the paper's. Deviation: who is not sampled learns no
@@ -70,16 +67,11 @@ class FedALA(Strategy[FedALASettings, FedALAState]):
     Settings = FedALASettings
     State = FedALAState
 
-    def check(self, models: Models) -> None:
-        """Refuse layers that the model does not have."""
-        super().check(models)
-        sent_layout(models, self._layers(models))
-
     def round(self, r: Round) -> Steps:
         """Let every participant train from its mixture; who takes part for the first time, from the global model."""
         number_clients(self.assignment, r.online, first=1)
         state, models = self.state, r.models
-        mix, upper = mix_layout(sent_layout(models, self._layers(models))), self._upper(models)
+        mix, upper = mix_layout(sent_layout(models, [last_layer(models)])), self._upper(models)
         settings = {**r.averaging.settings, **self._settings()}
         asked = set(state.upper.vectors)
         requests = [
@@ -118,13 +110,9 @@ class FedALA(Strategy[FedALASettings, FedALAState]):
             row[upper] = mix * shared[upper] + (1.0 - mix) * self.state.upper.vectors[key]
         return with_common(models, own, self.assignment)
 
-    def _layers(self, models: Models) -> Sequence[str]:
-        """Return the name prefixes of the layers that are mixed."""
-        return self.settings.layers or last_layer(models)
-
     def _upper(self, models: Models) -> BoolArray:
-        """Return the mask (R,) of these layers."""
-        return models.layout.mask(self._layers(models))
+        """Return the mask (R,) of the last layer."""
+        return models.layout.mask([last_layer(models)])
 
     def _settings(self) -> dict[str, float]:
         """Return what the messages say of how weights are learned."""
@@ -134,7 +122,7 @@ class FedALA(Strategy[FedALASettings, FedALAState]):
 
     def _own(self, key: str, models: Models) -> dict[str, ArrayRecord]:
         """Return a client's own layers and their weights as they are sent; nothing where it has none."""
-        layers, state = sent_layout(models, self._layers(models)), self.state
+        layers, state = sent_layout(models, [last_layer(models)]), self.state
         if key not in state.upper.vectors:
             return {}
         records = {kinds.OWN: ArrayRecord(layers.arrays(state.upper.vectors[key].astype(np.float64)))}

@@ -7,9 +7,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
-from florets import Round, setting
+from florets import Round
 from florets.strategies.base.exchange import Replies
-from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
 from florets.strategies.shared.estimates import ask_estimates, last_layer, sent_layout, usual_size
@@ -23,7 +22,6 @@ class FedClustSettings(LinkedSettings):
     freezes: ClassVar[bool] = True
     asks: ClassVar[frozenset[str]] = frozenset({"descriptors"})
 
-    layers: list[str] = setting([], "name prefixes of the layers that are sent and compared; none: the last one")
     linkage: ClassVar[str] = "average"
 
 
@@ -50,15 +48,10 @@ class FedClust(LinkedClusters[FedClustSettings]):
 
     Settings = FedClustSettings
 
-    def check(self, models: Models) -> None:
-        """Refuse layers that the model does not have."""
-        super().check(models)
-        sent_layout(models, self._layers(models))
-
     def describe(self, clients: Sequence[Client], r: Round) -> Replies[FloatArray]:
-        """Ask for the layers of the model that each client trained alone: their trainable parameters, flat."""
+        """Ask for the last layer of the model that each client trained alone: its trainable parameters, flat."""
         start = self.state.reference or r.models
-        layers = self._layers(start)
+        layers = [last_layer(start)]
         known = usual_size(self.state.descriptions.values())
         replies = ask_estimates(clients, r, start, layers=layers, known=known)
         compared = sent_layout(start, layers).trained
@@ -67,7 +60,3 @@ class FedClust(LinkedClusters[FedClustSettings]):
     def distances(self, clients: Sequence[FloatArray]) -> FloatArray:
         """Return the Euclidean distances of the clients' layers."""
         return euclidean(clients)
-
-    def _layers(self, models: Models) -> Sequence[str]:
-        """Return the name prefixes of the layers to be sent: by default that of the last trained entry."""
-        return self.settings.layers or last_layer(models)

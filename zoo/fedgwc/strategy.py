@@ -244,10 +244,10 @@ class FedGWCSettings(SharedLayers):
 
     fraction_train: float = setting(
         0.4,
-        "participation rate rho: fraction of the clients that a round samples; at most 0.5 (the paper: 0.1 of 100 "
-        "clients)",
+        "participation rate rho: fraction of the clients that a round samples; at most 0.5, as clients are compared "
+        "by whom they take part with (the paper: 0.1 of 100 clients)",
         above=0,
-        most=1,
+        most=0.5,
     )
     memory: Literal["recent", "all"] = setting(
         "recent",
@@ -271,20 +271,6 @@ class FedGWCSettings(SharedLayers):
         # The small constant keeps 1 / 0.2 from losing one to rounding.
         return min(MOST_GROUPS, math.floor(1 / self.fraction_train + 1e-9))
 
-    def conflicts(self) -> list[str]:
-        """Refuse full participation, and a rate at which a cluster may not be split in two."""
-        if self.fraction_train == 1:
-            return [
-                "strategy.fraction_train=1: FedGWC cannot split where all clients take part in every round: clients "
-                "are compared by whom they take part with, and all would be with the same; use at most 0.5."
-            ]
-        if self.groups < 2:
-            return [
-                f"strategy.fraction_train={self.fraction_train}: FedGWC splits a cluster into at most "
-                "1 / fraction_train groups, and here that is one; use at most 0.5."
-            ]
-        return []
-
     def problems(self, run: Experiment) -> list[str]:
         """Refuse rounds of fewer clients than can be compared."""
         # Of nodes with data of their own nobody knows how many will come: round 1 says where they are too few.
@@ -293,7 +279,6 @@ class FedGWCSettings(SharedLayers):
             return []
         least = math.ceil(LEAST_PARTICIPANTS / self.fraction_train - 1e-9)
         rate = math.ceil(100 * LEAST_PARTICIPANTS / max(run.num_clients, 1)) / 100
-        # Where all take part, or one cluster cannot become two, another rule refuses the rate.
         more = f", or strategy.fraction_train={rate:g}" if rate <= 0.5 else ""
         return [
             f"num_clients={run.num_clients}: FedGWC compares the clients of a round, and with "

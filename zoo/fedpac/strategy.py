@@ -12,13 +12,14 @@ from florets.strategies.base.models import Models, Updates
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.outliers import lower_median
 from florets.strategies.core.robust import MOST_WEIGHT, RobustRule
+from florets.strategies.shared.estimates import last_layer
 from florets.strategies.shared.personal_models import PersonalModels, number_clients, with_common
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import LABELS, MODELS, MOMENTS, PROTOTYPES
 from florets.zoo.fedpac.messages import TRAIN_SPLIT, SplitUpdate
 from florets.zoo.shared.messages import pack_prototypes
-from florets.zoo.shared.prototypes import PrototypeSettings, feature_width, global_prototypes, head_name, robust_means
+from florets.zoo.shared.prototypes import PrototypeSettings, feature_width, global_prototypes, robust_means
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
         settings = {
             **r.averaging.settings,
             kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
-            kinds.HEAD: [head_name(models)],
+            kinds.HEAD: [last_layer(models)],
             kinds.HEAD_RATE: self.settings.head_rate,
         }
         requests = [
@@ -202,7 +203,7 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
 
     def _mask(self, models: Models) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         """Return the mask (R,) of the head."""
-        return models.layout.mask([head_name(models)])
+        return models.layout.mask([last_layer(models)])
 
     def _row(self, key: str, models: Models) -> FloatArray:
         """Return the global body with a client's head (R,)."""

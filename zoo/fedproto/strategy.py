@@ -8,12 +8,13 @@ from flwr.app import ArrayRecord
 from florets import Plan, Round, State, Steps, Strategy, setting
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.shared.estimates import last_layer
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import LABELS, MODELS, PROTOTYPES
 from florets.zoo.shared.messages import PrototypeUpdate, pack_prototypes
-from florets.zoo.shared.prototypes import PrototypeSettings, feature_width, global_prototypes, head_name
+from florets.zoo.shared.prototypes import PrototypeSettings, feature_width, global_prototypes
 
 TRAIN_PROTOTYPES = "florets.zoo.fedproto.client:train_prototypes"
 
@@ -81,7 +82,7 @@ class FedProto(Strategy[FedProtoSettings, FedProtoState]):
         settings = {
             **r.averaging.settings,
             kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
-            kinds.HEAD: [head_name(models)],
+            kinds.HEAD: [last_layer(models)],
         }
         shared = self._prototypes()
         requests = [

@@ -16,8 +16,14 @@ from florets.zoo.shared.agglomerative import Grouping, group_below, group_by_lar
 
 
 @dataclass(frozen=True)
-class TreeSettings(Settings):
-    """Keys of an algorithm that groups clients once, by agglomerative clustering."""
+class LinkedSettings(Settings):
+    """Keys of an algorithm that groups clients once, by agglomerative clustering.
+
+    `least_ratio` is a measurement, 3 seeds each. Of groups by labels or rotations (digits, MNIST, CIFAR-10) the
+    largest gap's two distances have a ratio of 1.6 to 5.0 (PACFL's sums of angles) and 1.4 to 4.3 (FedClust); of
+    clients of one distribution, or with Dirichlet labels of 0.3 or 1, of 1.0 to 1.1, which would be parted into 2
+    to 59 groups. PACFL has 1.1 to 1.4 with Dirichlet 0.1, where clients stay alone in 2 of 3 seeds.
+    """
 
     cut: Literal["largest_gap", "threshold", "k"] = setting(
         "largest_gap", "where the tree is cut: at its largest gap, at strategy.threshold, or into k clusters"
@@ -29,6 +35,16 @@ class TreeSettings(Settings):
         needs="strategy.cut=threshold",
     )
 
+    least_ratio: float = setting(
+        1.25,
+        "the largest gap counts where the distance above it is at least so many times the one under it; else all "
+        "clients are one group. 1: always",
+        least=1,
+        needs="strategy.cut=largest_gap",
+    )
+
+    linkage: ClassVar[str]
+    """SciPy's name for the distance of merged clusters."""
     compares = "clients"
     one_model: ClassVar[bool] = True
     """The tree says how many models there are; `k` is used with cut=k alone."""
@@ -42,28 +58,6 @@ class TreeSettings(Settings):
     def problems(self, run: Experiment) -> list[str]:
         """Refuse a K that cannot be."""
         return problems_of_k(run, "strategy.cut=k", "largest_gap") if self.cut == "k" else []
-
-
-@dataclass(frozen=True)
-class LinkedSettings(TreeSettings):
-    """Keys of an algorithm whose tree is cut at a difference of distances, if at all.
-
-    `least_ratio` is a measurement, 3 seeds each. Of groups by labels or rotations (digits, MNIST, CIFAR-10) the
-    largest gap's two distances have a ratio of 1.6 to 5.0 (PACFL's sums of angles) and 1.4 to 4.3 (FedClust); of
-    clients of one distribution, or with Dirichlet labels of 0.3 or 1, of 1.0 to 1.1, which would be parted into 2
-    to 59 groups. PACFL has 1.1 to 1.4 with Dirichlet 0.1, where clients stay alone in 2 of 3 seeds.
-    """
-
-    linkage: ClassVar[str]
-    """SciPy's name for the distance of merged clusters."""
-
-    least_ratio: float = setting(
-        1.25,
-        "the largest gap counts where the distance above it is at least so many times the one under it; else all "
-        "clients are one group. 1: always",
-        least=1,
-        needs="strategy.cut=largest_gap",
-    )
 
 
 def problems_of_k(run: Experiment, setting: str, otherwise: str) -> list[str]:

@@ -52,14 +52,9 @@ class PrototypeSettings(Settings):
         ]
 
 
-def head_name(models: Models) -> str:
-    """Return the name of the head's layer, the last one."""
-    return last_layer(models)[0]
-
-
 def feature_width(models: Models) -> int:
     """Return the size D of a feature."""
-    name = head_name(models)
+    name = last_layer(models)
     for entry in models.layout.entries:
         if entry.name == f"{name}.weight" and len(entry.shape) == 2:
             return entry.shape[1]

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from florets import Round, State, Steps, Strategy
+from florets import Round, Settings, State, Steps, Strategy
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import Client
-from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, finite_losses, group_means
 from florets.strategies.shared.estimates import ask_estimates, without_outliers
 from florets.task.randomness import Purpose
@@ -20,14 +20,15 @@ from florets.zoo.shared.agglomerative import (
     joined,
     merge_tree,
 )
-from florets.zoo.shared.linked_groups import TreeSettings
-from florets.zoo.sr_fca.trimmed import trimmed_means
 
 
 @dataclass(frozen=True)
-class SRFCASettings(TreeSettings):
+class SRFCASettings(Settings):
     """Clients are grouped by how well each one's own model does on the others' data; clusters are refined twice."""
 
+    compares = "clients"
+    one_model: ClassVar[bool] = True
+    """Distances say how many models there are; `k` is not used."""
     asks: ClassVar[frozenset[str]] = frozenset({"losses", "updates"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models",),
@@ -121,6 +122,41 @@ def nearest_of_large(distances: FloatArray, least_size: int) -> IntArray:
     return allowed
 
 
+def trimmed_mean(rows: FloatArray, share: float) -> FloatArray:
+    """Return the mean (R,) of each coordinate of rows (P, R) without floor(share P) values at either end.
+
+    With nothing left out it is the plain mean, summed in the order of the values, whatever that of the rows.
+
+    Source: Yin et al. 2018, Def. 2.
+    """
+    # The small constant keeps products such as 0.07 * 100 from losing one by rounding.
+    cut = int(share * len(rows) + 1e-9)
+    mean: FloatArray = np.sort(rows, axis=0)[cut : len(rows) - cut].mean(axis=0)
+    return mean
+
+
+def trimmed_means(
+    bank: FloatArray,
+    updates: FloatArray,
+    assignment: IntArray,
+    share: float,
+    integers: BoolArray,
+    untrained: BoolArray,
+) -> FloatArray:
+    """Return the next bank (K, R) by the trimmed mean of each model's updates, every client counting alike.
+
+    Of counters (`integers`) the largest among the members is kept, of running statistics (`untrained`) the plain
+    mean. A model without members keeps its bits.
+    """
+    result = np.array(bank, dtype=np.float64)
+    for model in np.unique(assignment):
+        members = updates[assignment == model]
+        result[model] = trimmed_mean(members, share)
+        result[model, untrained] = members[:, untrained].mean(axis=0)
+        result[model, integers] = members[:, integers].max(axis=0)
+    return result
+
+
 @dataclass
 class SRFCAState(State):
     """What is remembered of the first round, and of the refinements.
@@ -160,13 +196,11 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
     Source: Vardhan et al. 2024 (SR-FCA): ONE_SHOT, then REFINE, which is TrimmedMeanGD, RECLUSTER and MERGE. 250
     steps, at least 2 clients, 2 refinements and beta = 0.15 are those of its experiment on rotated MNIST. Deviation:
     the threshold is one of mean losses (the published code divides the batches' mean losses by the number of samples
-    once more); by default it is where single linkage has its largest ratio, and later clusters merge if they are no
-    farther than the farthest neighbours of round 1: their models have been trained less than those of single clients,
-    so that all losses between clusters may lie in that gap. With `cut=k` round 1 takes the tree's k clusters, because
-    pivots make no given number. A cluster of exactly `LEAST_SIZE` stays in round 1 as in the refinements; the code's
-    round 1 dissolves it. Clusters go on with their models in each refinement, the largest
-    one's where they merge, in place of starting again; a client
-    that was not in round 1 is placed by its loss alone.
+    once more); it is where single linkage has its largest ratio, and later clusters merge if they are no farther than
+    the farthest neighbours of round 1: their models have been trained less than those of single clients, so that all
+    losses between clusters may lie in that gap. A cluster of exactly `LEAST_SIZE` stays in round 1 as in the
+    refinements; the code's round 1 dissolves it. Clusters go on with their models in each refinement, the largest
+    one's where they merge, in place of starting again; a client that was not in round 1 is placed by its loss alone.
     """
 
     Settings = SRFCASettings
@@ -192,7 +226,7 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
 
     def _one_shot(self, r: Round) -> Models:
         """Let clients train alone, ask for all cross losses, and form clusters."""
-        state, own = self.state, self.settings
+        state = self.state
         start = r.models.replaced(r.models.bank[:1])
         with r.meter.part("describe"):
             estimates = ask_estimates(r.online, r, start, steps=SOLO_STEPS)
@@ -204,30 +238,21 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
         with r.meter.part("cluster"):
             state.cross = losses[:, [columns[key] for key in state.keys]]
             r.note_vectors("losses", state.keys, state.cross)
-            grouping = self._group(mutual(state.cross), r)
+            distances = mutual(state.cross)
+            threshold = group_by_largest_ratio(distances).threshold
+            grouping = Grouping(pivot_groups(distances, threshold, r.random(Purpose.CLUSTERING)), threshold)
             sizes = np.bincount(grouping.clusters)
             large = sizes[grouping.clusters] >= LEAST_SIZE
             if not large.any():
                 large[:] = True
             members = np.flatnonzero(large)
             clusters = canonical(grouping.clusters[members])
-        state.threshold = (
-            farthest_neighbours(mutual(state.cross), grouping) if own.threshold is None else own.threshold
-        )
+        state.threshold = farthest_neighbours(distances, grouping)
         state.due = r.server_round + REFINE_EVERY
         self.assignment.update(
             {state.keys[member]: int(cluster) for member, cluster in zip(members, clusters, strict=True)}
         )
         return start.replaced(np.repeat(start.bank, int(clusters.max()) + 1, axis=0))
-
-    def _group(self, distances: FloatArray, r: Round) -> Grouping:
-        own = self.settings
-        if own.cut == "k":
-            return group_into(distances, int(self.k or 1), "single")
-        threshold = own.threshold
-        if threshold is None:
-            threshold = group_by_largest_ratio(distances).threshold
-        return Grouping(pivot_groups(distances, threshold, r.random(Purpose.CLUSTERING)), threshold)
 
     def _refine(self, r: Round) -> Models:
         """Assign everybody anew, and merge clusters that are near each other."""
