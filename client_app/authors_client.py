@@ -21,7 +21,6 @@ from florets.client_app.training import (
     packed,
     reply,
     result_on,
-    sample_weights,
     trained,
 )
 from florets.task.client_data import ClientData
@@ -172,16 +171,7 @@ class Client:
         else:
             module = self.module
             load(module, self._received.on_device(start))
-            weights = sample_weights(self._received, y)
-            arrays, loss = gradient(
-                module,
-                x,
-                y,
-                self._received.loss,
-                None,
-                self._draws,
-                Objective(weights=weights),
-            )
+            arrays, loss = gradient(module, x, y, self._received.loss, None, self._draws)
         return _tensors(arrays), loss
 
     def losses(self) -> NDArray[np.float64]:

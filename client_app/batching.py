@@ -148,7 +148,7 @@ def _trains_plainly(client: Client) -> bool:
     asks_more = (kinds.STEP_LOSSES, kinds.EXACT_PROXIMAL)
     if any(map(client.config.get, asks_more)):
         return False
-    return client.objective.is_plain and client.training.class_weights == "none"
+    return client.objective.is_plain
 
 
 def _prepared(block: Sequence[_Asked]) -> list[Prepared]:

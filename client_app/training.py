@@ -27,7 +27,6 @@ from florets.task.training.linear import (
 from florets.task.training.losses import (
     Evaluated,
     Objective,
-    class_weights,
     count,
     evaluate,
     evaluated,
@@ -146,7 +145,7 @@ def local_gradient(client: Client, state: State) -> tuple[Arrays, float]:
 
     Of the entries that no gradient moves the values after the pass are returned, where the message names them.
     """
-    return gradient_of(client, state, as_asked(client, client.objective))
+    return gradient_of(client, state, client.objective)
 
 
 def gradient_of(client: Client, state: State, objective: Objective) -> tuple[Arrays, float]:
@@ -162,20 +161,6 @@ def gradient_of(client: Client, state: State, objective: Objective) -> tuple[Arr
         objective,
         client.names(kinds.UNTRAINED),
     )
-
-
-def sample_weights(client: Client, y: Tensor | None = None) -> Tensor | None:
-    """Return the weights of samples, (n,), that the server asks for; None where it asks for none.
-
-    `y` are their targets; None: the training set's.
-    """
-    how = client.training.class_weights
-    return None if how == "none" else class_weights(client.data.y_train if y is None else y, how)
-
-
-def as_asked(client: Client, objective: Objective) -> Objective:
-    """Return an objective with the weights of samples that the server asks for, where it has none."""
-    return objective if objective.weights is not None else replace(objective, weights=sample_weights(client))
 
 
 @dataclass(frozen=True)
@@ -210,7 +195,7 @@ def trained(
     ):
         count(gradients=done.passes)
         return dict(done.arrays), done.mean
-    wanted = as_asked(client, client.objective if objective is None else objective)
+    wanted = client.objective if objective is None else objective
     problem = _Problem(state, training or client.training, wanted, purpose)
     for solve in (_exactly, _by_newton):
         if (solved := solve(client, problem)) is not None:
@@ -264,7 +249,7 @@ def _of_hidden_records(client: Client, state: State, purpose: Purpose) -> Arrays
         raise ValueError("averaging=gradients: not covered by privacy.kind=example; use averaging=models")
     module, data, training = client.module, client.data, client.training
     load(module, client.on_device(state))
-    objective, clip = as_asked(client, client.objective), client.number(kinds.PRIVACY_CLIP)
+    objective, clip = client.objective, client.number(kinds.PRIVACY_CLIP)
     if not dp_sgd.LEAST_CLIP <= clip < math.inf:
         raise ValueError(f"{kinds.PRIVACY_CLIP}={clip}: must be at least {dp_sgd.LEAST_CLIP:g}")
     noise_of, rng = multiplier(_declared(client), *training.drawing(client.num_examples)), client.random(purpose)

@@ -410,13 +410,8 @@ def _privacy(config: Config) -> Iterator[str]:
         if (value := getattr(config, key)) not in (None, False):
             rule = "scores without noise would end the run; leave it out"
             yield f"{key}={show(value)}: not covered by {kind}: {rule}."
-    if config.privacy.hides_records:
-        for key, value in (
-            ("train.class_weights", config.train.class_weights),
-            ("task.drift.rounds", config.task.drift.rounds),
-        ):
-            if value not in ("none", []):
-                yield f"{key}={show(value)}: not covered by {kind}, which trains record by record; leave it out."
+    if config.privacy.hides_records and (rounds := config.task.drift.rounds):
+        yield f"task.drift.rounds={show(rounds)}: not covered by {kind}, which trains record by record; leave it out."
     if config.task.data != OWN:
         return
     if config.privacy.hides_records and config.task.table.preprocessing:

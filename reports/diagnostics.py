@@ -167,8 +167,7 @@ def lost_by_averaging(
     A client's training loss of the last round is a mean over its way from its group's model to one of its own. In one
     pass each record counts before a step is made on it, so that it flatters nobody. Where the averaged model fits
     the same records far worse, and the test records too, averaging undoes in each round what the clients gain: they
-    should not share it. Several passes may memorise records, and weights of classes change the loss: of these nothing
-    is said.
+    should not share it. Several passes may memorise records: of these nothing is said.
 
     Parameters
     ----------
@@ -179,7 +178,7 @@ def lost_by_averaging(
     matrix
         Client keys, and the mean loss (M, K) of each final model on each client's training data.
     """
-    if matrix is None or training.class_weights != "none":
+    if matrix is None:
         return ""
     now, before = [], []
     for key, losses in zip(*matrix, strict=True):

@@ -100,7 +100,6 @@ def test_a_run_in_blocks_assigns_alike_and_ends_with_the_same_models(
         ("task.model_options={hidden: [8], batch_norm: true}", "task.data=digits"),
         ("strategy=fedavg", "averaging=gradients"),
         ("strategy=fedprox", "strategy.proximal_mu=0.1"),
-        ("strategy=fedavg", "train.class_weights=root"),
     ],
     ids="-".join,
 )

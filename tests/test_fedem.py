@@ -77,7 +77,7 @@ def test_probabilities_are_mixed_and_not_logits() -> None:
 
 
 def test_one_model_is_fedavg_to_the_bit_and_so_are_its_tests() -> None:
-    for more in ((), ("strategy.fraction_train=0.5", "train.class_weights=balanced", "fine_tune_epochs=1")):
+    for more in ((), ("strategy.fraction_train=0.5", "fine_tune_epochs=1")):
         mixed, plain = (play(f"strategy={name}", *more, "k=1") for name in ("fedem", "fedavg"))
         assert mixed.final == plain.final
         assert mixed.reports[-1].evaluations == {

@@ -19,7 +19,6 @@ from florets.task.training.losses import (
     Objective,
     Proximal,
     Term,
-    class_weights,
     evaluate,
     evaluated,
     loss_vector,
@@ -172,16 +171,6 @@ def test_weights_of_one_change_nothing_and_a_weight_of_zero_leaves_a_sample_out(
     for name in first:
         np.testing.assert_allclose(found[name], first[name] * 0.7, atol=1e-6)
     assert loss == gradient(module, X, Y, "cross_entropy", None, rng())[1]
-
-
-def test_class_weights_by_hand() -> None:
-    labels = torch.tensor([0, 0, 0, 0, 2])
-    # Two classes are there: each sample of n = 5 counts n / (2 n_c).
-    torch.testing.assert_close(class_weights(labels, "balanced"), torch.tensor([0.625] * 4 + [2.5]))
-    # 1/2 four times and 1, over their mean 3/5.
-    torch.testing.assert_close(class_weights(labels, "root"), torch.tensor([5 / 6] * 4 + [5 / 3]))
-    with pytest.raises(ValueError, match="class_weights='both' must be"):
-        class_weights(labels, "both")  # type: ignore[arg-type]
 
 
 def test_frozen_layers_stay_with_their_statistics_and_can_be_trained_again() -> None:

@@ -16,7 +16,7 @@ def test_every_key_reaches_the_clients_and_what_is_not_set_does_not_travel() -> 
     config = compose([])
     usual = {"learning-rate", "local-epochs", "batch-size", "optimizer", "momentum", "weight-decay"}
     assert message_settings(config, build_task(config)).keys() & KEYS.values() == usual
-    own = ("train.optimizer=sgd", "train.class_weights=root", "train.local_steps=5")
+    own = ("train.optimizer=sgd", "train.local_steps=5")
     config = compose([*own, "train.schedule=exponential", "train.schedule_factor=0.5"])
     settings = message_settings(config, build_task(config))
     restarts = compose(["train.schedule=cosine_restarts", "train.schedule_rounds=3"])

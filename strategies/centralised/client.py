@@ -1,12 +1,10 @@
 """Training on the data of all clients of a simulation together."""
 
-from dataclasses import replace
-
 import torch
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.training import sample_weights, values_of
+from florets.client_app.training import values_of
 from florets.task.randomness import Purpose
 from florets.task.training.loop import train
 from florets.task.training.modules import load
@@ -25,7 +23,6 @@ def train_pooled(client: Client) -> RecordDict:
     parts = [task.client(number, client.server_round) for number in range(task.num_clients)]
     x, y = (torch.cat([getattr(part, name) for part in parts]).to(device) for name in ("x_train", "y_train"))
     load(client.module, client.states()[0])
-    objective = replace(client.objective, weights=sample_weights(client, y))
     rng = client.random(Purpose.LOCAL_TRAINING)
-    mean = train(client.module, x, y, client.loss, client.training, rng, objective)
+    mean = train(client.module, x, y, client.loss, client.training, rng, client.objective)
     return pack(Update, values=values_of(client.module), train_loss=mean, num_examples=client.num_examples)

@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client
-from florets.client_app.training import sample_weights
 from florets.strategies.random_effects.messages import OwnTerms, contrasts
 from florets.task.training.losses import evaluated
 from florets.task.training.modules import load
@@ -46,18 +45,10 @@ def terms(client: Client) -> RecordDict:
 
 
 def _second_order(client: Client, features: FloatArray, outputs: FloatArray) -> SecondOrder:
-    """Return the loss of outputs (n, C) by changes of the layer's weights on features (n, d), and of its biases.
-
-    Weighted records count for (sum w)^2 / sum w^2 of them (Kish 1965): as all n of them, a rare class's weighted
-    coefficients would seem far too sure.
-    """
-    worth = None
-    if client.loss == "cross_entropy" and (weights := sample_weights(client)) is not None:
-        worth = weights.cpu().numpy().astype(np.float64)
-        worth *= worth.sum() / np.square(worth).sum()
+    """Return the loss of outputs (n, C) by changes of the layer's weights on features (n, d), and of its biases."""
     unmoved = np.zeros(outputs.shape[1] * (features.shape[1] + 1))
     targets = client.data.y_train.cpu().to(torch.float64).numpy()
-    return second_order(unmoved, features, targets, client.loss, weights=worth, offsets=outputs)
+    return second_order(unmoved, features, targets, client.loss, offsets=outputs)
 
 
 def _last_layer(module: Module, x: Tensor, y: Tensor, loss: str, layer: str) -> tuple[FloatArray, FloatArray]:

@@ -121,7 +121,7 @@ class Criterion:
         """Return a client's own figure; NaN where it has none, infinitely bad where its model diverged."""
         if test.scores.get("loss", 0.0) >= DIVERGED:
             return -math.inf if FORMS[self.measure].higher else math.inf
-        # A client that sends no sums has no log loss; its loss is the same, but for class weights.
+        # A client that sends no sums has no log loss; its loss is the same.
         other = test.scores.get("loss", math.nan) if self.measure == "log_loss" else math.nan
         return test.scores.get(self.measure, other)
 

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from florets.task.settings import PLAIN_LOSSES
 from florets.task.training.linear import CURVATURES, LinearNames, flat, linear_names
 from florets.task.training.loop import train
-from florets.task.training.losses import Objective, class_weights, count
+from florets.task.training.losses import Objective, count
 from florets.task.training.modules import load
 from florets.task.training.networks import network_of
 from florets.task.training.newton import newton_update, parameters_of, second_order
@@ -176,7 +176,7 @@ def fold_changes(
     training = replace(training, batch_size=len(folds[0]))
     names = [name for name, value in state.items() if value.is_floating_point() and name not in untrained]
     rows = [torch.from_numpy(fold).to(x.device) for fold in folds]
-    weights = [_weights(y[fold]) if loss == "cross_entropy" else None for fold in rows]
+    weights = [class_weights(y[fold]) if loss == "cross_entropy" else None for fold in rows]
     network, after = network_of(module), list[Mapping[str, NDArray[Any]]]()
     if network is not None and loss in PLAIN_LOSSES and len(folds) > 1:
         own = {name: value.to(x.device) for name, value in state.items()}
@@ -288,15 +288,16 @@ def _of_length_one(rows: Float32) -> Float32:
     return (rows / np.where(length > 0.0, length, 1.0)).astype(np.float32)
 
 
-def _weights(labels: Tensor) -> Tensor:
-    """Return the weight of each sample of a fold.
+def class_weights(labels: Tensor) -> Tensor:
+    """Return the weight of each sample of a fold (n,), of mean 1: one over the square root of its class's count.
 
     Which classes a fold happens to hold is noise, and what classes a client has more of is an effect of its own that
     hides its group's: both weigh less then. Groups that differ by their classes alone are still found, which full
     balance (without the root) makes harder. The counts are the fold's own, and not the client's: the folds would
     compensate each other, and the test of discovery needs folds that are independent.
     """
-    return class_weights(labels, "root")
+    weights = torch.bincount(labels).to(torch.float32)[labels].rsqrt()
+    return weights / weights.mean()
 
 
 def _normalising(module: Module) -> tuple[str, ...]:

@@ -505,16 +505,3 @@ class Objective:
 
 PLAIN = Objective()
 """The mean loss alone."""
-
-
-def class_weights(labels: Tensor, how: str) -> Tensor:
-    """Return the weight of each sample (n,), of mean 1: the rarer its class among these samples, the larger.
-
-    With ``balanced`` all classes that occur have the same sum of weights, whatever their counts; with ``root`` their
-    sums are as the square roots of the counts. Raise ValueError if `how` is neither.
-    """
-    counts = torch.bincount(labels).to(torch.float32)[labels]
-    if how not in ("balanced", "root"):
-        raise ValueError(f"class_weights={how!r} must be 'balanced' or 'root'.")
-    weights = counts.reciprocal() if how == "balanced" else counts.rsqrt()
-    return weights / weights.mean()

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 Optimizer = Literal["adam", "sgd"]
 Solver = Literal["sgd", "newton"]
-ClassWeights = Literal["none", "balanced", "root"]
 Quantise = Literal["none", "round", "truncate"]
 """Ways to round what a client sends (`client_app.training.quantise`)."""
 
@@ -61,12 +60,6 @@ class Training:
         "steps in one round, for any number of samples; null: local_epochs counts",
         least=1,
         cap="max-steps",
-    )
-    class_weights: ClassWeights = setting(
-        "none",
-        "weights of a client's samples in training (task.loss=cross_entropy): none, balanced (one over the client's "
-        "count of their class) or root (over the square root of it); of mean 1",
-        needs="task.loss=cross_entropy",
     )
     schedule: Literal["constant", "exponential", "cosine_restarts"] = setting(
         "constant", "learning rate over the rounds, of clients and of the server's gradient step"

@@ -11,7 +11,7 @@ from torch.nn import Module
 from florets import Update
 from florets.client_app.client import Client
 from florets.client_app.handlers.evaluate import evaluate
-from florets.client_app.training import packed, sample_weights, trained
+from florets.client_app.training import packed, trained
 from florets.task.randomness import Purpose
 from florets.task.training.losses import count, per_sample_losses, targets_of
 from florets.task.wire import kinds
@@ -52,7 +52,6 @@ def learned_weights(
     y: Tensor,
     loss: str,
     rng: np.random.Generator,
-    sample_weights: Tensor | None = None,
     *,
     rate: float,
     batch_size: int,
@@ -83,8 +82,7 @@ def learned_weights(
                     parameter.copy_(torch.lerp(*ends[name], found[name]))
             inputs = x[part]
             outputs = module(inputs)
-            each = per_sample_losses(outputs, targets_of(inputs, y[part], loss), loss)
-            value = each.mean() if sample_weights is None else (each * sample_weights[part]).mean()
+            value = per_sample_losses(outputs, targets_of(inputs, y[part], loss), loss).mean()
             gradients = torch.autograd.grad(value, list(upper.values()))
             for (name, (mine, common)), gradient in zip(ends.items(), gradients, strict=True):
                 found[name] = (found[name] - rate * gradient * (common - mine)).clamp(0.0, 1.0)
@@ -113,7 +111,6 @@ def mixed(client: Client) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         client.data.y_train,
         client.loss,
         client.random(Purpose.LOCAL_AGGREGATION),
-        sample_weights(client),
         rate=client.number(kinds.MIX_RATE),
         batch_size=int(client.number(kinds.MIX_BATCH, client.training.batch_size)),
         most_passes=1 if known else MOST_PASSES,

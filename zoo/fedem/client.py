@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from florets.client_app.client import Client, State
 from florets.client_app.handlers.evaluate import answer_tests, tested_parts
-from florets.client_app.training import reported, sample_weights, trained
+from florets.client_app.training import reported, trained
 from florets.task.randomness import Purpose
 from florets.task.training.losses import Evaluated
 from florets.task.training.mixture import (
@@ -85,7 +85,7 @@ def _step(client: Client, purpose: Purpose, training: Training) -> Step:
     class_shares, labels = _class_shares(client), data.y_train.cpu().numpy()
     rarity = None if class_shares is None else class_rarity(labels, class_shares)
     weights, loss = responsibilities(losses, _shares(client), rarity)
-    others, models = sample_weights(client), []
+    models = []
     for index, state in enumerate(states):
         if not np.isfinite(losses[:, index]).all() and not weights[:, index].any():
             # Of no sample its own, it stays as it is: zero times such a loss is no number, and would cost the reply.
@@ -95,7 +95,7 @@ def _step(client: Client, purpose: Purpose, training: Training) -> Step:
         # Weights of 1 are none: one model alone is trained by whatever way FedAvg's is.
         if (weights[:, index] != 1).any():
             own = torch.from_numpy(weights[:, index]).to(data.x_train)
-            objective = replace(objective, weights=own if others is None else own * others)
+            objective = replace(objective, weights=own)
         arrays, _ = trained(client, state, purpose, objective=objective, training=training)
         # Copied: the arrays may be the memory of the one module that the next model is loaded into.
         models.append({name: np.array(values) for name, values in arrays.items()})

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from florets import Objective
 from florets.client_app.client import Client
-from florets.client_app.training import packed, sample_weights, trained
+from florets.client_app.training import packed, trained
 from florets.task.layers import body_and_head
 from florets.task.randomness import Purpose
 from florets.task.training.features import NearPrototypes, head_inputs
@@ -28,7 +28,7 @@ def train_split(client: Client) -> RecordDict:
     """
     labels, classes = class_labels(client), client.task.num_outputs
     body, head = body_and_head(client.module, client.names(kinds.HEAD))
-    start, weights = client.states()[0], sample_weights(client)
+    start = client.states()[0]
     before = own_features(client, start, head)
     statistics, spread = shares_and_spread(before, labels, classes)
 
@@ -38,7 +38,7 @@ def train_split(client: Client) -> RecordDict:
         local_epochs=1.0,
         local_steps=None,
     )
-    objective = Objective(weights=weights, frozen=body)
+    objective = Objective(frozen=body)
     arrays, _ = trained(client, start, Purpose.HEAD_TRAINING, objective=objective, training=shorter)
     middle = copied(arrays)
     factor = client.number(kinds.PROTOTYPE_LAMBDA)
@@ -46,7 +46,7 @@ def train_split(client: Client) -> RecordDict:
         terms: tuple[NearPrototypes, ...] = ()
         if factor and kinds.PROTOTYPES in client.content:
             terms = (NearPrototypes(factor, *_prototypes(client, before, labels), classes, found),)
-        arrays, loss = trained(client, middle, objective=Objective(terms, weights, head))
+        arrays, loss = trained(client, middle, objective=Objective(terms, frozen=head))
         found.clear()
     model = packed(arrays)
     means, counts = class_means(own_features(client, copied(arrays), head), labels, classes)

@@ -7,7 +7,7 @@ from flwr.app import RecordDict
 
 from florets import Objective
 from florets.client_app.client import Client
-from florets.client_app.training import packed, sample_weights, trained
+from florets.client_app.training import packed, trained
 from florets.task.training.features import NearPrototypes, head_inputs
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
@@ -33,7 +33,7 @@ def train_prototypes(client: Client) -> RecordDict:
             sent, device = client.states(kinds.PROTOTYPES)[0], client.data.x_train.device
             prototypes, classes = sent[kinds.PROTOTYPES].to(device), sent[kinds.CLASSES].to(device)
             term = NearPrototypes(weight, prototypes, classes, client.task.num_outputs, found)
-            objective = Objective((term,), sample_weights(client))
+            objective = Objective((term,))
         arrays, loss = trained(client, client.states()[0], objective=objective)
     # Packed before the features are computed: the arrays may be the memory of the one module.
     model = packed(arrays)

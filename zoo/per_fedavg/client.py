@@ -12,7 +12,7 @@ from torch.nn import Module, Parameter
 from florets import Objective, Term, Update
 from florets.client_app.client import Client, State
 from florets.client_app.handlers.evaluate import evaluate
-from florets.client_app.training import gradient_of, sample_weights, trained
+from florets.client_app.training import gradient_of, trained
 from florets.task.randomness import Purpose
 from florets.task.training.losses import count, per_sample_losses, targets_of
 from florets.task.training.modules import torch_random
@@ -43,7 +43,6 @@ class Adaptation(Term):
         alpha: float,
         x: Tensor,
         y: Tensor,
-        weights: Tensor | None,
         loss: str,
         training: Training,
         rng: np.random.Generator,
@@ -52,7 +51,7 @@ class Adaptation(Term):
         if not alpha >= 0:
             raise ValueError(f"alpha={alpha!r} of an adaptation must be at least 0.")
         self.alpha, self.exact = alpha, exact
-        self._x, self._y, self._weights, self._loss = x, y, weights, loss
+        self._x, self._y, self._loss = x, y, loss
         self._size, self._rng = min(training.batch_size, len(x)), rng
         self._module: Module | None = None
         self._parameters: dict[str, Parameter] = {}
@@ -103,8 +102,7 @@ class Adaptation(Term):
         buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
         with torch_random(self._rng):
             outputs = functional_call(module, {**at, **buffers}, (x,))
-        losses = per_sample_losses(outputs, targets_of(x, y, self._loss), self._loss)
-        loss = losses.mean() if self._weights is None else (losses * self._weights[drawn]).mean()
+        loss = per_sample_losses(outputs, targets_of(x, y, self._loss), self._loss).mean()
         taken = torch.autograd.grad(loss, list(at.values()), create_graph=graph, materialize_grads=True)
         return dict(zip(at, taken, strict=True)), at
 
@@ -114,18 +112,16 @@ def train_adapted(client: Client) -> RecordDict:
 
     Source: Fallah et al. 2020 (Per-FedAvg), Alg. 1: the clients' part.
     """
-    weights = sample_weights(client)
     term = Adaptation(
         client.number(kinds.ADAPTATION_STEP),
         client.data.x_train,
         client.data.y_train,
-        weights,
         client.loss,
         client.training,
         client.random(Purpose.ADAPTATION),
         exact=client.config.get(kinds.EXACT_HESSIAN) is True,
     )
-    arrays, loss = trained(client, client.states()[0], objective=Objective((term,), weights))
+    arrays, loss = trained(client, client.states()[0], objective=Objective((term,)))
     return pack(Update, values=arrays, train_loss=loss, num_examples=client.num_examples)
 
 
@@ -140,7 +136,7 @@ def adapted(client: Client, state: State, alpha: float) -> dict[str, Tensor]:
 
     Source: Fallah et al. 2020 (Per-FedAvg): what a client does with the common model before it uses it.
     """
-    gradients, _ = gradient_of(client, state, Objective(weights=sample_weights(client)))
+    gradients, _ = gradient_of(client, state, Objective())
     values = client.names(kinds.UNTRAINED)
     return {
         name: torch.from_numpy(
