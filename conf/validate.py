@@ -24,7 +24,6 @@ from florets.task.settings import (
     SQUARED,
     TaskConfig,
     is_loss,
-    of_values,
     quantile_of,
 )
 
@@ -36,7 +35,6 @@ BUILT_IN_TRACKERS = ("tensorboard", "mlflow")
 _PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?", re.ASCII)
 """Devices that a run or a node may name."""
-_REGRESSIONS = ("linear", "lines", "schools")
 _OF_CLASSES = ("accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss")
 _OF_VALUES = ("r2", "mae", "rmse")
 _OF_SUMS = ("balanced_accuracy", "auc", "macro_f1", "r2", "mae", "rmse")
@@ -326,28 +324,11 @@ def _task(task: TaskConfig) -> Iterator[str]:
         )
     if task.model == AUTO and task.partition != OWN:
         yield "task.model=auto: it is only chosen for nodes with their own data; name a model."
-    reconstructs = task.model.endswith("autoencoder")
-    if reconstructs != (task.loss == "reconstruction") and ":" not in task.model:
-        remedy = "task.loss=reconstruction" if reconstructs else "task.model=autoencoder"
-        yield (
-            f"task.loss={task.loss}: does not fit task.model={task.model}; reconstruction and autoencoder go "
-            f"together. Use {remedy}."
-        )
     if not is_loss(task.loss):
         yield (
             f"task.loss={task.loss}: must be one of {', '.join(LOSSES)}, or package.module:function."
             f"{did_you_mean(task.loss, LOSSES)}"
         )
-    elif ":" not in task.data + task.loss and task.loss != "reconstruction":
-        regression = of_values(task.loss)
-        is_said = task.table.regression is True or task.loss not in SQUARED
-        of_own = task.data_options.get("regression") is True or (regression and is_said)
-        values = of_own if task.data == OWN else task.data in _REGRESSIONS
-        if regression != values:
-            remedy = f"use task.loss={'squared_error' if values else 'cross_entropy'}"
-            if task.data == OWN:
-                remedy += f", or task.data_options.regression={show(regression)} (of tables task.table.regression)"
-            yield f"task.loss={task.loss}: does not fit task.data={task.data}; {remedy}."
 
 
 def _class_names(names: Any) -> Iterator[str]:

@@ -15,9 +15,10 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from florets.task.imported import Function, imported, other_parameters, with_torchvision
+from florets.task.keys import Mismatch, convert
 
 Kind = Literal["data", "partition", "model"]
 F = TypeVar("F", bound=Function)
@@ -171,18 +172,17 @@ def check_options(function: Function, options: Mapping[str, Any], kind: Kind, na
         if parameter.default is parameter.empty and parameter.name not in options:
             raise ValueError(f"{key}.{parameter.name} is missing: {kind} {name!r} needs it.")
     hints, taken = _hints(function), dict(options)
-    for option, value in options.items():
-        if option not in hints or _fits(value, hints[option]):
-            continue
-        if (
-            isinstance(value, list | tuple)
-            or (isinstance(value, str) and not value)
-            or not _fits([value], hints[option])
-        ):
+    for option in options.keys() & hints.keys():
+        try:
+            taken[option] = convert(options[option], hints[option])
+        except Mismatch:
             raise ValueError(
-                f"{key}.{option}={value!r} does not fit {kind} {name!r}: it takes {_readable(hints[option])}."
-            )
-        taken[option] = [value]
+                f"{key}.{option}={options[option]!r} does not fit {kind} {name!r}: it takes "
+                f"{_readable(hints[option])}."
+            ) from None
+        except TypeError:
+            # A type that no key of a configuration has is the function's own to check.
+            continue
     return taken
 
 
@@ -205,24 +205,6 @@ def _hints(function: Function) -> dict[str, Any]:
     except (NameError, TypeError):
         # Written as text, with names that are known where it was written; or a callable of C's.
         return {}
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Say whether a plain value (as JSON has them) fits a type hint; hints of other kinds accept all."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return value in arguments
-    if origin is Union or type(hint).__name__ == "UnionType":
-        return any(_fits(value, argument) for argument in arguments)
-    if isinstance(origin, type) and isinstance([], origin):  # list[int], Sequence[float]
-        return isinstance(value, (list, tuple)) and all(_fits(v, a) for v in value for a in arguments[:1])
-    if hint in (int, float) and isinstance(value, bool):
-        return False
-    if hint is float:
-        return isinstance(value, (int, float))
-    if hint in (int, bool, str, type(None)):
-        return isinstance(value, hint)
-    return True
 
 
 def _readable(hint: Any) -> str:

@@ -360,7 +360,8 @@ class Task:
         if spec.loss == "cross_entropy" and not classes:
             raise ValueError(f"task.loss=cross_entropy needs class labels, but data {spec.data!r} has values.")
         if of_values(spec.loss) and classes:
-            raise ValueError(f"task.loss={spec.loss} needs values, but data {spec.data!r} has class labels.")
+            more = "; give task.data_options.regression=true for arrays of integers" if spec.data == OWN else ""
+            raise ValueError(f"task.loss={spec.loss} needs values, but data {spec.data!r} has class labels{more}.")
         low, high = _RANGES.get(spec.loss, (-math.inf, math.inf))
         if y.min() < low or y.max() > high:
             raise ValueError(f"task.loss={spec.loss} needs targets from {low:g} to {high:g}; correct those outside.")

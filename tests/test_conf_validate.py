@@ -40,9 +40,6 @@ WRONG = {
         "train.momentum=0.5: strategy.local_solver=fedprox solves linear regressions exactly, without steps"
     ),
     "train.momentum=0.9": "train.momentum=0.9: has an effect only with train.optimizer=sgd",
-    "task.loss=reconstruction": "task.loss=reconstruction: does not fit task.model=mlp",
-    "task.model=autoencoder": "Use task.loss=reconstruction.",
-    "task=linear task.loss=cross_entropy": "use task.loss=squared_error.",
 }
 
 
