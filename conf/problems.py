@@ -42,9 +42,9 @@ def _short(problem: str) -> str:
 NAMES: Mapping[str, str] = {
     "madmo": "cfl_s", "cfl": "cfl_s", "fedmd": "two_phase", "fedx": "two_phase", "hypcluster": "ifca",
     "global_model": "fedavg", "local_only": "local",
-    "t": "num_rounds", "m_h": "strategy.anchors",
+    "t": "num_rounds", "m_h": "strategy.anchors", "slv": "strategy.square_root",
     "n_h": "strategy.min_anchor_examples", "p": "strategy.period", "rho": "strategy.fraction_train",
-    "tau": "train.local_epochs", "eta": "train.learning_rate", "slv": "strategy.square_root",
+    "tau": "train.local_epochs", "eta": "train.learning_rate", "lr": "train.learning_rate",
 }  # fmt: skip
 """Names of strategies and keys in the papers, in lower case, with the names that they have here."""
 
@@ -76,17 +76,6 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     last_parts = [key for key in names if key.rpartition(".")[2] == name.rpartition(".")[2]]
     if last_parts:
         return last_parts[0] if len(last_parts) == 1 else None
-    # An abbreviation, as lr of learning_rate.
-    group, _, short = name.rpartition(".")
-    abbreviated = [
-        key
-        for key in names
-        if len(short) > 1
-        and key.rpartition(".")[0] == (group or key.rpartition(".")[0])
-        and "".join(word[:1] for word in key.rpartition(".")[2].split("_")) == short
-    ]
-    if len(abbreviated) == 1:
-        return abbreviated[0]
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return close[0] if close else None
 

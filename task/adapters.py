@@ -11,12 +11,14 @@ from florets.task.settings import Adapter
 _NAME = "lora"
 _ZERO, _DRAWN = (".lora_B.", ".lora_embedding_A."), (".lora_A.", ".lora_embedding_B.")
 """Factors that peft begins with zeros, and those that it draws; of embeddings they are the other ones."""
+ALPHA, SPREAD = 16, 0.02
+"""Factor of a change times its rank, and standard deviation of the first entries of B: groups' models must differ."""
 
 
 def adapt(module: nn.Module, options: Adapter) -> None:
     """Freeze a module, and give its layers adapters of low rank that are trained in its place.
 
-    A layer W computes W + alpha / rank * B A. With ``train="b"`` A stays as it is drawn, the same for all: clients'
+    A layer W computes W + `ALPHA` / rank * B A. With ``train="b"`` A stays as it is drawn, the same for all: clients'
     mean change is then that of their mean B, and not so where means of A and of B are multiplied.
 
     Raises
@@ -25,7 +27,7 @@ def adapt(module: nn.Module, options: Adapter) -> None:
         If peft is not installed, a name fits no layer, or a layer takes no adapter.
 
     Source: Hu et al. 2022 (LoRA, arXiv 2106.09685), eq. 3; Sun et al. 2024 (FFA-LoRA, arXiv 2403.12313), Sec. 4.
-    Deviation: B begins with small random values (`spread`), because methods cannot tell equal models apart.
+    Deviation: B begins with small random values (`SPREAD`), because methods cannot tell equal models apart.
     """
     peft = with_torchvision(_peft)
     names = [name for name, _ in module.named_modules() if name]
@@ -48,14 +50,12 @@ def adapt(module: nn.Module, options: Adapter) -> None:
             f"task.adapter=lora: the model has no linear layers; name some in task.adapter_options.targets, of "
             f"{', '.join(names) or 'which it has none'}."
         )
-    config = peft.LoraConfig(
-        r=options.rank, lora_alpha=options.alpha, target_modules=targets, exclude_modules=whole or None
-    )
+    config = peft.LoraConfig(r=options.rank, lora_alpha=ALPHA, target_modules=targets, exclude_modules=whole or None)
     try:
         peft.inject_adapter_in_model(config, module, _NAME)
     except (ValueError, TypeError) as error:
         raise ValueError(f"task.adapter_options.targets={targets}: {error}") from error
-    begin_apart(module, options.spread)
+    begin_apart(module)
     for name, parameter in module.named_parameters():
         if options.train == "b" and any(part in name for part in _DRAWN):
             parameter.requires_grad_(False)
@@ -63,11 +63,11 @@ def adapt(module: nn.Module, options: Adapter) -> None:
             parameter.requires_grad_(True)
 
 
-def begin_apart(module: nn.Module, spread: float) -> None:
-    """Draw the factors anew that peft begins with zeros, with this standard deviation."""
+def begin_apart(module: nn.Module) -> None:
+    """Draw the factors anew that peft begins with zeros, with a small standard deviation."""
     for name, parameter in module.named_parameters():
         if any(part in name for part in _ZERO):
-            nn.init.normal_(parameter, std=spread)
+            nn.init.normal_(parameter, std=SPREAD)
 
 
 def unused(module: nn.Module) -> list[str]:

@@ -56,17 +56,11 @@ def _read(cls: type[T], values: Mapping[str, Any], key: str) -> T:
 class Adapter:
     """Adapters of low rank (`task.adapter=lora`); see `florets.task.adapters`."""
 
-    rank: int = setting(8, "rank of each layer's change B A", least=1)
-    alpha: float = setting(16.0, "the change is B A times alpha / rank", above=0)
+    rank: int = setting(8, "rank of each layer's change B A, which counts 16 / rank times", least=1)
     targets: list[str] = setting([], "layers that get one, by name or its last part; none: all linear layers")
     whole: list[str] = setting([], "name prefixes of layers that are trained as they are, such as a new head")
     train: Literal["both", "b"] = setting(
         "both", "train A and B, whose means multiply to another change than the mean change; b: B alone, exact"
-    )
-    spread: float = setting(
-        0.02,
-        "standard deviation of B's first entries: groups' models must differ. 0: all start as the model",
-        least=0,
     )
 
     @classmethod

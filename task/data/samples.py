@@ -4,8 +4,6 @@ Errors say where a value stands, counted from 0, and not what it is: on a real n
 """
 
 import math
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +15,6 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import TargetArray
 from florets.task.data.tables.table_text import class_name
-
-_HEAD = 4096
-"""Bytes of an array's file in which a pickled object names its type."""
 
 
 @dataclass(frozen=True)
@@ -160,18 +155,6 @@ def read_npz(path: Path, classes: Sequence[str] | None, regression: bool, owner:
     return replace(found, owners=owners[0].astype(np.str_))
 
 
-_SPARSE = "save it as an array, x=<matrix>.toarray()"
-
-
-def _holds_sparse(path: Path) -> bool:
-    """Return whether an archive holds a pickled sparse matrix, by its name alone: nothing is unpickled."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any(b"scipy.sparse" in archive.open(name).read(_HEAD) for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError):
-        return False
-
-
 def read_arrays(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
     """Read arrays of an archive by their names; the first holds inputs, which must be real numbers.
 
@@ -189,8 +172,6 @@ def read_arrays(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
                 arrays = [archive[name] for name in names if name in found]
                 missing = [name for name in names if name not in found]
                 reason = f"it holds {len(found)} arrays, but no {missing[0]!r}" if missing else ""
-                if missing and {"format", "shape", "data"} <= found:
-                    reason = f"it is a sparse matrix, and no archive of arrays; {_SPARSE}"
             else:
                 reason = "it is a single array (.npy)"
     # Damaged archives raise zipfile's BadZipFile, zlib's error, NotImplementedError, ..., which are no ValueErrors.
@@ -200,9 +181,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
             isinstance(error, OSError) and error.strerror
         ) or f"{type(error).__name__}: it is damaged, or not an archive"
         if "allow_pickle" in str(error):
-            reason = "it is not an archive, or holds Python objects, which are not unpacked"
-            if _holds_sparse(path):
-                reason = f"it holds a sparse matrix of SciPy, which NumPy saves as a Python object; {_SPARSE}"
+            reason = "it is not an archive, or holds Python objects such as sparse matrices, which are not unpacked"
     if reason:
         call = ", ".join(f"{name}=..." for name in names)
         raise ValueError(f"the archive {path} cannot be read: {reason}. It is made by numpy.savez(path, {call}).")

@@ -10,7 +10,6 @@ import torch
 from torch.nn import Module
 
 from florets.task.adapters import begin_apart
-from florets.task.settings import Adapter
 
 _GIVEN = ("input_shape", "num_outputs")
 _FORM = (
@@ -62,7 +61,7 @@ class Architecture:
                     for parameter, values in frozen:
                         parameter.copy_(values)
         # Drawn as other layers are, adapters would drown what they are added to.
-        begin_apart(module, Adapter().spread)
+        begin_apart(module)
         return module
 
 
