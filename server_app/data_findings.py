@@ -77,7 +77,7 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
     sent = {key: site.to_json() for key, site in sites.items() if site.form == "table" and _has_figures(site)}
     if len(sites) > 1:
         findings += _compared(sites, agreed, site_level)
-    findings += _unscaled(sites)
+    findings += _pixels(sites)
     findings += same_data(
         [[key for key, text in sent.items() if text == one] for one in dict.fromkeys(sent.values())]
     )
@@ -290,33 +290,12 @@ def same_data(groups: Iterable[Sequence[str]]) -> list[Finding]:
     return [_warning("", f"{listed(keys)} have equal data", remedy) for keys in groups if len(keys) > 1]
 
 
-def _unscaled(sites: Mapping[str, Description]) -> Iterator[Finding]:
-    """Yield a warning where arrays are far from a standard scale: where these are not standardised."""
-    for name, scale, text, remedy in (
-        (
-            "scale",
-            "raw",
-            "the arrays' inputs are far from a standard scale, from which many models learn badly",
-            "Give them as floating numbers, which are standardised (task.table.standardise=pooled). A model that "
-            "scales its inputs itself, or takes them as indices, needs none of it.",
-        ),
-        (
-            "target_scale",
-            "raw",
-            "the arrays' targets are far from a standard scale, from which training often diverges",
-            "Let them be standardised: task.table.standardise=pooled.",
-        ),
-        (
-            "scale",
-            "pixels",
-            "the arrays' inputs look like pixels of 0 to 255, from which many models learn badly",
-            "Give them as uint8, which becomes 0 to 1, or divide them by 255.",
-        ),
-    ):
-        keys = [key for key, site in sites.items() if getattr(site, name) == scale]
-        if keys:
-            where = "" if len(keys) == len(sites) else f" ({listed(keys)})"
-            yield _warning("", f"{text}{where}", remedy)
+def _pixels(sites: Mapping[str, Description]) -> Iterator[Finding]:
+    """Yield a warning where arrays look like pixels that nothing scales."""
+    if keys := [key for key, site in sites.items() if site.are_pixels]:
+        where = "" if len(keys) == len(sites) else f" ({listed(keys)})"
+        text = f"the arrays' inputs look like pixels of 0 to 255, from which many models learn badly{where}"
+        yield _warning("", text, "Give them as uint8, which becomes 0 to 1, or divide them by 255.")
 
 
 def _unique(sites: Mapping[str, Description]) -> Iterator[Finding]:

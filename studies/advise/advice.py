@@ -46,8 +46,6 @@ class Evidence:
         Whether sites described the columns of their inputs: reasons of the inputs are then known.
     classes
         Names of the classes in the order of their labels; empty where labels are numbers.
-    unscaled
-        Whether sites have arrays whose inputs are far from a standard scale.
     """
 
     standardised: Finding | None = None
@@ -56,7 +54,6 @@ class Evidence:
     reasons: tuple[Reason, ...] = ()
     described: bool = False
     classes: tuple[str, ...] = ()
-    unscaled: bool = False
 
 
 @dataclass(frozen=True)

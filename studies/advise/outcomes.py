@@ -234,7 +234,6 @@ class Site:
     columns: Mapping[str, Moments] = field(default_factory=dict)
     counts: FloatArray | None = None
     target: Moments | None = None
-    is_unscaled: bool = False
 
     @property
     def records(self) -> int:
@@ -267,8 +266,7 @@ def _site(described: Description | None, train: FloatArray | None, is_regression
         if own is not None and own.known:
             # In its unit, where models train on standardised targets; of few values no mean is sent.
             target = Moments(own.known, own.mean, own.m2 / own.known)
-    is_unscaled = described is not None and bool(described.scale)
-    return Site(columns, None if is_regression else train, target, is_unscaled)
+    return Site(columns, None if is_regression else train, target)
 
 
 def _columns(site: Description) -> dict[str, Moments]:

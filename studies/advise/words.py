@@ -298,7 +298,7 @@ class Words:
 
     def _useless(self) -> Iterator[str]:
         """Yield that nothing was learned, and what to do about it."""
-        advice, criterion, evidence = self.advice, self.advice.criterion, self.advice.evidence
+        advice, criterion = self.advice, self.advice.criterion
         best, constant = criterion.figure(advice.judged(advice.best).test), advice.constant.figure(criterion)
         name = self.method(advice.best.name)
         if math.isinf(best) or any(math.isinf(criterion.own(test)) for test in advice.best.test.values()):
@@ -310,11 +310,6 @@ class Words:
                 chance = "may be chance on the validation records, which decide" if gain.is_gain else "may be chance"
                 figures += f". The difference {chance} ({amount(gain.mean, gain.half, self.measure, sign=True)})"
             yield f"On the test records the best method, {name}, reaches {figures}."
-        if evidence.unscaled:
-            yield (
-                "The inputs are far from a standard scale: standardise them, by the same numbers at all "
-                f"{self.site}s, or give data frames or tables, which are standardised, and images as uint8."
-            )
         yield (
             "Check that the inputs can predict the target, that units and codes agree (`florets check`), and that "
             "there are enough records; then try other inputs or another model (task.model)."

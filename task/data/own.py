@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.array_scale import MOST_FEATURES, ArrayScale
-from florets.task.data.dataset import Dataset, FloatArray, TargetArray
+from florets.task.data.dataset import Dataset, Pixels, TargetArray
 from florets.task.data.files import inside, links_inside
 from florets.task.data.image_files import ImageOptions, read_images
 from florets.task.data.samples import Samples, read_arrays, read_npz
 from florets.task.data.splits import TEST_SHARE, split_rows
 from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import SUFFIXES, is_table
-from florets.task.data.tables.description import Description, Scale, TargetSummary
+from florets.task.data.tables.description import Description, TargetSummary
 from florets.task.data.tables.site_table import SiteTable
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
@@ -25,35 +25,18 @@ from florets.task.spec import DECLARED
 
 FEWEST = 10
 """Fewest records that a node describes: a statement about fewer would be one about each."""
-_LARGE, _SMALL = 10.0, 0.01
-"""Mean or spread of a feature that is too large, and largest spread that is too small."""
-_APART = 100.0
-"""Ratio of the largest spread to the median one."""
 _DARK, _BRIGHT = 100.0, 255.0
 """Range of the largest value of pixels."""
 _FEWEST_PIXELS = 64
 
 
-def scale_of(x: FloatArray) -> Scale:
-    """Return how the inputs of training records (n, ...) are scaled; see `tables.description.Scale`.
-
-    Spreads are compared with the median of those that are not 0, and in vectors only: in images, and among rare
-    categories, single features that hardly vary are common.
-    """
-    if len(x) < FEWEST:
-        return ""
-    shape, flat = x.shape[1:], x.reshape(len(x), -1)
-    largest = float(flat.max())
-    is_image = len(shape) > 1 or math.prod(shape) >= _FEWEST_PIXELS
-    if is_image and flat.min() >= 0 and _DARK < largest <= _BRIGHT and bool((flat == np.floor(flat)).all()):
-        return "pixels"
-    mean, spread = flat.mean(axis=0, dtype=np.float64), flat.std(axis=0, dtype=np.float64)
-    varied = spread[spread > 0]
-    if not len(varied):
-        return "raw" if np.abs(mean).max() > _LARGE else ""
-    apart = len(shape) == 1 and varied.max() > _APART * np.median(varied)
-    far = max(float(np.abs(mean).max()), float(varied.max())) > _LARGE or varied.max() < _SMALL
-    return "raw" if far or apart else ""
+def _are_pixels(data: Dataset) -> bool:
+    """Return whether arrays that nothing scales hold integers of 0 to 255; of few records it is not said."""
+    x = data.x_train
+    # Bytes have been divided by 255 already.
+    if isinstance(x, Pixels) or data.scaled or len(x) < FEWEST or (x.ndim < 3 and x.shape[1] < _FEWEST_PIXELS):
+        return False
+    return bool(x.min() >= 0 and _DARK < x.max() <= _BRIGHT and (x == np.floor(x)).all())
 
 
 _FORMS = "a table (data.csv), a NumPy archive (data.npz), or image folders data/<class>/; or each as train and test"
@@ -261,13 +244,8 @@ def _describe_archive(
     named = options.get("classes") or range(data.num_outputs)
     classes = () if regression else tuple(map(str, named))
     trained = () if regression else tuple(classes[label] for label in np.unique(data.y_train))
-    # Bytes have been divided by 255 already.
-    scale: Scale = scale_of(data.x_train) if isinstance(data.x_train, np.ndarray) and not data.scaled else ""
-    target_scale = scale_of(data.y_train[:, np.newaxis]) if regression and data.y_train.ndim == 1 else ""
     figures: dict[str, Any] = {}
     if table.get(DECLARED, {}).get("standardise", "pooled") == "pooled":
-        # What is standardised needs no warning.
-        scale, target_scale = "" if train.is_real else scale, ""
         figures = _figures(train, regression)
     return Description(
         "archive",
@@ -278,8 +256,7 @@ def _describe_archive(
         classes=classes,
         targets=math.prod(train.y.shape[1:]) if train.y.ndim > 1 else 0,
         trained=trained,
-        scale=scale,
-        target_scale=target_scale,
+        are_pixels=not figures.get("is_real") and _are_pixels(data),
         **figures,
     )
 

@@ -98,9 +98,8 @@ def _check(found: Description) -> None:
         raise ValueError("split")
     if (found.form == "table") == bool(found.shape) or len(found.shape) > 8 or len(found.classes) > 10_000:
         raise ValueError("shape")
-    for scale in (found.scale, found.target_scale):
-        if scale not in ("", "raw", "pixels") or (scale and found.form != "archive"):
-            raise ValueError("scale")
+    if type(found.are_pixels) is not bool or (found.are_pixels and found.form != "archive"):
+        raise ValueError("scale")
     _features(found)
     if type(found.guessed) is not bool or (found.guessed and found.form != "table"):
         raise ValueError("encoding")

@@ -42,8 +42,6 @@ Mark = Literal[
     "a decimal mark of another kind",
 ]
 """Reasons why a cell is no number."""
-Scale = Literal["", "raw", "pixels"]
-"""Of an archive's inputs: near a standard scale or not known, far from it, or as pixels of 0 to 255."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +151,8 @@ class Description:
         Of an archive: numbers of the target of a record, where it is a row of them.
     trained
         Those of `classes` of which the site has training samples.
-    scale, target_scale
-        Of an archive's inputs, and of the values that are its targets, coarsely: no figure of them is sent.
+    are_pixels
+        Whether an archive's inputs look like integers of pixels, 0 to 255, that nothing scales.
     duplicates, near_duplicates
         Records equal to an earlier one in inputs and target, and in these but for small differences of numbers.
     groups
@@ -186,8 +184,7 @@ class Description:
     classes: tuple[str, ...] = ()
     targets: int = 0
     trained: tuple[str, ...] = ()
-    scale: Scale = ""
-    target_scale: Scale = ""
+    are_pixels: bool = False
     duplicates: int = 0
     near_duplicates: int = 0
     groups: int = 0
@@ -226,8 +223,7 @@ class Description:
             self,
             columns=columns,
             target=target,
-            scale="",
-            target_scale="",
+            are_pixels=False,
             feature_means=(),
             feature_m2=(),
             leaking=(),
