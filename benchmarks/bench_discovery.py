@@ -106,7 +106,7 @@ def private(first: int, draws: int, kind: str, grouping: float, only: str) -> No
     Of identical clients each draw is another federation of simulated rows, with as much in common as those of digits.
     """
     print(
-        f"privacy.kind={kind}, privacy.grouping={grouping}, delta 1 / (10 clients), seeds from {first}, {draws} draws"
+        f"privacy.kind={kind}, {grouping:g} of the budget, delta 1 / (10 clients), seeds from {first}, {draws} draws"
     )
     width = NOISED_WIDTH if kind == "central" else OWN_NOISE_WIDTH
     recipe = discovery_federations.Recipe(folds=2, size=30, steps=4, width=width)
@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
     parser.add_argument("--kind", default="central", choices=["central", "local"], help="of private")
-    parser.add_argument("--grouping", type=float, default=0.2, help="of private: privacy.grouping")
+    parser.add_argument("--grouping", type=float, default=0.2, help="of private: fraction of the budget")
     parser.add_argument("--permutations", type=int, default=399, help="0: no test, the best K is taken")
     plain = discovery_federations.Recipe()
     for name, value in vars(plain).items():

@@ -57,16 +57,16 @@ def model_losses(client: Client) -> NDArray[np.float64]:
     Asked to, this client adds noise to them (`privacy.kind=local` or `example`).
     """
     if client.hides_records:
-        bound, asked, (x, y) = client.number(kinds.PRIVACY_LOSS_CLIP), _declared(client), client.loss_data
+        asked, (x, y) = _declared(client), client.loss_data
         if not asked.losses:
             raise ValueError("the run declares no losses, so that they have no noise")
-        means = loss_vector(client.module, map(client.on_device, client.states()), x, y, client.loss, bound=bound)
-        return noise.noised_losses(means, bound, asked.loss_noise, len(x))
+        states = map(client.on_device, client.states())
+        means = loss_vector(client.module, states, x, y, client.loss, bound=noise.LOSS_CLIP)
+        return noise.noised_losses(means, asked.loss_noise, len(x))
     losses = _model_losses(client)
     if kinds.PRIVACY not in client.config:
         return losses
-    bound, multiplier = client.number(kinds.PRIVACY_LOSS_CLIP), client.number(kinds.PRIVACY_LOSS_NOISE)
-    return noise.noised_losses(losses, bound, multiplier)
+    return noise.noised_losses(losses, client.number(kinds.PRIVACY_LOSS_NOISE))
 
 
 def _model_losses(client: Client) -> NDArray[np.float64]:

@@ -40,7 +40,7 @@ OWN_DATA = "own_data"
 
 CHOICES = ("averaging", "first_round", "choose_k", "loss_data", "personal")
 """Run-level keys that a strategy may not follow: a preset's value is then neutral, an explicit one refused."""
-GRADIENTS_ONLY = {"gradient_batch": None, "server_learning_rate": None, "server_optimizer": "sgd"}
+GRADIENTS_ONLY = {"gradient_batch": None, "server_optimizer": "sgd"}
 """Keys that say how gradients are averaged, and their values where they say nothing."""
 
 NODES_OWN = (

@@ -20,7 +20,7 @@ _RENAMED = {
 }
 _AS_THEY_ARE = (
     *("experiment", "strategy", "seed", "k", "k-max", "num-clients", "data-dir", "results-dir", "device"),
-    *("eval-every", "quiet", "start-timeout", "round-timeout", "min-clients", "quorum", "grace"),
+    *("eval-every", "quiet", "start-timeout", "round-timeout", "min-clients", "quorum"),
 )
 # Flower's names on the left, because that is what its users type; ours on the right.
 _KEYS = {name: name.replace("-", "_") for name in _AS_THEY_ARE} | _RENAMED

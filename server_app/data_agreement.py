@@ -20,7 +20,7 @@ from florets.reports.console import counted
 from florets.reports.folder import write_whole
 from florets.server_app.data_findings import Finding, find
 from florets.server_app.units import conversion
-from florets.strategies.base.exchange import Patience, Request, exchange
+from florets.strategies.base.exchange import Request, exchange
 from florets.strategies.base.federation import Federation, FederationError
 from florets.strategies.base.introductions import client_key, with_number
 from florets.task.data.array_scale import ArrayScale
@@ -55,7 +55,7 @@ def describe_sites(
         own = with_number(settings, node, names[node], getattr(infos.get(node), "public_key", b""))
         content = RecordDict({kinds.CONFIG: own})
         requests.append(Request(name, Message(content, node, kinds.DESCRIBE, ttl=start_timeout, group_id="0")))
-    replies = exchange(grid, requests, lambda _, content: read_description(content), Patience(start_timeout))
+    replies = exchange(grid, requests, lambda _, content: read_description(content), start_timeout)
     found: dict[str, Description] = {}
     # Of two nodes with one key the one that is registered under it holds it, else the one with the lower node id.
     for name, (claimed, description) in sorted(

@@ -103,7 +103,7 @@ def loss_matrix(
     note(f"loss matrix: {extent}")
     # A figure for the results, like tests: the algorithm's layers are not around it.
     last = strategy.context
-    context = replace(last, timeout=min(TIMEOUT, last.timeout), quorum=0.0, grace=None, layers=())
+    context = replace(last, timeout=min(TIMEOUT, last.timeout), quorum=0.0, layers=())
     if serial:
         rows, left = _one_by_one(context, clients, models)
         if left:

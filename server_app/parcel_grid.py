@@ -9,7 +9,7 @@ from typing import Any
 from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
-from florets.strategies.base.exchange import Patience, clean_reason, send
+from florets.strategies.base.exchange import clean_reason, send
 from florets.strategies.base.federation import WrongNodeCount
 from florets.task.wire import MalformedMessage, kinds, parcels
 from florets.task.wire.flower import CLIENT_APP_RAISED, NodeInfo, set_message_id
@@ -134,7 +134,7 @@ class ParcelGrid(Grid):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Send messages and return the replies that come in time."""
-        return send(self, list(messages), Patience(_SECONDS if timeout is None else timeout))
+        return send(self, list(messages), _SECONDS if timeout is None else timeout)
 
     def create_message(
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None

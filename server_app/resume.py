@@ -31,7 +31,7 @@ log = logging.getLogger("florets")
 
 CHANGEABLE = (
     *("num_rounds", "engine", "device", "data_dir"),
-    *("min_clients", "quorum", "round_timeout", "grace", "round_tries"),
+    *("min_clients", "quorum", "round_timeout"),
     *WITHOUT_EFFECT,
 )
 """Keys that may change in the middle of a run: they say where, how long and how carefully, not what is computed."""

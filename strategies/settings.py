@@ -49,12 +49,6 @@ class Privacy:
         "measured with noise; 1 where the server sees no single update",
         least=1e-6,
     )
-    loss_clip: float = setting(
-        5.0, "bound at which losses for grouping are clipped; replaces strategy.outlier_loss", above=0
-    )
-    grouping: float = setting(
-        0.2, "fraction of the budget (of the sum of squared noise levels) that is spent on grouping", above=0, below=1
-    )
     min_group: int = setting(
         3,
         "clients that a group needs for its own model; smaller ones take the others' mean",
@@ -123,10 +117,9 @@ class RunKeys:
         "samples per gradient (averaging=gradients); null: full, or train.batch_size for cfl_gp",
         least=1,
     )
-    server_learning_rate: float | None = setting(
-        None, "gamma, the server's step (averaging=gradients); null: train.learning_rate", above=0
+    server_optimizer: Literal["sgd", "adam"] = setting(
+        "sgd", "the server's step, of train.learning_rate (averaging=gradients)"
     )
-    server_optimizer: Literal["sgd", "adam"] = setting("sgd", "the server's step (averaging=gradients)")
     first_round: FirstRound | None = setting(
         None,
         "round 1 assigns models at random, by the losses (evaluate), or by the updates of one model, and each group "
@@ -199,7 +192,7 @@ class RunKeys:
     )
     quorum: float = setting(
         0.5,
-        "fraction of the clients asked whose valid replies a round needs; below it the round is repeated",
+        "fraction of the clients asked whose valid replies a round needs; below it it is repeated, twice at most",
         above=0,
         most=1,
         note="1.0 means all",
@@ -212,12 +205,6 @@ class RunKeys:
     )
     round_timeout: float = setting(
         3600.0, "seconds to wait for the replies of an exchange; a round has one to three", above=0
-    )
-    grace: float | None = setting(
-        None, "seconds to wait for the rest once the quorum replied; null: round_timeout", least=0
-    )
-    round_tries: int = setting(
-        3, "tries of a round below the quorum before the run (or two_phase's phase 1) ends", least=1
     )
 
 

@@ -76,7 +76,7 @@ SETTINGS = {
     "digits-clove-agglomerative": f"{_LABELS} strategy.clustering=agglomerative strategy.square_root=true "
     "strategy.memory=true strategy.fraction_train=0.5 num_rounds=4",
     "digits-clove-auto": f"{_LABELS} k=auto k_max=8",
-    "digits-clove-gradients": f"{_LABELS} averaging=gradients server_learning_rate=0.5",
+    "digits-clove-gradients": f"{_LABELS} averaging=gradients train.learning_rate=0.5",
     "digits-clove-partial": f"{_DIGITS} strategy.fraction_train=0.5 strategy.stability_rounds=2 num_rounds=8",
     "digits-clove-shared": f"{_DIGITS} strategy.shared_layers=[1] strategy.init=orthonormal first_round=evaluate",
     # Frozen in round 4; half of the clients move in round 9, and are back in their groups in round 10.

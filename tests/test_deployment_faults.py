@@ -118,7 +118,7 @@ def test_a_run_goes_on_with_a_paused_node_a_full_disk_other_code_and_a_clock_tha
     federation: FaultyFederation, tmp_path: Path
 ) -> None:
     app, results, clock = write_app(tmp_path / "app"), tmp_path / "results", federation.root.parent / "clock"
-    settings = "strategy=fedavg num_rounds=500 eval_every=500 min_clients=4 quorum=0.75 grace=40 start_timeout=600"
+    settings = "strategy=fedavg num_rounds=500 eval_every=500 min_clients=4 round_timeout=100 start_timeout=600"
     run_id = federation.run(app, {"experiment": "own_digits", "overrides": settings, "results-dir": str(results)})
 
     def whole_round_after(number: int) -> bool:
@@ -239,7 +239,7 @@ def test_a_node_whose_start_outlasts_flowers_claim_is_named_and_ends_the_run(
         clusters = write_folders(tmp_path / "data")
         ready, late = list(clusters)[:2]
         federation.add({name: {"data-dir": str(tmp_path / "data" / name)} for name in (ready, late)})
-        overrides = "strategy=fedavg min_clients=2 num_rounds=1 quorum=1.0 round_tries=1 round_timeout=100"
+        overrides = "strategy=fedavg min_clients=2 num_rounds=1 quorum=1.0 round_timeout=100"
         settings = {"experiment": "own_digits", "overrides": overrides, "results-dir": str(tmp_path / "results")}
         run = federation.run(PROJECT, settings)
         deadline = time.monotonic() + 600

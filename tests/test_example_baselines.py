@@ -54,7 +54,7 @@ def test_scaffold_is_fedavg_while_all_variates_are_zero_and_not_after() -> None:
 def test_scaffolds_first_variate_is_the_mean_gradient_of_the_clients_steps() -> None:
     """One full step of plain gradient descent changes the model by the rate times the gradient."""
     found = sgd("scaffold:Scaffold", "train.batch_size=10000", "num_rounds=1")
-    by_gradient = sgd("fedavg", "averaging=gradients", "num_rounds=1", "server_learning_rate=1.0")
+    by_gradient = sgd("fedavg", "averaging=gradients", "num_rounds=1", "train.learning_rate=1.0")
     trained = found.strategy.context.models.layout.trained
     start = bank(by_gradient)[0] + np.average(list(kept(found).own.values()), axis=0, weights=_examples(found))
     assert trained.all()

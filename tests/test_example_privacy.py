@@ -134,13 +134,13 @@ def test_a_record_moves_losses_by_at_most_their_norm_over_the_records(monkeypatc
     monkeypatch.setattr(noise, "gaussian", lambda shape, deviation: np.full(shape, deviation))
     module, x, y = small()
     states = [{name: by * value for name, value in module.state_dict().items()} for by in (0.0, 1.0, -50.0)]
-    first = noise.noised_losses(loss_vector(module, states, x, y, ENTROPY, 4, 2.0), 2.0, 0.7, 9)
-    assert first[0] == pytest.approx(math.log(3) + 0.7 * noise.loss_norm(3, 2.0) / 9 + noise.raised_by(3, 2.0, 0.7))
+    first = noise.noised_losses(loss_vector(module, states, x, y, ENTROPY, 4, 5.0), 0.7, 9)
+    assert first[0] == pytest.approx(math.log(3) + 0.7 * noise.loss_norm(3) / 9 + noise.raised_by(3, 0.7))
     for scale in (1e4, math.nan):
         x[3] *= scale
-        moved = first - noise.noised_losses(loss_vector(module, states, x, y, ENTROPY, 4, 2.0), 2.0, 0.7, 9)
+        moved = first - noise.noised_losses(loss_vector(module, states, x, y, ENTROPY, 4, 5.0), 0.7, 9)
         # Replacement is at most twice what an empty record changes.
-        assert 0 < np.linalg.norm(moved) <= 2 * noise.loss_norm(3, 2.0) / 9
+        assert 0 < np.linalg.norm(moved) <= 2 * noise.loss_norm(3) / 9
 
 
 def test_the_server_asks_no_client_for_more_than_it_declared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,13 @@
 """Faulty clients, rounds below the quorum, late replies: counted, said, and without a trace in the results."""
 
-import time
 from collections.abc import Iterable
 
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.serverapp import Grid
 
 from benchmarks.bench_faults import play
-from florets.strategies.base.exchange import Patience, Request, send, sort_replies
+from florets.strategies.base.exchange import Request, send, sort_replies
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.strategy import CLoVE
@@ -56,12 +54,12 @@ def run(strategy: FedAvg | CLoVE | IFCA | Local, clients: FakeClients) -> tuple[
 @pytest.mark.parametrize(
     ("build", "kind"),
     [
-        (lambda: CLoVE(k=2, quorum=0.5, round_tries=3, memory=True), kinds.TRAIN),
-        (lambda: CLoVE(k=2, quorum=0.5, round_tries=3, memory=True), kinds.LOSSES),
-        (lambda: CLoVE(k=2, quorum=0.5, round_tries=3), kinds.LOSSES),
-        (lambda: IFCA(first_round="evaluate", quorum=0.5, round_tries=3), kinds.TRAIN_SELECT),
-        (lambda: FedAvg(quorum=0.5, round_tries=3), kinds.TRAIN),
-        (lambda: Local(quorum=0.5, round_tries=3), kinds.TRAIN),
+        (lambda: CLoVE(k=2, quorum=0.5, memory=True), kinds.TRAIN),
+        (lambda: CLoVE(k=2, quorum=0.5, memory=True), kinds.LOSSES),
+        (lambda: CLoVE(k=2, quorum=0.5), kinds.LOSSES),
+        (lambda: IFCA(first_round="evaluate", quorum=0.5), kinds.TRAIN_SELECT),
+        (lambda: FedAvg(quorum=0.5), kinds.TRAIN),
+        (lambda: Local(quorum=0.5), kinds.TRAIN),
     ],
 )
 def test_a_round_below_the_quorum_is_repeated_as_if_it_had_never_been(build, kind) -> None:  # type: ignore[no-untyped-def]
@@ -84,11 +82,11 @@ def test_a_client_whose_losses_were_lost_sits_out_though_they_are_remembered() -
 
 def test_a_round_that_stays_below_the_quorum_ends_the_run_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
     clients = failing(kinds.TRAIN, 3, [0, 1, 2, 3], tries=99)
-    reason = r"round 3 returned a valid update from 2 of 6 asked, and needs 3: 4 failed, .*no power \(tried 2 times\)"
+    reason = r"round 3 returned a valid update from 2 of 6 asked, and needs 3: 4 failed, .*no power \(tried 3 times\)"
     with pytest.raises(FederationError, match=reason):
-        run(FedAvg(quorum=0.5, round_tries=2), clients)
-    assert "The round is repeated: try 2 of 2" in caplog.text
-    assert clients.asked(kinds.TRAIN, 3) == [*range(6)] * 2
+        run(FedAvg(quorum=0.5), clients)
+    assert "The round is repeated: try 3 of 3" in caplog.text
+    assert clients.asked(kinds.TRAIN, 3) == [*range(6)] * 3
 
 
 def test_fewer_clients_than_asked_for_may_start_where_that_is_allowed() -> None:
@@ -104,61 +102,18 @@ def test_fewer_clients_than_asked_for_may_start_where_that_is_allowed() -> None:
 # Late, second and foreign replies
 
 
-class Slow(Grid):
-    """Hands out the replies of another grid one by one, at the times given."""
-
-    def __init__(self, grid: Grid, delays: list[float]) -> None:
-        self._grid, self._delays = grid, delays
-
-    def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        self._start = time.monotonic()
-        self._ids = list(self._grid.push_messages(messages))
-        return self._ids
-
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        passed = time.monotonic() - self._start
-        ready = {key for key, delay in zip(self._ids, self._delays, strict=True) if delay <= passed}
-        return list(self._grid.pull_messages(ready & set(message_ids)))
-
-    def __getattr__(self, name: str) -> object:
-        raise AttributeError(name)
-
-
-Slow.__abstractmethods__ = frozenset()
-
-
-def messages(grid: Grid) -> list[Request]:
-    content = RecordDict({kinds.CONFIG: ConfigRecord()})
-    return [Request(str(node), Message(content, node, kinds.HELLO)) for node in grid.get_node_ids()]
-
-
-def test_after_the_quorum_the_rest_has_a_grace_time_only() -> None:
-    grid = FakeClients([0.0] * 4).grid()
-    requests = messages(grid)
-    start = time.monotonic()
-    replies = send(
-        Slow(grid, [0.0, 0.0, 0.1, 30.0]), [r.message for r in requests], Patience(timeout=60, quorum=0.5, grace=0.5)
-    )
-    assert len(replies) == 3
-    assert 0.45 < time.monotonic() - start < 20
-
-
-def test_only_answers_of_this_exchange_without_an_error_begin_the_grace_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_reply_and_a_strangers_are_no_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     grid = FakeClients([0.0] * 4, faults={(kinds.HELLO, 0, 1): fails}).grid()
-    (stranger, *_) = send(grid, [request.message for request in messages(grid)], Patience())
-    requests = messages(grid)
-    once, pull = Slow(grid, [0.0, 0.0, 0.4, 0.4]), Slow.pull_messages
+    content = RecordDict({kinds.CONFIG: ConfigRecord()})
 
-    def more(self: Slow, message_ids: Iterable[str]) -> list[Message]:
-        arrived = pull(self, message_ids)
-        return [*arrived, *arrived, stranger]
+    def requests() -> list[Request]:
+        return [Request(str(node), Message(content, node, kinds.HELLO)) for node in grid.get_node_ids()]
 
-    monkeypatch.setattr(Slow, "pull_messages", more)
-    # Of the three answers needed one comes at once: twice, beside an error and a stranger's.
-    replies = send(once, [request.message for request in requests], Patience(timeout=60, quorum=0.75, grace=0.0))
-    assert {reply.metadata.dst_node_id for reply in replies} == {stranger.metadata.dst_node_id}
-    found = sort_replies(requests, replies, lambda _, content: content)
-    assert (len(found.ok), len(found.error), found.missing, found.asked) == (3, 1, (), 4)
+    (stranger, *_) = send(grid, [request.message for request in requests()], 60)
+    asked = requests()
+    replies = send(grid, [request.message for request in asked], 60)
+    found = sort_replies(asked, [*replies, *replies, stranger], lambda _, content: content)
+    assert (len(found.ok), len(found.error), found.missing, found.asked, len(found.surplus)) == (3, 1, (), 4, 5)
 
 
 # Values far above the others'

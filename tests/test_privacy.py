@@ -120,11 +120,11 @@ def test_noise_has_the_deviation_that_was_paid_for_and_never_repeats() -> None:
 
 
 def test_noised_losses_are_within_their_norm_and_can_be_sent() -> None:
-    assert np.linalg.norm(noise.centred(np.array([math.inf, math.nan, 0.0, 2.0]), 5.0)) <= noise.loss_norm(4, 5.0)
-    many = np.stack([noise.noised_losses(np.array([1.0, 3.0]), 4.0, 0.5) for _ in range(4000)])
-    back = many - noise.raised_by(2, 4.0, 0.5)
+    assert np.linalg.norm(noise.centred(np.array([math.inf, math.nan, 0.0, 2.0]))) <= noise.loss_norm(4)
+    many = np.stack([noise.noised_losses(np.array([1.0, 3.0]), 0.4) for _ in range(4000)])
+    back = many - noise.raised_by(2, 0.4)
     np.testing.assert_allclose(back.mean(axis=0), [1.0, 3.0], atol=0.1)
-    assert back.std() == pytest.approx(math.sqrt(1 + (0.5 * noise.loss_norm(2, 4.0)) ** 2), rel=0.05)
+    assert back.std() == pytest.approx(math.sqrt(1 + (0.4 * noise.loss_norm(2)) ** 2), rel=0.05)
     assert many.min() > 0
 
 
@@ -135,12 +135,12 @@ def test_clusters_by_one_sum_compare_models_with_the_mean_client_and_add_one_cli
     losses = (
         2.0 - 0.2 * np.eye(3)[group] - [0.0, 0.0, 0.5] + rng.normal(0, 0.02, (120, 3)) + rng.uniform(0, 1, (120, 1))
     )
-    vectors, bound = noise.centred(losses, 5.0), noise.loss_norm(3, 5.0)
+    vectors, bound = noise.centred(losses), noise.loss_norm(3)
     centres = noised_centres(vectors, 3, bound, lambda total, _: total)
     assert (vectors.argmin(axis=1) == 2).all()
     assert (nearest_centre(vectors, centres) == group).all()
     seen: list[tuple[np.ndarray[Any, Any], float]] = []
-    vectors[-1] = noise.centred(np.array([0.0, 1e9, 1e9]), 5.0)
+    vectors[-1] = noise.centred(np.array([0.0, 1e9, 1e9]))
     for rows in (vectors, vectors[:-1]):
         noised_centres(rows, 3, bound, lambda total, most: seen.append((total, most)) or total)
     (first, most), (other, _) = seen

@@ -205,7 +205,7 @@ def moved(kind: str, node: int, content: RecordDict) -> None:
 )
 def test_a_client_refuses_a_server_that_departs_from_the_protocol(before: Change, says: str, caplog: Any) -> None:
     with contextlib.suppress(FederationError):
-        run(FedAvg(**SECURE, round_tries=1), Watched(before=before))
+        run(FedAvg(**SECURE), Watched(before=before))
     assert says in caplog.text
 
 

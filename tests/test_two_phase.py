@@ -116,11 +116,11 @@ def test_a_subspace_below_the_quorum_is_found_once_more(mode, kind):
 
         return once
 
-    found = run(*shared, "round_tries=2", watched=Watched({(kind, 1, c): at_first(c) for c in calls}))
+    found = run(*shared, watched=Watched({(kind, 1, c): at_first(c) for c in calls}))
     assert [report.tries for report in found.reports] == [2, 1]
     assert found.banks[0].tobytes() == run(*shared).banks[0].tobytes()
     with pytest.raises(FederationError, match=r"round 1 returned a valid .* from 5 of 12 asked, and needs 6"):
-        run(*shared, "round_tries=1", watched=Watched({(kind, 1, c): lost for c in calls}))
+        run(*shared, watched=Watched({(kind, 1, c): lost for c in calls}))
 
 
 def test_in_the_papers_average_those_that_chose_another_model_hold_it_in_place():
@@ -254,7 +254,7 @@ def test_anchors_below_the_quorum_end_phase_1_once_as_many_as_models_were_heard(
 def test_a_subspace_below_the_quorum_fails_the_round_though_as_many_as_models_were_heard() -> None:
     faults = {(SUBSPACE, 2, client): lost for client in range(12)}
     with pytest.raises(FederationError, match="round 2 returned a valid term of the moments from none of 12 asked"):
-        run(*SMALL, "round_tries=1", watched=Watched(faults))
+        run(*SMALL, watched=Watched(faults))
 
 
 def test_an_anchor_that_never_answered_is_in_no_group() -> None:

@@ -1,5 +1,6 @@
 """`Asking`: a round's clients and the exchanges with them; replies are checked and counted."""
 
+import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -8,7 +9,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from florets.strategies.base.exchange import Meter, Patience, Read, Replies, Request, T, send, sort_replies
+from florets.strategies.base.exchange import Meter, Read, Replies, Request, T, send, sort_replies
 from florets.strategies.base.federation import RoundFailed, TrainingDiverged
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Vectors, sketched
@@ -73,8 +74,10 @@ class Asking:
         Those of them sampled for this round.
     models
         The K models that the round starts from; after aggregation, those that it ends with.
-    timeout, quorum, grace
-        How long an exchange waits and how many replies the round needs; see `exchange.Patience`.
+    timeout
+        Seconds until an exchange ends, complete or not; also the messages' time to live.
+    quorum
+        Fraction of the asked clients whose valid replies the round needs.
     client_handlers
         The algorithm's own client handlers.
     narrowing
@@ -92,16 +95,10 @@ class Asking:
     models: Models
     timeout: float
     quorum: float = 0.0
-    grace: float | None = None
     meter: Meter = field(default_factory=Meter)
     client_handlers: tuple[str, ...] = ()
     narrowing: Narrowing | None = None
     layers: Sequence[Any] = ()
-
-    @property
-    def patience(self) -> Patience:
-        """How long an exchange waits."""
-        return Patience(self.timeout, self.quorum, self.grace)
 
     def name_of(self, node_id: int) -> str:
         """Return the key of the client at a node."""
@@ -118,7 +115,7 @@ class Asking:
 
     def ask(self, requests: Sequence[Request], read: Read[T]) -> Replies[T]:
         """Send the requests of one exchange and wait for their replies; see `triage`."""
-        replies = send(self.grid, [request.message for request in requests], self.patience, self.name_of)
+        replies = send(self.grid, [request.message for request in requests], self.timeout, self.name_of)
         return self.triage(requests, replies, read)
 
     def request(
@@ -292,7 +289,8 @@ class Asking:
             models are not finite. The round is repeated, unless all clients of this process have failed alike and the
             strategy has handlers of its own: the fault is in these.
         """
-        needed = self.patience.needed(replies.asked)
+        # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
+        needed = max(1, math.ceil(self.quorum * replies.asked - 1e-9))
         if len(replies.ok) < needed:
             found = f"{len(replies.ok) or 'none'} of {replies.asked} asked, and needs {needed}"
             text = f"round {self.server_round} returned a valid {what} from {found}: {replies.failures()}"

@@ -1,7 +1,6 @@
 """The one way a strategy talks to clients: send a list of messages, wait, sort, check and count the replies."""
 
 import logging
-import math
 import re
 import time
 from collections import Counter
@@ -54,31 +53,6 @@ _OWN_WORDS = re.compile(r"\S*(?:[/\\\d]|\.\w{2,4}\b)\S*")
 _LONGEST_REASON = 500
 _MOST_REASONS = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long one exchange waits for its replies.
-
-    Attributes
-    ----------
-    timeout
-        Seconds until the exchange ends, complete or not; also the messages' time to live.
-    quorum
-        Fraction of the asked clients whose valid replies a round needs.
-    grace
-        Seconds to wait for the rest once as many of the asked clients as the quorum have answered without an error;
-        None waits until the timeout. Replies are read only after the exchange.
-    """
-
-    timeout: float = 3600.0
-    quorum: float = 0.0
-    grace: float | None = None
-
-    def needed(self, asked: int) -> int:
-        """Return how many of the asked clients must send a valid reply: at least one."""
-        # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
-        return max(1, math.ceil(self.quorum * asked - 1e-9))
 
 
 @dataclass(frozen=True)
@@ -190,13 +164,13 @@ def alike(reasons: Mapping[str, str]) -> list[list[str]]:
     return list(groups.values())
 
 
-def exchange(grid: Grid, requests: Sequence[Request], read: Read[T], patience: Patience) -> Replies[T]:
-    """Send the requests, wait as long as `patience` lasts, and sort the replies."""
+def exchange(grid: Grid, requests: Sequence[Request], read: Read[T], timeout: float) -> Replies[T]:
+    """Send the requests, wait for this many seconds at most, and sort the replies."""
 
     def name_of(node_id: int) -> str:
         return next(request.key for request in requests if request.message.metadata.dst_node_id == node_id)
 
-    replies = send(grid, [request.message for request in requests], patience, name_of)
+    replies = send(grid, [request.message for request in requests], timeout, name_of)
     return sort_replies(requests, replies, read, warn=False)
 
 
@@ -218,10 +192,10 @@ def joined(parts: Sequence[Replies[T]]) -> Replies[T]:
 def send(
     grid: Grid,
     messages: Sequence[Message],
-    patience: Patience,
+    timeout: float,
     name_of: Callable[[int], str] = "node {}".format,
 ) -> list[Message]:
-    """Send messages and return the replies that arrive while `patience` lasts; log once a minute who is late.
+    """Send messages and return the replies that arrive within `timeout` seconds; log once a minute who is late.
 
     The pause between two looks grows from 5 ms to 0.25 s: Flower's grids pause 0.1 s (simulation) or 3 s
     (deployment) each time, which is most of a short exchange. A grid with a `wait_for_replies` wakes up itself.
@@ -234,22 +208,13 @@ def send(
     wait = Waiting()
     rest = getattr(grid, "wait_for_replies", time.sleep)
     waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
-    answered = 0
     replies: list[Message] = []
-    deadline = time.monotonic() + patience.timeout
-    in_grace = patience.grace is None
+    deadline = time.monotonic() + timeout
     pause = _FIRST_PAUSE
     while waiting:
         arrived = list(grid.pull_messages(waiting))
         replies.extend(arrived)
-        if not in_grace:
-            # Second replies to a message and strangers' are no answers; `sort_replies` says so of each.
-            valid = {reply.metadata.reply_to_message_id for reply in arrived if reply.has_content()}
-            answered += len(waiting & valid)
         waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
-        if not in_grace and answered >= patience.needed(len(messages)):
-            in_grace = True
-            deadline = min(deadline, time.monotonic() + (patience.grace or 0.0))
         if not waiting or time.monotonic() >= deadline:
             break
         wait.report(deadline, late)

@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from florets.strategies.base.exchange import Patience, Replies, Request, Waiting, alike, exchange, joined
+from florets.strategies.base.exchange import Replies, Request, Waiting, alike, exchange, joined
 from florets.strategies.base.introductions import (
     InputMagnitudes,
     client_of,
@@ -325,7 +325,7 @@ class Federation:
                 own = with_number(config, node, registered.get(node, ""), keys.get(node, b""))
                 content = filled(RecordDict(), {kinds.CONFIG: own})
                 requests.append(Request(name, Message(content, node, kinds.HELLO, ttl=left, group_id="0")))
-            parts.append(exchange(grid, requests, _introduction, Patience(left)))
+            parts.append(exchange(grid, requests, _introduction, left))
         return joined(parts)
 
     @property

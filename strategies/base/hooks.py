@@ -158,7 +158,6 @@ class Hooks(FlowerStrategy):
             averaging=averaging,
             timeout=self.round_timeout,
             quorum=self.run.quorum,
-            grace=self.run.grace,
             meter=self._meter,
             evaluation=self.evaluation,
             client_handlers=self.client_handlers,

@@ -14,6 +14,9 @@ from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.report import RoundReport, snapshot
 from florets.task.device import seldom_collected
 
+TRIES = 3
+"""Tries of a round below the quorum before the run (or two_phase's phase 1) ends."""
+
 EvaluateModels = Callable[[int, ArrayRecord], MetricRecord | None]
 RoundObserver = Callable[[RoundReport, ArrayRecord], bool | None]
 
@@ -48,7 +51,7 @@ def run_rounds(
     def test(server_round: int) -> None:
         with strategy.context.meter.part("evaluate"):
             messages = strategy.configure_evaluate(server_round, result.arrays, evaluate_config, grid)
-            replies = send(grid, messages, strategy.context.patience, strategy.context.name_of)
+            replies = send(grid, messages, strategy.context.timeout, strategy.context.name_of)
             metrics = strategy.aggregate_evaluate(server_round, replies)
             if metrics is not None:
                 result.evaluate_metrics_clientapp[server_round] = metrics
@@ -103,20 +106,19 @@ def _train(
     strategy: Any, grid: Grid, arrays: ArrayRecord, server_round: int, config: ConfigRecord
 ) -> tuple[ArrayRecord | None, MetricRecord | None]:
     """Run a round's exchanges up to its next models; below the quorum once more, from the state before it."""
-    tries = strategy.run.round_tries
-    for attempt in range(1, tries + 1):
+    for attempt in range(1, TRIES + 1):
         try:
-            return attempted(strategy, server_round, arrays, config, grid)
+            return _attempted(strategy, server_round, arrays, config, grid)
         except RoundFailed as failure:
-            if failure.certain or attempt == tries:
+            if failure.certain or attempt == TRIES:
                 after = f" (tried {attempt} times)" if attempt > 1 else ""
                 kind = TrainingDiverged if isinstance(failure, TrainingDiverged) else FederationError
                 raise kind(f"{failure}{after}") from None
-            log.warning("%s. The round is repeated: try %d of %d", failure, attempt + 1, tries)
-    raise ValueError(f"round_tries={tries}: must be at least 1")
+            log.warning("%s. The round is repeated: try %d of %d", failure, attempt + 1, TRIES)
+    raise AssertionError("a round is tried at least once")
 
 
-def attempted(
+def _attempted(
     strategy: Any, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
 ) -> tuple[ArrayRecord | None, MetricRecord | None]:
     """Run a round's exchanges up to its next models; where they fail, the state is as it was before.
@@ -130,7 +132,7 @@ def attempted(
     try:
         messages = strategy.configure_train(server_round, arrays, config, grid)
         with strategy.context.meter.part("train"):
-            replies = send(grid, messages, strategy.context.patience, strategy.context.name_of)
+            replies = send(grid, messages, strategy.context.timeout, strategy.context.name_of)
         found: tuple[ArrayRecord | None, MetricRecord | None] = strategy.aggregate_train(server_round, replies)
         return found
     except FederationError:

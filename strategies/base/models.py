@@ -427,4 +427,4 @@ def averaging_of(settings: Settings, run: RunKeys) -> Averaging:
     if (name or known[0]) == "models":
         return ModelAveraging(weighting, settings.fraction_train, robust=rule)
     batch = 0 if (run.gradient_batch or settings.gradient_batch) == "full" else run.gradient_batch
-    return GradientAveraging(run.server_learning_rate, weighting, run.server_optimizer, batch, robust=rule)  # type: ignore[arg-type]
+    return GradientAveraging(None, weighting, run.server_optimizer, batch, robust=rule)  # type: ignore[arg-type]

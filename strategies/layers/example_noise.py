@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from florets.strategies.base.report import Client
 from florets.strategies.core.accountant import level_of
 from florets.strategies.coverage import Releases
-from florets.strategies.layers.noise import Budget, Guard, multiplier
+from florets.strategies.layers.noise import GROUPING, Budget, Guard, multiplier
 from florets.strategies.settings import Privacy
 from florets.task.training.settings import Training
 from florets.task.wire import kinds, noise
@@ -30,7 +30,7 @@ class ExampleGuard(Guard):
         epsilon, delta = float(privacy.epsilon or 0.0), 1e-5 if privacy.delta is None else privacy.delta
         budget = earlier or Budget(epsilon, delta, 1.0, 1 / visits, 1 / max(losses, 1), most=0.0)
         super().__init__(dataclasses.replace(privacy, min_group=1), releases, budget)
-        own = multiplier(privacy.grouping * level_of(epsilon, delta) ** 2 / losses) if losses else 0.0
+        own = multiplier(GROUPING * level_of(epsilon, delta) ** 2 / losses) if losses else 0.0
         self.declared = Declared(epsilon, delta, visits, losses, own)
         self.training = Training()
         self._samples: dict[str, int] = {}
@@ -38,7 +38,7 @@ class ExampleGuard(Guard):
     @property
     def settings(self) -> dict[str, str | float]:
         """Message settings by which clients choose their noise."""
-        own = {kinds.PRIVACY_CLIP: self.privacy.known_clip, kinds.PRIVACY_LOSS_CLIP: self.privacy.loss_clip}
+        own = {kinds.PRIVACY_CLIP: self.privacy.known_clip}
         declared = {kinds.DECLARED + name: value for name, value in vars(self.declared).items()}
         return {kinds.PRIVACY: kinds.RECORDS, **own, **declared}
 
@@ -76,7 +76,7 @@ class ExampleGuard(Guard):
 
     def raised_by(self, num_models: int) -> float:
         """Return by how much clients raise their losses."""
-        return noise.raised_by(num_models, self.privacy.loss_clip, self.declared.loss_noise)
+        return noise.raised_by(num_models, self.declared.loss_noise)
 
     def _note(self, keys: Sequence[str]) -> None:
         spent, asked = self.budget.spent, self.declared

@@ -25,6 +25,8 @@ from florets.task.training.settings import Training
 from florets.task.wire import kinds, noise
 from florets.task.wire.replies import Update
 
+GROUPING = 0.2
+"""Fraction of the budget (of the sum of squared noise levels) that is spent on grouping."""
 SIZES = 0.1
 """Fraction of the cost of a round's update that pays for noised sizes of hidden groups."""
 LENGTHS = 0.3
@@ -77,7 +79,7 @@ class Budget:
         delta = usual_delta(clients) if privacy.delta is None else privacy.delta
         epsilon = float(privacy.epsilon or 0.0)
         total, groupings = level_of(epsilon, delta) ** 2, releases.before + releases.each * visits
-        share = privacy.grouping if groupings else 0.0
+        share = GROUPING if groupings else 0.0
         return cls(
             epsilon, delta, total, (1 - share) * total / visits, share * total / groupings if groupings else 0.0
         )
@@ -141,7 +143,6 @@ class Guard:
             kinds.PRIVACY_NOISE: multiplier(self.budget.update),
         }
         if self.budget.grouping:
-            asked[kinds.PRIVACY_LOSS_CLIP] = self.privacy.loss_clip
             asked[kinds.PRIVACY_LOSS_NOISE] = multiplier(self.budget.grouping)
         return asked
 
@@ -229,7 +230,7 @@ class Guard:
         """Return by how much clients that noise their losses raise them."""
         if not self.is_local:
             return 0.0
-        return noise.raised_by(num_models, self.privacy.loss_clip, multiplier(self.budget.grouping))
+        return noise.raised_by(num_models, multiplier(self.budget.grouping))
 
     def charge_training(self, keys: Sequence[str], groups: Mapping[str, int]) -> None:
         """Charge clients for updates that they are asked for; `groups` are theirs, where they are known."""
@@ -251,10 +252,9 @@ class Guard:
 
         `losses` (M, D) are of these clients; those nearest to a centre (K, D) have its model. See `noised_centres`.
         """
-        bound = self.privacy.loss_clip
-        vectors, norm = noise.centred(losses, bound), noise.loss_norm(losses.shape[1], bound)
+        vectors, norm = noise.centred(losses), noise.loss_norm(losses.shape[1])
         centres = noised_centres(vectors, count, norm, lambda total, most: self.noised_sum(keys, total, most, COST))
-        return nearest_centre(vectors, centres), centres + bound / 2
+        return nearest_centre(vectors, centres), centres + noise.LOSS_CLIP / 2
 
     def changes(
         self,

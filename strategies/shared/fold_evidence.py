@@ -219,7 +219,7 @@ class Evidence:
         if self.epsilon is not None and self.verdict == "none" and not self.given:
             return (
                 "noise hides small differences and groups of few clients, so that there may be groups: more clients, "
-                "privacy.grouping or privacy.epsilon show more; or give k="
+                "or a larger privacy.epsilon, show more; or give k="
             )
         if self.differs == "levels" and not self.given:
             return (

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from florets.strategies.base import loop
 from florets.strategies.base.exchange import log
 from florets.strategies.base.federation import RoundFailed
 from florets.strategies.base.models import Models
@@ -114,11 +115,11 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
             updates = yield plan
         except RoundFailed as failure:
             descent = self.state.descent
-            if r.meter.tries < self.run.round_tries or not self.descent.end(r.models.count):
+            if r.meter.tries < loop.TRIES or not self.descent.end(r.models.count):
                 raise
             log.warning(
                 "%s. Phase 1 ends here, with the estimates of the %d of %d anchors that have replied so far; raise "
-                "round_tries or start_timeout to wait longer for the others",
+                "start_timeout to wait longer for the others",
                 *(failure, len(descent.residuals), len(descent.anchors)),
             )
             self.state.train_loss = None

@@ -13,6 +13,8 @@ ANSWERED = frozenset({kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, kinds.LOSSES
 """Messages that a client of a run with local noise answers; in a simulation it is also tested."""
 NOISED_HANDLERS = frozenset(f"florets.strategies.shared.client:{name}" for name in ("train_folds", "query_folds"))
 """The algorithms' own handlers that noise all that they send."""
+LOSS_CLIP = 5.0
+"""Bound at which losses for grouping are clipped."""
 _LARGEST = 60_000.0
 _SHIFT = 8.0
 """Standard deviations by which noised losses are raised: losses that are sent are not negative."""
@@ -49,11 +51,11 @@ def within(vector: npt.NDArray[np.floating], bound: float) -> Vector:
     return values if norm <= bound else values * (bound / norm)
 
 
-def centred(losses: npt.NDArray[np.floating], bound: float) -> Vector:
-    """Return losses (..., K) clipped to [0, bound], less bound / 2: of a norm of at most `loss_norm`."""
+def centred(losses: npt.NDArray[np.floating]) -> Vector:
+    """Return losses (..., K) clipped to [0, `LOSS_CLIP`], less half of it: of a norm of at most `loss_norm`."""
     # A NaN, of which no comparison holds, is the worst loss.
-    kept = np.where(np.asarray(losses) < bound, np.maximum(losses, 0.0), bound)
-    return np.asarray(kept - bound / 2, dtype=np.float64)
+    kept = np.where(np.asarray(losses) < LOSS_CLIP, np.maximum(losses, 0.0), LOSS_CLIP)
+    return np.asarray(kept - LOSS_CLIP / 2, dtype=np.float64)
 
 
 def noised_rows(rows: npt.NDArray[np.floating], folds: int, multiplier: float) -> Vector:
@@ -68,18 +70,18 @@ def noised_rows(rows: npt.NDArray[np.floating], folds: int, multiplier: float) -
     return np.clip(within(padded, bound) + gaussian(padded.shape, multiplier * bound), -_LARGEST, _LARGEST)
 
 
-def loss_norm(count: int, bound: float) -> float:
+def loss_norm(count: int) -> float:
     """Return the largest norm of a `centred` vector of so many losses."""
-    return bound / 2 * float(np.sqrt(count))
+    return LOSS_CLIP / 2 * float(np.sqrt(count))
 
 
-def noised_losses(losses: Vector, bound: float, multiplier: float, count: int = 1) -> Vector:
+def noised_losses(losses: Vector, multiplier: float, count: int = 1) -> Vector:
     """Return a client's losses (K,) with noise that hides one part in `count` of them, raised by `raised_by`."""
-    deviation = multiplier * loss_norm(len(losses), bound) / count
-    noised = centred(losses, bound) + bound / 2 + gaussian(len(losses), deviation)
-    return np.maximum(noised + raised_by(len(losses), bound, multiplier), 0.0)
+    deviation = multiplier * loss_norm(len(losses)) / count
+    noised = centred(losses) + LOSS_CLIP / 2 + gaussian(len(losses), deviation)
+    return np.maximum(noised + raised_by(len(losses), multiplier), 0.0)
 
 
-def raised_by(count: int, bound: float, multiplier: float) -> float:
+def raised_by(count: int, multiplier: float) -> float:
     """Return by how much noised losses are raised, which says nothing of them."""
-    return _SHIFT * multiplier * loss_norm(count, bound)
+    return _SHIFT * multiplier * loss_norm(count)

@@ -95,9 +95,7 @@ def multiplier(declared: Declared, rate: float, steps: int) -> float:
     # smaller epsilon is, and the further beyond it the noise.
     quickly = fits(_MOST, True)
     if not quickly and (declared.epsilon < _LEAST or not fits(_MOST, False)):
-        raise ValueError(
-            "privacy.epsilon: is too small, or losses alone pass it; give less of it to privacy.grouping"
-        )
+        raise ValueError("privacy.epsilon: is too small for this many rounds; raise it, or lower num_rounds")
     high = 0.25 if quickly else 1 / declared.epsilon
     while not fits(high, quickly):
         high *= 2
