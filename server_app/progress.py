@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TextIO
@@ -103,19 +103,17 @@ def _fitted(title: str, figures: str, width: int) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
-Listener = Callable[[RoundLine], None]
-
-_LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
+_IS_SILENT = ContextVar("is_silent", default=False)
 
 
 @contextmanager
-def listening(listener: Listener) -> Iterator[None]:
-    """Show nothing of the runs inside, but pass each finished round on: their caller has one bar for all."""
-    token = _LISTENER.set(listener)
+def silent() -> Iterator[None]:
+    """Show nothing of the runs inside: their caller says what comes of each."""
+    token = _IS_SILENT.set(True)
     try:
         yield
     finally:
-        _LISTENER.reset(token)
+        _IS_SILENT.reset(token)
 
 
 class Progress:
@@ -135,16 +133,15 @@ class Progress:
         self._task = TaskID(0)
         self._figures = ""
         self._console = Console(file=self._stream)
-        self._listener = _LISTENER.get()
-        if self._listener is None and self._console.is_terminal and not quiet:
+        self._is_silent = _IS_SILENT.get()
+        if self._console.is_terminal and not (quiet or self._is_silent):
             self._bar = _Bar(self._console, num_rounds)
             self._task = self._bar.add_task(title, total=num_rounds, completed=done)
             self._bar.start()
 
     def show(self, line: RoundLine, seconds: float) -> None:
         """Show a finished round: its line of ``rounds.jsonl``, and how long it took."""
-        if self._listener is not None:
-            self._listener(line)
+        if self._is_silent:
             return
         if self._bar is not None:
             # A bar that loses the figures in the rounds without evaluation would flicker: it keeps the last.
@@ -161,7 +158,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Show a line of text, above the bar where there is one."""
-        if self._listener is not None:
+        if self._is_silent:
             return
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)

@@ -40,7 +40,6 @@ def test_many_sites_differ_by_their_spread_weighted_by_records() -> None:
 def test_figures_are_over_the_records_of_all_clients_together() -> None:
     tests = {"small": part(1.0, 2), "large": part(0.5, 1000), "middle": part(0.9, 30)}
     assert ACCURACY.figure(tests) == pytest.approx((2 + 500 + 27) / 1032)
-    assert Criterion.of("accuracy", tests, ["middle"]).apart == ("middle", "small")
 
 
 def test_clients_whose_records_are_too_few_for_sums_have_a_part_in_the_log_loss_and_in_r2() -> None:

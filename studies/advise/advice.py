@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from statistics import NormalDist
 
 import numpy as np
@@ -21,13 +20,10 @@ from florets.studies.advise.compare import (
 )
 from florets.studies.advise.measures import gain
 from florets.studies.advise.methods import METHODS
-from florets.studies.advise.outcomes import Finding, Kind, Outcome
+from florets.studies.advise.outcomes import Finding, Outcome
 
 _LEVEL = 0.01
 """Of the tests whether a model is better than the constant answer at one client."""
-_APART: tuple[Kind, ...] = ("groups", "lone", "all_differ")
-"""Findings by which clients are apart."""
-_OF_GROUPS = ("discovery", "group_intercept")
 
 
 @dataclass(frozen=True)
@@ -36,23 +32,17 @@ class Evidence:
 
     Attributes
     ----------
-    standardised
-        Groups once every client had standardised its inputs; None where that was not looked at.
     one_class
         Clients whose training records are all of one class.
     names
         Of clients that have others than their keys.
-    described
-        Whether sites described the columns of their inputs: reasons of the inputs are then known.
     classes
         Names of the classes in the order of their labels; empty where labels are numbers.
     """
 
-    standardised: Finding | None = None
     one_class: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     reasons: tuple[Reason, ...] = ()
-    described: bool = False
     classes: tuple[str, ...] = ()
 
 
@@ -101,23 +91,6 @@ class Advice:
     def judged(self, outcome: Outcome) -> Outcome:
         """Return results without those of clients whose records no model predicts: chance alone sets them apart."""
         return outcome.without(self.own_is_low)
-
-    @property
-    def is_scale(self) -> bool:
-        """Whether the scale of the inputs sets the clients apart.
-
-        They differ, and no longer once standardised; and nothing predicts better than one model on such inputs:
-        otherwise standardising takes away what tells clients apart, and what predicts.
-        """
-        after, described = self.evidence.standardised, self.evidence.described
-        if after is None or after.kind != "none" or self.finding.kind not in _APART:
-            return False
-        if described and not may_be_scale(self.finding, self.evidence.reasons):
-            return False
-        one = self.outcome("standardised")
-        others = [] if one is None else [self.judged(other) for other in self.fit if other is not one]
-        mine = None if one is None else self.judged(one).validation
-        return mine is None or not any(self.criterion.difference(o.validation, mine).is_gain for o in others)
 
     @property
     def few(self) -> tuple[str, ...]:
@@ -180,21 +153,6 @@ class Advice:
         return self.evidence.names.get(key, key)
 
 
-def may_be_scale(finding: Finding, reasons: Sequence[Reason]) -> bool:
-    """Return whether clients are apart, and the columns of most of them are what differs."""
-    if finding.kind not in _APART:
-        return False
-    apart = clients_apart(finding)
-    scaled = {key for one in reasons if one.kind in ("unit", "inputs") for key in one.sites}
-    return 2 * len(scaled.intersection(apart)) > len(apart)
-
-
-def clients_apart(finding: Finding) -> tuple[str, ...]:
-    """Return the clients outside the largest group; all of them where there is one group only."""
-    groups = finding.groups
-    return tuple(sorted({*finding.lone, *chain(*(groups[1:] if len(groups) > 1 else groups))}))
-
-
 def advise(
     finding: Finding,
     outcomes: Mapping[str, Outcome],
@@ -208,11 +166,9 @@ def advise(
     considered, and what turns out not to be on the test records is not advised. Of the methods that none beats by
     more than chance the simplest is taken. Where groups were found, their models and the one model for all, with and
     without intercepts, count as equally simple, and the best of them comes first: that there are groups is settled
-    already. Where the groups go once inputs are standardised, one model on standardised inputs comes first, unless
-    another beats it; where a site has another unit, it counts as equally simple. Where a test of all training records
-    says that clients differ in coefficients, coefficients of each client come first, or a model per group if that is
-    better; where the labels of sites differ, one model with intercepts, as in multi-centre studies: shrunk,
-    they cost nothing where nothing needs them.
+    already. Where a test of all training records says that clients differ in coefficients, coefficients of each
+    client come first, or a model per group if that is better; where the labels of sites differ, one model with
+    intercepts, as in multi-centre studies: shrunk, they cost nothing where nothing needs them.
     Clients that fit nobody, and on which no method does well, their own model neither, have no say.
     """
     evidence = evidence or Evidence()
@@ -220,7 +176,7 @@ def advise(
     own_is_low = tuple(key for key in suspects if _is_unpredictable(key, outcomes, criterion, constant))
     # Without groups discovery's one model is FedAvg's.
     several = finding.kind in ("groups", "lone")
-    shown = {name: outcomes[name] for name in METHODS if name in outcomes and (several or name not in _OF_GROUPS)}
+    shown = {name: outcomes[name] for name in METHODS if name in outcomes and (several or name != "discovery")}
     unfit = _unfit([one.without(own_is_low) for one in shown.values()], criterion, constant)
     advice = Advice(finding, tuple(shown.values()), criterion, constant, None, evidence, (), own_is_low, unfit)
     ordered = {name: one for name, one in shown.items() if name not in unfit}
@@ -236,16 +192,12 @@ def advise(
     if finding.kind == "groups" and {"fedavg", "discovery"} <= ordered.keys():
         preferred.append(better("fedavg", "intercept", "slopes", "discovery"))
     kinds = {reason.kind for reason in evidence.reasons}
-    if advice.is_scale or "unit" in kinds:
-        preferred.append("standardised")
-        if not advice.is_scale and {"fedavg", "standardised"} <= ordered.keys():
-            preferred.append(better("fedavg", "standardised"))
     has_rules = finding.differs in ("coefficients", "both") and "unit" not in kinds
-    if not advice.is_scale and has_rules and "slopes" in ordered:
+    if has_rules and "slopes" in ordered:
         # The test of all training records sees differences that the validation records are too few to show.
         has_groups = finding.kind == "groups" and "discovery" in ordered
         preferred.append(better("slopes", "discovery") if has_groups else "slopes")
-    elif not advice.is_scale and "labels" in kinds:
+    elif "labels" in kinds:
         # Where sites differ in how frequent the outcome is, each has a level of its own to begin with.
         preferred.append("intercept")
     compared = [one.without(own_is_low) for one in ordered.values()]

@@ -101,7 +101,7 @@ def differences(sites: Mapping[str, Site], one_class: Sequence[str] = ()) -> lis
     # What is in another unit is no reference for the others.
     rest = {key: site for key, site in known.items() if key not in factors}
     shifts = _shifts(_compared(rest), quantile, is_explained=labels is not None)
-    return [*reasons, *_input_reasons(shifts, list(rest)), *of_labels]
+    return [*reasons, *_input_reasons(shifts), *of_labels]
 
 
 @np.errstate(divide="ignore", invalid="ignore")
@@ -200,30 +200,13 @@ def _shifts(frame: "pd.DataFrame", quantile: float, is_explained: bool = False) 
     return departing
 
 
-def _input_reasons(shifts: "pd.DataFrame", sites: Sequence[str]) -> Iterator[Reason]:
+def _input_reasons(shifts: "pd.DataFrame") -> Iterator[Reason]:
     """Yield the reasons of the inputs: columns in another unit, and other distributions."""
     kinds: tuple[Kind, ...] = ("unit", "inputs")
     for kind in kinds:
         of_kind = shifts[shifts["factor"].notna() == (kind == "unit")]
-        departing = tuple(of_kind["site"].unique())
-        odd = tuple(key for key in sites if key not in departing)
-        reverse = _reversed(of_kind, len(departing)) if kind == "inputs" and 0 < len(odd) < len(departing) else ()
-        if reverse:
-            # The reference is among the few.
-            yield Reason(kind, odd, reverse)
-        elif departing:
+        if departing := tuple(of_kind["site"].unique()):
             yield Reason(kind, departing, _top(of_kind))
-
-
-def _reversed(shifts: "pd.DataFrame", sites: int) -> tuple[ColumnShift, ...]:
-    """Return how the reference departs in the columns in which all these sites differ from it in the same way."""
-    signs = shifts.assign(sign=shifts["shift"] > 0).groupby("column", sort=False)
-    common = signs.filter(lambda own: len(own) == sites and own["sign"].nunique() == 1).groupby("column", sort=False)
-    return _top(
-        common[["shift", "ratio"]].median().reset_index().assign(
-            shift=lambda own: -own["shift"], ratio=lambda own: 1 / own["ratio"], factor=math.nan
-        )
-    )  # fmt: skip
 
 
 def _top(shifts: "pd.DataFrame") -> tuple[ColumnShift, ...]:

@@ -78,10 +78,8 @@ class Criterion:
     ----------
     seconds
         Measures that are shown in addition.
-    apart
-        Clients that enter no comparison between clients: few test records, or records of one class.
     one_class
-        Of these the latter; they enter no comparison of methods either, for a constant is right there.
+        Clients with records of one class; they enter no comparison, for a constant is right there.
     unit, spread
         Of values: squared error in the target's unit for one of the training loss, and variance of the targets. They
         stand in for the sums that clients with very few test records do not send.
@@ -89,7 +87,6 @@ class Criterion:
 
     measure: Name
     seconds: tuple[Name, ...] = ()
-    apart: tuple[str, ...] = ()
     one_class: tuple[str, ...] = ()
     unit: float = math.nan
     spread: float = math.nan
@@ -99,7 +96,6 @@ class Criterion:
         cls, measure: Name, tests: Tests, one_class: Collection[str], seconds: Collection[Name] = ()
     ) -> "Criterion":
         """Return the criterion for clients with these tests; `one_class` names those with records of one class."""
-        few = {key for key, test in tests.items() if test.n < FEW_RECORDS}
         known = [test for test in tests.values() if test.sums is not None and "loss" in test.scores]
         unit = spread = math.nan
         if known and measure in OF_VALUES:
@@ -107,7 +103,7 @@ class Criterion:
             errors = math.fsum(test.n * test.scores["rmse"] ** 2 for test in known)
             unit = errors / losses if losses else math.nan
             spread = total_squares(known) / sum(test.n for test in known)
-        return cls(measure, tuple(seconds), tuple(sorted(few.union(one_class))), tuple(one_class), unit, spread)
+        return cls(measure, tuple(seconds), tuple(one_class), unit, spread)
 
     @property
     def between_clients(self) -> Name:
@@ -169,26 +165,6 @@ class Criterion:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.asarray(upper, dtype=np.float64) / lower
         return 1 - ratio if self.measure == "r2" else np.sqrt(ratio) if self.measure == "rmse" else ratio
-
-    def compared_figures(self, tests: Tests) -> dict[str, float]:
-        """Return the figures of the clients that enter comparisons between clients.
-
-        Clients with few test records do not, unless nearly all have few.
-        """
-        rest = len(tests) - len(set(self.apart) & set(tests))
-        drops = rest >= min(2, len(tests))
-        known = {key: self.own(test) for key, test in tests.items() if not (drops and key in self.apart)}
-        return {key: figure for key, figure in known.items() if not math.isnan(figure)}
-
-    def mean_of_sites(self, tests: Tests) -> float:
-        """Return the unweighted mean over the clients that enter comparisons; NaN if there are none."""
-        known = self.compared_figures(tests).values()
-        return math.fsum(known) / len(known) if known else math.nan
-
-    def worst(self, tests: Tests) -> str | None:
-        """Return the client with the worst figure among those that enter comparisons; None if there are none."""
-        known = self.compared_figures(tests)
-        return min(known, key=lambda key: (gain(known[key], 0.0, self.measure), key), default=None)
 
     def difference(self, first: Tests, second: Tests) -> Difference:
         """Return the gain of the first method over the second on the same records, with its 95 % interval.

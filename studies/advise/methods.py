@@ -40,9 +40,7 @@ _NEWTON, _NEWTON_OF_VALUES = 8, 3
 first."""
 _NEWTON_OF_GROUPS = 16
 """Rounds until groups are found, once one model fits all, and theirs fit."""
-_EXACT = ("fedavg", "intercept", "slopes", "local", "standardised")
-_PLAIN = {"intercept": "fedavg", "standardised": "fedavg", "group_intercept": "discovery"}
-"""Methods whose ridge is another's. Coefficients of clients have a prior of their own: the usual ridge will do."""
+_EXACT = ("fedavg", "intercept", "slopes", "local")
 _LEAST = 1e-3
 """Gain in R2 or log loss, on validation records, for which another ridge is worth a further run."""
 _LOOK = 4
@@ -64,10 +62,6 @@ class Method(NamedTuple):
 
 METHODS = {
     "fedavg": Method("one model for all (FedAvg)", "strategy=fedavg"),
-    "standardised": Method(
-        "one model for all, each {site} standardising its own inputs (FedAvg)",
-        "strategy=fedavg task.table.standardise=site",
-    ),
     "intercept": Method(
         "one model with an intercept per {site} (FedAvg, personal=intercept)", "strategy=fedavg personal=intercept"
     ),
@@ -76,22 +70,16 @@ METHODS = {
         "strategy=fedavg personal=slopes",
     ),
     "discovery": Method("one model per group (strategy=discovery)", "strategy=discovery k=auto"),
-    "group_intercept": Method(
-        "one model per group, with an intercept per {site} (strategy=discovery, personal=intercept)",
-        "strategy=discovery k=auto personal=intercept",
-    ),
     "tuned": Method(
         "one model for all, fine-tuned by each {site} (FedAvg)", "strategy=fedavg fine_tune_epochs={epochs:g}"
     ),
-    "two_groups": Method("two groups regardless (strategy=discovery k=2)", "strategy=discovery k=2"),
     "clove": Method("one model per group (strategy=clove)", "strategy=clove k={k}"),
     "local": Method("each {site} alone, without federation (strategy=local)", "strategy=local"),
 }
 """The methods, the simplest first: what clients share costs nobody more than what they do alone."""
-OPTIONAL = ("intercept", "slopes", "group_intercept")
+OPTIONAL = ("intercept", "slopes")
 """Methods that not every model suits."""
 
-_PER_SITE = "task.table.standardise=site"
 _OURS = ("strategy", "k", "k_max", "stop_at_groups", "statistics", "personal", "measure")
 _HOW = ("quiet", "results_dir", "pictures", "checkpoint_every", "loss_matrix", "patience")
 """Keys that say nothing of what is used."""
@@ -158,13 +146,6 @@ class Question:
     def fine_tune_epochs(self) -> float:
         """Local epochs of fine-tuning: those of one round, unless it is said."""
         return self.base.fine_tune_epochs or (1.0 if self.base.train.local_steps else self.base.train.local_epochs)
-
-    @property
-    def standardise_keys(self) -> tuple[str, ...]:
-        """Keys with which each client standardises its inputs by itself; none where that is not possible."""
-        task = self.base.task
-        chosen = task.table.preprocessing or task.table.standardise == "site"
-        return () if task.data != "own" or chosen else (_PER_SITE,)
 
     @property
     def rounds(self) -> int:
@@ -271,10 +252,6 @@ def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...
     runs["local"] = ("strategy=local", *_alone(question))
     if finding.kind in ("groups", "lone"):
         runs["discovery"] = (*_look(question), "loss_matrix=true")
-        if finding.kind == "groups" and question.has_coefficients:
-            runs["group_intercept"] = (*runs["discovery"], "personal=intercept")
-    elif not question.by_newton:
-        runs["two_groups"] = ("strategy=discovery", "k=2")
     return runs if question.by_newton else {**runs, "clove": ("strategy=clove", f"k={num_groups(finding)}")}
 
 
@@ -419,27 +396,19 @@ def search(
                 return number > 0
         return bool(rates)
 
-    def is_worth_intercepts(kept: Mapping[str, Outcome]) -> bool:
-        """Return whether groups explain more than levels do: otherwise both together are not looked at."""
-        if not {"discovery", "intercept"} <= kept.keys():
-            return True
-        groups, levels = (criterion.figure(kept[name].validation) for name in ("discovery", "intercept"))
-        return is_better(groups, levels, criterion.measure)
-
     rates = sorted(setup.rates)
     middle = rates[(len(rates) - 1) // 2]
     below, above = [rate for rate in rates if rate < middle][::-1], [rate for rate in rates if rate > middle]
     for method in methods:
-        if method == "group_intercept" and setup.key == RIDGE and not is_worth_intercepts(kept):
-            continue
         # What clients learn together has many records, and its ridge matters little: the plain model's will do.
-        plain = kept.get(_PLAIN.get(method, "")) if setup.key == RIDGE else None
+        plain = kept.get("fedavg") if setup.key == RIDGE and method == "intercept" else None
         try:
             first = attempt(method, middle if plain is None else plain.rate)
         except ConfigError:
             if method not in OPTIONAL:
                 raise
             continue
+        # Coefficients of clients have a prior of their own: the usual ridge will do.
         if plain is not None or (setup.key == RIDGE and method == "slopes"):
             continue
         if setup.key == RIDGE and method == "discovery" and "fedavg" in kept and kept["fedavg"].rate == middle:

@@ -3,12 +3,11 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from florets.reports.console import counted, duration, size
 from florets.reports.folder import write_whole
 from florets.reports.pages import Cell, embedded, render
-from florets.studies.advise.compare import FEW_RECORDS, Difference
+from florets.studies.advise.compare import Difference
 from florets.studies.advise.measures import FORMS, amount, value
 from florets.studies.advise.words import Words
 
@@ -48,15 +47,8 @@ choice. {% if by_newton %}All models are linear and were fitted by Newton's meth
 rates of {{ rates }} for up to {{ rounds }}, and stopped once it no longer improved on the validation records, which
 also decided on the rate and on the method.{% endif %} All figures below are of the test records, which had no part in
 that.</p>
-{% if chart %}
-<p>A dot is a {{ words.site }} (hollow: few test records, or one class), a bar the figure over all
-records, the dashed line the constant answer.</p>
-{{ image(chart, "Figures of every method at every %s" | format(words.site)) }}
-{% endif %}
 {{ table(methods, "methods") }}
 <p>{{ words.interval }}
- Methods are compared by the figure over all records; the mean over {{ words.site }}s is of those
-with at least {{ fewest }} test records.
 {%- if fine_tuned %} Fine-tuning is one more local training at the end ({{ epochs }} passes over the records).
 {%- endif %}
 </p>
@@ -131,10 +123,8 @@ def write_page(folder: Path, words: Words) -> Path:
         rounds=counted(words.question.rounds, "round"),
         rates=", ".join(f"{rate:g}" for rate in words.setup.rates),
         validation=f"{base.task.validation_fraction:.0%} of the training records",
-        chart=_chart(words, folder / "methods.png") if base.pictures else None,
         form=FORMS[measure],
         seconds=[FORMS[name] for name in advice.criterion.seconds],
-        fewest=FEW_RECORDS,
         methods=_methods(words),
         fine_tuned=advice.outcome("tuned") is not None,
         epochs=f"{words.question.fine_tune_epochs:g}",
@@ -162,10 +152,6 @@ def _tiles(words: Words) -> list[tuple[str, str, str]]:
             f"constant answer: {value(advice.constant.figure(criterion), measure)}",
         ),
     ]
-    if (worst := criterion.worst(outcome.test)) is not None:
-        test = outcome.test[worst]
-        note = f"{advice.name(worst)}, {test.n} test records"
-        tiles.append((f"lowest {words.site}", value(criterion.own(test), measure), note))
     note = f"all {words.site}s and rounds; {duration(outcome.seconds)} in this trial"
     return [*tiles, ("data sent and received", size(outcome.num_bytes), note)]
 
@@ -173,9 +159,8 @@ def _tiles(words: Words) -> list[tuple[str, str, str]]:
 def _methods(words: Words) -> list[list[Cell]]:
     """Return the table of the methods, the constant answer first."""
     advice, criterion, measure = words.advice, words.advice.criterion, words.measure
-    head = ["method", f"{FORMS[measure].title}, all records", f"mean over {words.site}s"]
-    head += [FORMS[name].title for name in criterion.seconds]
-    head += ["compared with the advised", f"lowest {words.site}", "settings, rounds", "sent and received, time"]
+    head = ["method", *(FORMS[name].title for name in (measure, *criterion.seconds))]
+    head += ["compared with the advised", "settings, rounds", "sent and received, time"]
     rows: list[list[Cell]] = [[*head]]
 
     def add(name: str, title: str, figures: list[float], gain: Difference | None, *rest: str) -> None:
@@ -183,27 +168,25 @@ def _methods(words: Words) -> list[list[Cell]]:
         versus = "advised" if chosen else advice.unfit.get(name, "-")
         if gain is not None and math.isfinite(gain.mean) and not chosen:
             versus = amount(-gain.mean, gain.half, measure, sign=True)
-        names = (measure, measure, *criterion.seconds)
+        names = (measure, *criterion.seconds)
         cells = [title, *(value(figure, one) for figure, one in zip(figures, names, strict=True)), versus, *rest]
         rows.append([(cell, {"class": "chosen"}) for cell in cells] if chosen else [*cells])
 
     answer = advice.constant
     seconds = [answer.seconds.get(name, math.nan) for name in criterion.seconds]
-    figures = [answer.figure(criterion), criterion.mean_of_sites(answer.tests.get("test", {})), *seconds]
+    figures = [answer.figure(criterion), *seconds]
     of_measure = {"log_loss": "shares of the classes", "concordance": "chance"}
     what = "mean" if words.is_regression else of_measure.get(measure, "most frequent class")
     title = f"Constant answer ({what})"
-    add("", title, figures, advice.over_constant if advice.chosen else None, "-", "-", "-")
+    add("", title, figures, advice.over_constant if advice.chosen else None, "-", "-")
     for outcome in advice.outcomes:
         # What was not trained has no figures.
         fit = outcome.name not in advice.unfit or outcome.is_improving
         tests = advice.judged(outcome).test if fit else {}
-        worst = criterion.worst(tests)
-        lowest = "-" if worst is None else f"{advice.name(worst)}: {value(criterion.own(tests[worst]), measure)}"
         seconds = [replace(criterion, measure=name).figure(tests) for name in criterion.seconds]
         cost = f"{outcome.rate:g}, {outcome.rounds}", f"{size(outcome.num_bytes)}, {duration(outcome.seconds)}"
-        figures = [criterion.figure(tests), criterion.mean_of_sites(tests), *seconds]
-        add(outcome.name, words.title(outcome.name), figures, advice.against(outcome.name), lowest, *cost)
+        figures = [criterion.figure(tests), *seconds]
+        add(outcome.name, words.title(outcome.name), figures, advice.against(outcome.name), *cost)
     return rows
 
 
@@ -219,38 +202,3 @@ def _sites(words: Words) -> list[list[Cell]]:
         figures = [value(figure, words.measure) for figure in (row.advised, row.alone, row.one_model)]
         rows.append([row.name, *own, *counts, *figures, (words.interval_of(row), look), row.note])
     return rows
-
-
-def _chart(words: Words, path: Path) -> dict[str, Any]:
-    """Draw every client's figure by every method, and return the picture for the page."""
-    from florets.reports import figures
-
-    advice, criterion, form = words.advice, words.advice.criterion, FORMS[words.measure]
-    names = [words.title(one.name) for one in advice.outcomes]
-    with figures.styled():
-        picture, (axes,) = figures.stacked(9.6, 0.9 + 0.4 * len(names))
-        unit = 100 if form.percent else 1
-        for row, one in enumerate(advice.outcomes):
-            if one.name in advice.unfit and not one.is_improving:
-                continue
-            for is_apart in (True, False):
-                own = [
-                    unit * criterion.own(test)
-                    for key, test in one.test.items()
-                    if (key in criterion.apart) is is_apart
-                ]
-                fill = "none" if is_apart else "full"
-                axes.plot(own, [row] * len(own), "o", color=figures.colour_of(0), alpha=0.5, fillstyle=fill)
-            axes.plot(unit * criterion.figure(advice.judged(one).test), row, "|", color=figures.INK, ms=16, mew=3)
-        axes.axvline(unit * advice.constant.figure(criterion), color=figures.QUIET, linestyle="--")
-        axes.set_yticks(range(len(names)), names)
-        axes.invert_yaxis()
-        axes.set_xlabel(f"{form.title}{', %' if form.percent else ''}")
-        if form.higher:
-            # Of R2 what is far below the constant answer is outside.
-            axes.set_xlim(left=max(axes.get_xlim()[0], -unit))
-        elif math.isfinite(constant := advice.constant.figure(criterion)):
-            axes.set_xlim(right=min(axes.get_xlim()[1], 3 * constant))
-        figures.tidy(axes, "x")
-        picture.save(path)
-    return embedded(path)

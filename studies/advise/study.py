@@ -5,7 +5,6 @@ import json
 import logging
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,15 +15,15 @@ import numpy as np
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, results_folder
 from florets.conf.schema import Config
-from florets.reports.console import counted, duration, say
+from florets.reports.console import counted, say
 from florets.reports.folder import write_whole
 from florets.reports.pooled import TestStatistics, constant, pooled, read_test_statistics, with_sums
-from florets.reports.summary import RoundLine, RunSummary, read_lines, round_seconds
+from florets.reports.summary import RunSummary
 from florets.server_app.data_agreement import CHECK, read_preprocessing
 from florets.server_app.data_findings import Finding as CheckFinding
-from florets.server_app.progress import listening
+from florets.server_app.progress import silent
 from florets.strategies.base.federation import FederationError, TrainingDiverged
-from florets.studies.advise.advice import Advice, Evidence, advise, may_be_scale
+from florets.studies.advise.advice import Advice, Evidence, advise
 from florets.studies.advise.causes import Reason, differences, rule_of
 from florets.studies.advise.compare import ConstantAnswer, Criterion
 from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, Name, seconds_of, suitable
@@ -41,7 +40,6 @@ from florets.studies.advise.methods import (
     slower,
 )
 from florets.studies.advise.outcomes import (
-    Finding,
     Outcome,
     finding_in,
     has_linear_models,
@@ -53,64 +51,27 @@ from florets.studies.advise.outcomes import (
 from florets.studies.advise.page import write_page
 from florets.studies.advise.words import Words
 
-_BETWEEN = 60.0
-"""Seconds after which a plain line shows that work goes on."""
-
 
 class Meter:
-    """Progress of all runs: a line for each, with the time left."""
+    """Progress of all runs: a line for each, with the number of runs where it is known."""
 
     def __init__(self) -> None:
-        self._runs = self._rounds = self._finished = 0
-        self._name, self._since, self._said = "", 0.0, 0.0
+        self._runs = self._finished = 0
 
-    def plan(self, methods: int, question: Question, setup: Setup, lines: Sequence[RoundLine]) -> None:
-        """Show what is ahead from now on, by the rounds of a run that has been made."""
-        self._runs, self._rounds = num_runs(methods, setup), question.rounds
-        self._finished, self._since = 0, time.monotonic()
-        # The first round has the start in it, and one that looks for groups costs more than others.
-        each = sorted(map(round_seconds, lines[1:] or lines))
-        tests = max(line["seconds"].get("evaluate", 0.0) for line in lines)
-        rounds = self._runs * self._rounds
-        messages = 2 * rounds * max(line["participants"] for line in lines)
-        longest = duration(rounds * (each[len(each) // 2] + tests))
-        limits = (
-            f"at most {counted(self._runs, 'run')} of {counted(self._rounds, 'round')} ({messages:,} messages, "
-            f"{longest}); a run ends early once it no longer improves"
-        )
-        if question.by_newton:
-            # What a run costs here is not its rounds: that shows after the first.
-            limits = f"about {counted(self._runs, 'run')} of up to {counted(self._rounds, 'round')}"
-        self.note(limits)
+    def plan(self, methods: int, question: Question, setup: Setup) -> None:
+        """Show what is ahead from now on."""
+        self._runs, self._finished = num_runs(methods, setup), 0
+        self.note(f"about {counted(self._runs, 'run')} of up to {counted(question.rounds, 'round')}")
 
-    def begin(self, name: str) -> None:
-        """Note that a run begins."""
-        self._name, self._said = name, time.monotonic()
-
-    def round(self, line: RoundLine) -> None:
-        """Note a finished round of the run."""
-        if time.monotonic() - self._said > _BETWEEN:
-            self._said = time.monotonic()
-            of = f" of {self._rounds}" if self._rounds else ""
-            self.note(f"{self._name}: round {line['round']}{of}{self._left}")
-
-    def end(self, result: str) -> None:
-        """Note that the run has ended, and its result."""
+    def end(self, name: str, result: str) -> None:
+        """Note that a run has ended, and its result."""
         self._finished += 1
         of = f" of {self._runs}" if self._finished <= self._runs else ""
-        self.note(f"run {self._finished}{of}, {self._name}: {result}{self._left}")
+        self.note(f"run {self._finished}{of}, {name}: {result}")
 
     def note(self, text: str) -> None:
         """Show a line of text."""
         say(f"advise: {text}", sys.stderr)
-
-    @property
-    def _left(self) -> str:
-        if not self._finished or self._finished >= self._runs:
-            return ""
-        # By runs: most end early.
-        each = (time.monotonic() - self._since) / self._finished
-        return f", about {duration(each * (self._runs - self._finished))} left"
 
 
 _ONE_CLASS = (
@@ -184,7 +145,6 @@ class _Study:
     def __init__(self, question: Question, play: Play, folder: Path, here: Path) -> None:
         self.question = question
         self._play, self._folder, self._here, self._meter = play, folder, here, Meter()
-        self._standardise: tuple[str, ...] = ()
         self._known: list[tuple[Config, Path]] = []
 
     def advise(self) -> tuple[Advice, Setup, list[Trial]]:
@@ -216,17 +176,9 @@ class _Study:
         seconds = seconds_of(measure, usable)
         criterion = Criterion.of(measure, first.test, one_class if measure in OF_CLASSES else (), seconds)
         sites = read_sites(place, first.train, measure in OF_VALUES)
-        described = any(site.columns for site in sites.values())
-        # Sites standardise tables alone.
-        self._standardise = question.standardise_keys if described else ()
         reasons = differences(sites, one_class)
-        after = None
-        if self._standardise and may_be_scale(finding, reasons):
-            # What goes once each client has standardised its inputs is a matter of scale.
-            config = first_run(question, "pictures=false", *self._standardise)
-            after = finding_in(self._run("standardised-discovery", config, _groups_of), one_class)
-        methods = self._methods(finding, reasons, after)
-        self._meter.plan(len(methods), question, setup, read_lines(place))
+        methods = candidates(question, finding)
+        self._meter.plan(len(methods), question, setup)
         outcomes, trials = search(question, setup, methods, criterion, self._run)
         constant = ConstantAnswer.of(measure, read_test_statistics(place), seconds)
         if not outcomes:
@@ -234,7 +186,7 @@ class _Study:
             raise FederationError(f"advise: no run finished; the first said: {failed}")
         prepared = read_preprocessing(place)
         classes = () if prepared is None else tuple(prepared.classes)
-        evidence = Evidence(after, one_class, read_names(place), tuple(reasons), described, classes)
+        evidence = Evidence(one_class, read_names(place), tuple(reasons), classes)
         advice = advise(finding, outcomes, criterion, constant, evidence)
         rule = self._rule(advice)
         found = tuple([rule, *(one for one in reasons if one.kind != "labels")] if rule else reasons)
@@ -258,15 +210,14 @@ class _Study:
     def _run(self, name: str, config: Config, said: Callable[[Path], str]) -> Path:
         data, results = (str(absolute(path, self._here)) for path in (config.data_dir, config.results_dir))
         config = dataclasses.replace(config, data_dir=data, results_dir=results)
-        self._meter.begin(name)
         # The first run looks for groups; of linear models it is the run of one model per group as well.
         same = dataclasses.replace(config, measure="auto", pictures=False)
         place = next((place for known, place in self._known if known == same), None)
         if place is None:
-            with listening(self._meter.round):
+            with silent():
                 place = Path(self._play(config, self._folder / name).folder)
             self._known.append((same, place))
-        self._meter.end(said(place))
+        self._meter.end(name, said(place))
         return place
 
     @staticmethod
@@ -280,23 +231,11 @@ class _Study:
             return "accuracy" if tests and all("accuracy" in test.scores for test in tests) else "loss"
         return suitable(is_regression)
 
-    def _methods(
-        self, finding: Finding, reasons: Sequence[Reason], after: Finding | None
-    ) -> dict[str, tuple[str, ...]]:
-        methods = candidates(self.question, finding)
-        keys = self._standardise
-        # Of some out of many sites, other inputs are the usual variety.
-        count = finding.num_clients
-        moved = any(one.kind == "unit" or (one.kind == "inputs" and 4 * len(one.sites) >= count) for one in reasons)
-        if keys and ((after is not None and after.kind == "none") or moved):
-            methods["standardised"] = ("strategy=fedavg", *keys)
-        return methods
-
     def _rule(self, advice: Advice) -> Reason | None:
         """Return whether groups follow different rules, by their models' losses on each other's records."""
         groups = advice.outcome("discovery")
         together = [one for name in ("fedavg", "intercept") if (one := advice.outcome(name)) is not None]
-        if advice.finding.kind != "groups" or advice.is_scale or groups is None:
+        if advice.finding.kind != "groups" or groups is None:
             return None
         test = advice.judged(groups).test
         gains = [advice.criterion.difference(test, advice.judged(one).test).is_gain for one in together]
@@ -350,7 +289,6 @@ def _method(advice: Advice, outcome: Outcome) -> dict[str, Any]:
         **{name: getattr(outcome, name) for name in plain},
         "figure": criterion.figure(judged.test),
         "validation_figure": criterion.figure(judged.validation),
-        "mean_of_sites": criterion.mean_of_sites(judged.test),
         "unfit": advice.unfit.get(outcome.name),
         **{name: dataclasses.replace(criterion, measure=name).figure(judged.test) for name in criterion.seconds},
         "advised_gains": None if gain is None else dataclasses.asdict(gain),

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from florets.reports.console import counted, duration, size
 from florets.reports.pooled import PartStatistics
-from florets.studies.advise.advice import Advice, clients_apart
+from florets.studies.advise.advice import Advice
 from florets.studies.advise.causes import ColumnShift, Reason
 from florets.studies.advise.compare import (
     FEW_CLIENTS,
@@ -15,7 +15,6 @@ from florets.studies.advise.compare import (
     TRIFLE,
     is_below,
     joined_accuracy,
-    low_sites,
     num_effective,
 )
 from florets.studies.advise.measures import FORMS, OF_VALUES, Name, amount, named, plain, value
@@ -164,10 +163,6 @@ class Words:
     def answer(self) -> str:
         """The answer in one line."""
         finding = self.verdict[0]
-        if self.advice.is_scale:
-            finding = f"{self.sites(self.advice.finding.num_clients)} that differ only in the scale of their inputs"
-            if any(reason.kind != "unit" for reason in self.advice.evidence.reasons):
-                finding = f"{finding.partition(' that ')[0]}, no groups once each standardises its own inputs"
         if self.advice.chosen is None:
             return f"Nothing to advise yet: no method is better than the constant answer beyond chance. {finding}."
         if apart := self._apart_by:
@@ -201,11 +196,7 @@ class Words:
                 f"On the validation records, which decide, the next best is {self.method(other.name)} "
                 f"({difference}). It would be advised if it were better by more than chance."
             )
-        if advice.is_scale:
-            texts.append(
-                f"If a {self.site}'s level means something (more severe cases), standardising hides it: compare both."
-            )
-        elif advice.own_is_low and advice.own_is_low == finding.lone:
+        if advice.own_is_low and advice.own_is_low == finding.lone:
             texts.append(f"Ask again once the records of {self.named(finding.lone)} are corrected.")
         elif finding.kind == "none" and finding.p_value is not None and finding.p_value < _NEAR:
             near = f"Groups are claimed at p = 0.005 or less. {self.p} is near"
@@ -351,7 +342,7 @@ class Words:
                 f"The updates of {self.site}s without groups would look as different as these in {often} of 100 "
                 "cases."
             )
-        if finding.kind != "groups" or self.advice.is_scale:
+        if finding.kind != "groups":
             return
         if len(finding.groups) <= _MOST_GROUPS:
             yield f"The groups: {self.listed_groups}."
@@ -370,26 +361,11 @@ class Words:
         return " | ".join(map(self.named, self.advice.finding.groups))
 
     def _differences(self) -> Iterator[str]:
-        """Yield in which respects sites differ, one explanation for each: standardising first, then groups."""
-        advice, after = self.advice, self.advice.evidence.standardised
-        if advice.is_scale and after is not None:
-            yield (
-                f"What sets {self.named(clients_apart(advice.finding))} apart is the scale of the inputs: once each "
-                f"{self.site} standardises its own inputs no difference is detected ({p_words(after.p_value)}). "
-                "Look for other units or instruments, and declare them (scale in node.toml)."
-            )
-        for reason in advice.evidence.reasons:
+        """Yield in which respects sites differ, one explanation for each."""
+        for reason in self.advice.evidence.reasons:
             yield self._reason(reason)
             if reason.kind == "rule":
                 yield from self._swapped()
-        if not advice.is_scale and after is not None and after.p_value is not None:
-            if after.kind == "none":
-                yield (
-                    f"Once each {self.site} standardises its own inputs, no difference is detected "
-                    f"({p_words(after.p_value)})."
-                )
-            elif advice.finding.kind == "groups":
-                yield f"Standardising the inputs per {self.site} does not remove the groups."
 
     def _reason(self, reason: Reason) -> str:
         """Return a reason in words: where, what, and by how much."""
@@ -445,7 +421,7 @@ class Words:
     def _lone(self) -> Iterator[str]:
         """Yield what sites that fit nobody may have, one sentence for those of one kind."""
         advice, alone = self.advice, self.advice.outcome("local")
-        if advice.finding.kind not in ("groups", "lone", "all_differ") or advice.is_scale:
+        if advice.finding.kind not in ("groups", "lone", "all_differ"):
             return
         if bad := advice.own_is_low:
             figures = ""
@@ -461,20 +437,14 @@ class Words:
         if self._apart_by:
             # Each client has a level or coefficients that suit it.
             return
-        badly = [] if alone is None else low_sites(alone, advice.criterion)
         # What another unit does is no rule.
         lone = [key for key in advice.finding.lone if key not in (*bad, *self._with_other_units)]
-        if scarce := [key for key in lone if key in badly]:
-            yield (
-                "Different from the others, and predicted badly by a model trained there alone: "
-                f"{self.named(scarce)}. Only more records can show why."
-            )
-        if apart := [key for key in lone if key not in badly and self._needs_own_model(key)]:
+        if apart := [key for key in lone if self._needs_own_model(key)]:
             yield (
                 f"A different rule from the other sites: {self.named(apart)}. Other codes, other patients, or "
                 "mistakes in the records: compare the definitions; until then a separate model is the way."
             )
-        if served := [key for key in lone if key not in (*scarce, *apart)]:
+        if served := [key for key in lone if key not in apart]:
             yield (
                 f"Predicted by one model for all as well as by a model trained there alone: {self.named(served)}, "
                 "although its updates point elsewhere; no different rule was detected."
@@ -487,7 +457,7 @@ class Words:
 
     def _gains(self) -> Iterator[str]:
         """Yield how the most telling other methods compare."""
-        for name in ("fedavg", "intercept", "slopes", "discovery", "two_groups", "local", "standardised"):
+        for name in ("fedavg", "intercept", "slopes", "discovery", "local"):
             gain = self.advice.against(name)
             if self.advice.chosen in (None, name) or gain is None or not math.isfinite(gain.mean):
                 continue
@@ -519,7 +489,7 @@ class Words:
                 f"Fewer than {FEW_RECORDS} test records: {who}. Their own figures are mostly noise; methods are "
                 "compared over all records together."
             )
-        low = [key for key in advice.low if key not in (*advice.finding.lone, *advice.criterion.apart)]
+        low = [key for key in advice.low if key not in (*advice.finding.lone, *one, *few)]
         if low and advice.chosen is not None:
             figures = self._figures_at(advice.best, low)
             yield f"{self.named(low)}: the advised model does worse here than elsewhere ({figures})."
