@@ -19,7 +19,6 @@ FEW_RECORDS = 30
 _MOST_ALIKE = 5
 """Findings of one kind that are listed one by one."""
 _MUCH_MISSING = 0.2
-_RARE = 0.05
 _MANY_UNTARGETED = 0.1
 _MANY_DUPLICATES = 0.02
 _FINE = 0.2
@@ -73,16 +72,9 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
         findings += _columns(key, site, site_level, varied)
         if key in taking_part:
             findings += _target(key, site)
-    # Of arrays no figures are sent, and of few records none but counts.
-    sent = {key: site.to_json() for key, site in sites.items() if site.form == "table" and _has_figures(site)}
     if len(sites) > 1:
         findings += _compared(sites, agreed, site_level)
     findings += _pixels(sites)
-    findings += same_data(
-        [[key for key, text in sent.items() if text == one] for one in dict.fromkeys(sent.values())]
-    )
-    findings += _unique(sites)
-    findings += _rare(taking_part)
     for name in site_level:
         values = {value for site in sites.values() for value in _values(site.columns, name)}
         if len(values) > 1:
@@ -124,11 +116,6 @@ def _values(columns: Iterable[ColumnSummary], name: str) -> Iterator[float | str
                 yield float(f"{one.mean:.9g}")
 
 
-def _has_figures(site: Description) -> bool:
-    """Return whether a table's description has figures of an input, by which it may be recognised."""
-    return any(math.isfinite(one.mean) for one in site.columns if one.distinct > 1)
-
-
 def _records(key: str, site: Description) -> Iterator[Finding]:
     if site.records < FEW_RECORDS:
         text = f"{counted(site.records, 'record')}, too few to judge a model by"
@@ -155,8 +142,6 @@ def _records(key: str, site: Description) -> Iterator[Finding]:
             "Remove copies: they can stand in both the training and the test records. If one person's records "
             "repeat, name the person's column, task.table.group=<column>.",
         )
-    elif can_tell and site.near_duplicates > many:
-        yield _note(key, f"{counted(site.near_duplicates, 'record')} equal an earlier one but for small differences")
     for name in site.leaking:
         remedy = f"If it follows from the target, leave it out: task.table.drop=[{name}]."
         yield _warning(key, f"{name!r} has one value for each value of the target", remedy)
@@ -284,37 +269,9 @@ def _words(
     return _warning(key, text, "Use the same words at all sites.")
 
 
-def same_data(groups: Iterable[Sequence[str]]) -> list[Finding]:
-    """Return a warning for each group of several sites, whose data are equal."""
-    remedy = "If one is a copy, remove it: it counts twice, and its records are tested on where they are trained on."
-    return [_warning("", f"{listed(keys)} have equal data", remedy) for keys in groups if len(keys) > 1]
-
-
 def _pixels(sites: Mapping[str, Description]) -> Iterator[Finding]:
     """Yield a warning where arrays look like pixels that nothing scales."""
     if keys := [key for key, site in sites.items() if site.are_pixels]:
         where = "" if len(keys) == len(sites) else f" ({listed(keys)})"
         text = f"the arrays' inputs look like pixels of 0 to 255, from which many models learn badly{where}"
         yield _warning("", text, "Give them as uint8, which becomes 0 to 1, or divide them by 255.")
-
-
-def _unique(sites: Mapping[str, Description]) -> Iterator[Finding]:
-    """Yield a note for each column that may name the record at most sites; at a few that is chance."""
-    counts: Counter[str] = Counter()
-    for one in (column for site in sites.values() for column in site.columns):
-        is_integer = one.kind == "numeric" and one.role == "input" and one.whole
-        counts[one.name] += is_integer and one.distinct == one.known >= FEW_RECORDS
-    for name, count in counts.items():
-        if count * 2 > len(sites):
-            remedy = f"If it names the record, declare it: task.table.id=[{name}]."
-            yield _note("", f"{name!r} has a different integer in each record", remedy)
-
-
-def _rare(sites: Mapping[str, Description]) -> Iterator[Finding]:
-    counts: Counter[str] = Counter()
-    for site in sites.values():
-        counts.update({} if site.target is None else site.target.classes)
-    if len(counts) == 2 and min(counts.values()) < _RARE * counts.total():
-        name, count = counts.most_common()[-1]
-        text = f"the class {name!r} is rare: {100 * count / counts.total():.1f} % of all training records"
-        yield _note("", text, "Accuracy says little then; go by the log loss or the AUC.")

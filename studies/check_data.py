@@ -26,7 +26,7 @@ from florets.server_app.data_agreement import (
     describe_here,
     lines,
 )
-from florets.server_app.data_findings import Finding, find, same_data
+from florets.server_app.data_findings import Finding, find
 from florets.task.data.own import find_files, holds_data
 from florets.task.data.samples import read_arrays
 from florets.task.data.tables.agreement import Agreed
@@ -215,10 +215,11 @@ class Check(Paged):
 
 def _equal_data(
     declared: Declaration, nodes: Sequence[Mapping[str, Any]], sites: Mapping[str, Description]
-) -> list[list[str]]:
-    """Return the clients that share each content of archives or tables, which only this machine compares.
+) -> list[Finding]:
+    """Return a warning for each content of archives or tables that several clients have.
 
-    No figure of an archive is sent, and those of a table are of its training records, which each site draws.
+    Only this machine compares it: no figure of an archive is sent, and those of a table are of its training records,
+    which each site draws.
     """
     import pandas as pd  # a second that only tables need
 
@@ -236,7 +237,9 @@ def _equal_data(
                     for array in read_arrays(path, ("x", "y")):
                         content.update(array.tobytes())
             found.setdefault(content.hexdigest(), []).append(key)
-    return list(found.values())
+    remedy = "If one is a copy, remove it: it counts twice, and its records are tested on where they are trained on."
+    same = [keys for keys in found.values() if len(keys) > 1]
+    return [Finding("warning", "", f"{listed(keys)} have equal data", remedy) for keys in same]
 
 
 def _frames(declared: Declaration, node: Mapping[str, Any]) -> "list[pd.DataFrame]":
@@ -336,14 +339,13 @@ def check(config: Config, data: Path, folder: Path) -> Check:
             failed |= refused
     findings = find(sites, agreed, failed)
     declared = declaration_of(config)
-    equal = [one for one in same_data(_equal_data(declared, nodes, sites)) if one not in findings]
     more = _codes(declared, nodes, sites)
     if not is_one and data.is_dir():
         more += [
             Finding("warning", "", f"{name} is not read", f"{remedy[:1].upper()}{remedy[1:]}.")
             for name, remedy in unread_files(data).items()
         ]
-    more += equal
+    more += _equal_data(declared, nodes, sites)
     errors = [one for one in findings if one.level == "error"]
     result = Check(folder, sites, agreed, [*errors, *more, *findings[len(errors) :]])
     result.save(data.name)

@@ -19,7 +19,7 @@ from florets.task.data.tables.agreed_target import (
 )
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import MOST_GUESSED, ColumnSummary, Description, TargetSummary
-from florets.task.data.tables.marks import in_the_way, is_open, is_plain, marks_of
+from florets.task.data.tables.marks import MARKED, are_marked, is_open, is_plain
 from florets.task.data.tables.names import (
     listed,
 )
@@ -28,7 +28,7 @@ from florets.task.data.tables.pooling import (
     numeric_input,
     site_scales,
 )
-from florets.task.data.tables.preprocessing import NumericInput, Preprocessing
+from florets.task.data.tables.preprocessing import Preprocessing
 
 
 @dataclass(frozen=True)
@@ -120,17 +120,14 @@ def agree(
             return found
         taking_part = {key: site for key, site in others.items() if key not in found.left_out}
         return replace(found, scale=pooled_scale(taking_part, found.input_shape, found.is_regression))
+    if len(tables) == len(others):
+        raise ValueError("half of the sites have tables, half arrays or images: give all sites the same form.")
     if others:
-        try:
-            return _mixed(declared, tables, others, classes, input_shape, num_outputs)
-        except ValueError:
-            if len(tables) == len(others):
-                raise
-            kept, form = (tables, "tables") if len(tables) > len(others) else (others, "archives or images")
-            rest = others if kept is tables else tables
-            found = agree(declared, kept, classes, input_shape, num_outputs)
-            reason = f"has data of another form than most sites, which have {form}; give it the same form"
-            return replace(found, left_out={**found.left_out, **dict.fromkeys(rest, reason)})
+        kept, rest = (tables, others) if len(tables) > len(others) else (others, tables)
+        form = "tables" if kept is tables else "archives or images"
+        found = agree(declared, kept, classes, input_shape, num_outputs)
+        reason = f"has data of another form than most sites, which have {form}; give it the same form"
+        return replace(found, left_out={**found.left_out, **dict.fromkeys(rest, reason)})
     found = _tables(declared, tables, classes)
     if input_shape and math.prod(input_shape) != found.input_shape[0]:
         raise ValueError(
@@ -262,8 +259,8 @@ def _note_on_categories(name: str, words: Sequence[str]) -> str:
     if odd and len(odd) < len(words):
         rest = "" if all(map(is_open, odd)) else "; if a word marks missing values, name it in missing"
         return f"{name!r} has few different values, numbers and words ({listed(odd)}): they are categories{rest}"
-    if marks := marks_of(words):
-        return f"{name!r} has few different values, and they are categories: its cells {in_the_way(marks)}"
+    if are_marked(words):
+        return f"{name!r} has few different values, and they are categories: its cells {MARKED}"
     return ""
 
 
@@ -385,37 +382,6 @@ def _words_of(kind: str) -> str:
 def _channels_first(site: Description) -> tuple[int, ...]:
     """Return a site's shape; grey images without an axis of channels get one."""
     return (1, *site.shape) if len(site.shape) == 2 else site.shape
-
-
-def _mixed(
-    declared: Declaration,
-    tables: Mapping[str, Description],
-    others: Mapping[str, Description],
-    classes: Sequence[str] | None,
-    input_shape: Sequence[int],
-    num_outputs: int,
-) -> Agreed:
-    """Agree where some sites have tables, others arrays: the tables' columns are the arrays' numbers, as they are."""
-    common = _arrays(others, classes, input_shape, num_outputs)
-    found = _tables(replace(declared, standardise="none"), tables, classes)
-    prepared = found.preprocessing
-    assert prepared is not None
-    first = next(site for key, site in tables.items() if key not in found.left_out)
-    names = [column.name for column in first.columns]
-    order = {name: place for place, name in enumerate(declared.columns or names)}
-    summaries = {column.name: column for column in first.columns}
-    inputs = [NumericInput(name, 0.0, 1.0, False) for name in order if summaries[name].kind != "text"]
-    if prepared.categorical or not fits_shape((len(inputs),), common.input_shape):
-        raise ValueError(
-            f"some sites have tables, others arrays of shape {common.input_shape}: a table's columns must then be as "
-            "many numbers; give all sites the same form."
-        )
-    values = {} if common.is_regression else prepared.classes
-    if not declared.classes and values:
-        labels = common.classes or tuple(map(str, range(common.num_outputs)))
-        values = {name: (name,) for name in labels}
-    plain = replace(prepared, numeric=tuple(inputs), categorical=(), classes=values, target_mean=0.0, target_std=1.0)
-    return replace(common, preprocessing=plain, group=found.group, left_out={**common.left_out, **found.left_out})
 
 
 def as_options(agreed: Agreed) -> dict[str, Any]:

@@ -12,40 +12,13 @@ from numpy.typing import NDArray
 
 from florets.task.data.tables import description, tails
 from florets.task.data.tables.declaration import Declaration
-from florets.task.data.tables.marks import in_the_way, marks_of
+from florets.task.data.tables.marks import MARKED, are_marked
 from florets.task.data.tables.names import DATE, as_numbers, is_sendable, listed, nearest_columns
 from florets.task.data.tables.read import Table
 from florets.task.data.tables.table_text import class_name
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-_NEAR = 0.01
-"""Largest difference, in standard deviations, between two nearly equal values."""
-
-
-def copies(
-    frame: "pd.DataFrame", targets: list[str], summaries: Mapping[str, description.ColumnSummary]
-) -> tuple[int, int]:
-    """Return how many records equal an earlier one in all columns and the target, and how many do so nearly."""
-    import pandas as pd
-
-    numbers = frame.select_dtypes(include=["number"])
-    words = frame[frame.columns.difference(numbers.columns)]
-    codes = [pd.factorize(words[name])[0] for name in words.columns]
-    texts = np.stack(codes, axis=1) if codes else np.empty((len(frame), 0), dtype=np.int64)
-    values = numbers.to_numpy(dtype=np.float64)
-    known = [summaries[name] for name in numbers.columns]
-    steps = np.array([_NEAR * math.sqrt(one.m2 / one.known) if one.m2 > 0 else 1.0 for one in known])
-    with np.errstate(over="ignore"):
-        rounded = np.where(np.array([one.m2 > 0 for one in known]), np.round(values / steps), values)
-    counts = []
-    for rows in (values, rounded):
-        # Zero has two signs.
-        keys = [row.tobytes() + text.tobytes() for row, text in zip(rows + 0.0, texts, strict=True)]
-        counts.append(len(frame) - len(set(zip(keys, targets, strict=True))))
-    return counts[0], max(counts)
 
 
 _ID_NAME = re.compile(
@@ -128,15 +101,14 @@ def describe_table(
     owners = None if subjects is None else np.unique(subjects[train], return_inverse=True)[1]
     summaries = _columns(inputs, declared, owners, len(frame))
     used = [name for name in inputs.columns if summaries[name].role == "input"]
-    exact, near = copies(frame[used], [class_name(text) for text in frame[target]], summaries)
+    copied = frame[used].assign(**{target: frame[target].map(class_name)})
     return description.Description(
         form="table",
         records=len(frame),
         train_records=len(part),
         columns=tuple(summaries[name] for name in inputs.columns),
         target=_target(target, part[target], declared, owners),
-        duplicates=exact,
-        near_duplicates=near - exact,
+        duplicates=int(copied.duplicated().sum()),
         groups=int(frame[declared.group].nunique()) if declared.group in frame.columns else 0,
         notes=table.notes,
         guessed=table.guessed,
@@ -295,7 +267,6 @@ def _text_column(
         repeats=repeats,
         categories=dict(sorted(categories.items())),
         other=known - sum(categories.values()) if role == "input" else 0,
-        marks=marks_of(words) if role == "marked" else (),
     )
 
 
@@ -308,7 +279,7 @@ def _role_of_words(name: str, words: list[str], known: int, may_be_marked: bool)
     named = names_records(name)
     if named and len(words) > 2 and len(words) * 5 > known:
         return "id"
-    if may_be_marked and len(words) > description.MOST_GUESSED and marks_of(words):
+    if may_be_marked and len(words) > description.MOST_GUESSED and are_marked(words):
         return "marked"
     if len(words) > description.MOST_CATEGORIES or (known >= _FEW_ROWS and len(words) * 2 > known):
         return "id" if named or len(words) == known else "words"
@@ -373,10 +344,9 @@ def _check_kind(name: str, counts: Mapping[str, int], numeric: bool, declared: D
     known, words = sum(counts.values()), list(counts)
     are_words = not numeric and not declared.classes
     are_many = len(words) > description.MOST_GUESSED or 2 * len(words) > known
-    if are_words and declared.regression is not False and are_many and (marks := marks_of(words)):
+    if are_words and declared.regression is not False and are_many and are_marked(words):
         raise ValueError(
-            f"the target {name!r}: its cells {in_the_way(marks)}. If they are classes, task.table.regression=false "
-            "says so."
+            f"the target {name!r}: its cells {MARKED}. If they are classes, task.table.regression=false says so."
         )
     if bad := sum(not is_sendable(text) for text in counts):
         raise ValueError(f"the target {name!r}: {bad} of its classes have names that are too long or not printable.")

@@ -23,25 +23,6 @@ INNER = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 Kind = Literal["numeric", "text", "empty"]
 Role = Literal["input", "id", "date", "words", "marked"]
-Mark = Literal[
-    "blanks",
-    "no-break blanks",
-    "apostrophes",
-    "underscores",
-    "commas",
-    "points",
-    "a currency",
-    "a percent sign",
-    "colons (a time)",
-    "a slash",
-    "brackets",
-    "a minus sign other than -",
-    "quotation marks",
-    "a sign such as < or +",
-    "letters (a unit)",
-    "a decimal mark of another kind",
-]
-"""Reasons why a cell is no number."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +53,6 @@ class ColumnSummary:
         Of all values, in two digits.
     categories, other
         Records of each category that is named, and of all others together.
-    marks
-        Of a column that is "marked": what stands in the way of its numbers, by kind.
     """
 
     name: str
@@ -95,7 +74,6 @@ class ColumnSummary:
     kurtosis: float = math.nan
     categories: Mapping[str, int] = field(default_factory=dict)
     other: int = 0
-    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -153,8 +131,8 @@ class Description:
         Those of `classes` of which the site has training samples.
     are_pixels
         Whether an archive's inputs look like integers of pixels, 0 to 255, that nothing scales.
-    duplicates, near_duplicates
-        Records equal to an earlier one in inputs and target, and in these but for small differences of numbers.
+    duplicates
+        Records equal to an earlier one in inputs and target.
     groups
         Different values of the group's column.
     group, regression
@@ -186,7 +164,6 @@ class Description:
     trained: tuple[str, ...] = ()
     are_pixels: bool = False
     duplicates: int = 0
-    near_duplicates: int = 0
     groups: int = 0
     group: str = ""
     regression: bool | None = None
@@ -203,20 +180,9 @@ class Description:
 
     def without_figures(self) -> "Description":
         """Return the description with no more than names, kinds and counts of columns, and the target's classes."""
+        counts = ("name", "kind", "role", "known", "missing", "distinct", "repeats", "whole")
         columns = tuple(
-            ColumnSummary(
-                one.name,
-                one.kind,
-                one.role,
-                one.known,
-                one.missing,
-                one.distinct,
-                one.repeats,
-                one.whole,
-                other=one.known,
-                marks=one.marks,
-            )
-            for one in self.columns
+            ColumnSummary(**{name: getattr(one, name) for name in counts}, other=one.known) for one in self.columns
         )
         target = None if self.target is None else replace(self.target, mean=math.nan, m2=math.nan, quantiles=())
         return replace(
@@ -237,7 +203,7 @@ class Description:
         if len(read) != len(values):
             raise ValueError("a description with other entries")
         read["columns"] = tuple(
-            ColumnSummary(**{**_read(column), **_tuples(column, "knots", "marks")}) for column in read["columns"]
+            ColumnSummary(**{**_read(column), **_tuples(column, "knots")}) for column in read["columns"]
         )
         read["target"] = None if read["target"] is None else TargetSummary(**_read(read["target"]))
         for name in ("feature_means", "feature_m2", "shape", "classes", "trained", "notes", "lacking", "leaking"):

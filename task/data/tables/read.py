@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.tables.declaration import MISSING, Declaration, Site
 from florets.task.data.tables.description import MOST_CLASSES, MOST_GUESSED
-from florets.task.data.tables.marks import in_the_way, is_open, marks_of
+from florets.task.data.tables.marks import MARKED, are_marked, is_open
 from florets.task.data.tables.names import (
     DATE,
     LARGEST,
@@ -299,9 +299,9 @@ def _is_mixture(texts: Sequence[str | None], numbers: NDArray[np.float64]) -> bo
 
 def _not_numbers(texts: Sequence[str | None], wrong: NDArray[np.bool_], line: int, remedy: str) -> str:
     """Return what is wrong with cells that should be numbers: how many, the line of the first, and the remedy."""
-    marks = marks_of(sorted({text for text, odd in zip(texts, wrong, strict=True) if odd and text is not None}))
-    other = "If they mark missing values, name the mark in missing (task.table or the node's file)"
-    other = f"They {in_the_way(marks)}" if marks else other
+    words = sorted({text for text, odd in zip(texts, wrong, strict=True) if odd and text is not None})
+    missing = "If they mark missing values, name the mark in missing (task.table or the node's file)"
+    other = f"They {MARKED}" if are_marked(words) else missing
     return (
         f"{int(wrong.sum())} of its {len(texts) - texts.count(None)} cells are not numbers, the first in line "
         f"{line}. {other}; if {remedy}."
