@@ -66,12 +66,7 @@ class Exported:
     @property
     def classes(self) -> list[str]:
         """Names of the classes in the order of the models' outputs; none where there are no classes."""
-        if self.task != "classification":
-            return []
-        run = self.run
-        given = run.config.task.data_options.get("classes") or () if run.config.task.data == "own" else ()
-        names = [str(name) for name in (given if run.preprocessing is None else run.preprocessing.classes)]
-        return names + [str(number) for number in range(len(names), run.task.num_outputs)]
+        return self.run.class_names if self.task == "classification" else []
 
 
 def read_exported(folder: Path, trust: bool) -> Exported:

@@ -15,19 +15,25 @@ from florets.api.client_data import WrongData, arrays, inputs_of, inputs_of_torc
 from florets.api.federation import original_labels, write_table
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.clients import CLIENTS, read_clients
-from florets.reports.console import counted
 from florets.server_app.data_agreement import declaration_of
 from florets.server_app.run_models import Arrays, RunModels
 from florets.server_app.saved_groups import nearest_descriptor, nearest_group
 from florets.task.data.dataset import FloatArray, TargetArray
-from florets.task.data.new_data import Form, read_inputs, read_labelled, read_new_table, shaped
+from florets.task.data.new_data import (
+    Form,
+    NewData,
+    numbered,
+    read_inputs,
+    read_labelled,
+    read_new_table,
+    refuse_whole_node,
+    shaped,
+)
 from florets.task.data.own import own
 from florets.task.data.samples import samples, targets
 from florets.task.data.tables.declaration import is_table
-from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.device import one_thread_within
 from florets.task.new_client import evaluate_model, evaluate_models, fitted_shares, model_losses, predict
-from florets.task.partitions.own import OWN
 from florets.task.registry import check_options
 from florets.task.settings import SQUARED, of_values, scales_targets
 
@@ -80,23 +86,6 @@ def _found_model(folder: Path, client: str) -> int | None:
     return found[client]
 
 
-def trained_on(data: Path, run: RunModels, folder: Path) -> str | None:
-    """Return the client of the run that trained on these data, as far as their path tells; else None.
-
-    It does where nodes have data of their own: their folders are named after them, and the tables that lie in the
-    run's `data_dir` itself.
-    """
-    data = data.resolve()
-    # A folder that was copied may hold the models alone.
-    if run.config.task.partition != OWN or not (folder / CLIENTS).is_file():
-        return None
-    stem, known = data.name.partition(".")[0], _found_models(folder)
-    if data.parent.name in known and (stem in ("train", "data") or (is_table(data) and stem != "test")):
-        return data.parent.name
-    beside = data.parent == Path(run.config.data_dir).expanduser().resolve()
-    return stem if beside and is_table(data) and stem in known else None
-
-
 def _found_models(folder: Path) -> dict[str, int | None]:
     """Return the model of each client, by key, as a run's ``clients.csv`` has it."""
     try:
@@ -128,47 +117,17 @@ def _known_clients(client: str, keys: Sequence[str]) -> str:
     return f"{hint} Its clients are {listed} (clients.csv)."
 
 
-@dataclass(frozen=True)
-class NewData:
-    """Samples as the run's models take them.
-
-    Parameters
-    ----------
-    names
-        What each sample is called: the image's file, or its number from 1.
-    y
-        Targets (n,), None where they were not asked for.
-    classes
-        Names of the classes as far as there are any.
-    ids, counts
-        Of a table: the columns that name a record, and how many values of each are missing or unknown.
-    preprocessing
-        How a table was prepared; None: the data are no table.
-    notes
-        How a table was read, where that is not plain.
-    """
-
-    x: FloatArray
-    names: Sequence[str]
-    y: TargetArray | None = None
-    classes: Sequence[str] = ()
-    ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    counts: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
-    preprocessing: Preprocessing | None = None
-    notes: Sequence[str] = ()
-
-
 def read_data(run: RunModels, folder: Path, path: Path, client: str | None, labelled: bool) -> NewData:
     """Read a file, or a folder of images; of a table `client` is whose records they are, if they are one's."""
-    if path.is_file() and is_table(path):
-        return read_table(run, folder, path, client, labelled)
+    if run.preprocessing is not None or is_table(path):
+        return _read_table(run, folder, path, client, labelled)
     form = _form(run)
     if labelled:
         found = read_labelled(path, form)
         _check_labels(run, form, path, found.y)
         return NewData(_inputs(run, path, found.x), (), _targets(run, form, found.y))
     inputs = read_inputs(path, form)
-    return NewData(_inputs(run, path, inputs.x), inputs.names, classes=form.classes or ())
+    return replace(inputs, x=_inputs(run, path, inputs.x))
 
 
 def _inputs(run: RunModels, path: Path, x: NDArray[Any]) -> FloatArray:
@@ -180,27 +139,25 @@ def _targets(run: RunModels, form: Form, y: TargetArray) -> TargetArray:
     return run.scale.targets(y).astype(np.float32) if form.regression else y
 
 
-def read_table(run: RunModels, folder: Path, path: Path, site: str | None, labelled: bool) -> NewData:
-    """Read a table; `site` is the client of the run whose records they are, if they are one's; see `read_data`."""
+def _read_table(run: RunModels, folder: Path, path: Path, site: str | None, labelled: bool) -> NewData:
+    """Read a table; `site` is the client of the run whose records they are, if they are one's."""
     preprocessing = run.preprocessing
     if preprocessing is None:
         raise ValueError(
             f"{path}: the run has no preprocessing.json, which says how a table becomes inputs, since its clients "
             "had none: give a NumPy archive (.npz)."
         )
+    if not is_table(path):
+        if path.is_dir():
+            refuse_whole_node(path)
+        raise ValueError(f"{path}: the run was on tables; give one, such as .csv.")
     if site is not None and site not in preprocessing.sites:
         _found_model(folder, site)
     found = read_new_table(path, declaration_of(run.config), preprocessing, site, labelled)
-    notes = [*found.notes]
-    if found.untargeted:
-        notes.append(f"{counted(found.untargeted, 'record')} without a target left out")
-    x = shaped(path, found.prepared.x, run.task.input_shape)
-    counts = {"missing": found.prepared.missing, "unknown": found.prepared.unknown}
-    names = [str(number + 1) for number in range(len(x))]
-    return NewData(x, names, found.y, tuple(preprocessing.classes), found.ids, counts, preprocessing, notes)
+    return replace(found, x=shaped(path, found.x, run.task.input_shape))
 
 
-def read_arrays(run: RunModels, x: NDArray[Any], y: NDArray[Any] | None) -> NewData:
+def _read_arrays(run: RunModels, x: NDArray[Any], y: NDArray[Any] | None) -> NewData:
     """Take inputs (n, ...) in memory, images with the channels first, and their targets (n,), as from an archive."""
     form = _form(run)
     here = Path("x")
@@ -208,9 +165,8 @@ def read_arrays(run: RunModels, x: NDArray[Any], y: NDArray[Any] | None) -> NewD
     inputs = samples(here, x, np.zeros(len(x), dtype=np.int64) if found is None else found).x
     if found is not None:
         _check_labels(run, form, here, found)
-    names = [str(number + 1) for number in range(len(x))]
-    found = None if found is None else _targets(run, form, found)
-    return NewData(_inputs(run, here, inputs), names, found, form.classes or ())
+        found = _targets(run, form, found)
+    return NewData(_inputs(run, here, inputs), numbered(len(x)), found)
 
 
 def _check_labels(run: RunModels, form: Form, path: Path, y: TargetArray) -> None:
@@ -348,11 +304,9 @@ def predict_data(run: RunModels, state: Arrays, whose: str, new: NewData) -> Pre
     found = predict(run.task, state, new.x)
     what = "reconstruction_error" if run.task.spec.loss == "reconstruction" else "prediction"
     classes: tuple[str, ...] = ()
-    values, target = found.values, ""
-    prepared = new.preprocessing
+    values, target, prepared = found.values, "", run.preprocessing
     if found.probabilities is not None:
-        count = found.probabilities.shape[1]
-        classes = (*new.classes[:count], *map(str, range(len(new.classes), count)))
+        classes = tuple(run.class_names)
     elif prepared is not None and prepared.is_regression:
         values, target = prepared.in_unit(values), prepared.target
     elif scales_targets(run.task.spec.loss):
@@ -464,7 +418,7 @@ def _errors(run: RunModels, new: NewData, loss: float) -> tuple[float | None, fl
         return None, None
     mean_square = loss * (2 if run.task.spec.loss == "half_squared_error" else 1)
     spread = float(new.y.astype(np.float64).var())
-    prepared = new.preprocessing
+    prepared = run.preprocessing
     scale = run.scale.target_std if prepared is None else prepared.target_std
     return mean_square**0.5 * scale, 1 - mean_square / spread if spread else None
 
@@ -501,19 +455,19 @@ def _read(folder: Path, run: RunModels, x: Any, y: Any, client: str | None, labe
         _refuse_targets(y)
         with tempfile.TemporaryDirectory() as place:
             # Read exactly as a site's file is.
-            return read_table(run, folder, write_table(x, Path(place)), client, labelled)
+            return _read_table(run, folder, write_table(x, Path(place)), client, labelled)
     if run.preprocessing is not None:
         raise ConfigError("x: the run was on tables; give a data frame of raw records, or a file.")
     if is_torch_data(x):
         _refuse_targets(y)
         if not labelled:
-            return read_arrays(run, inputs_of_torch(x), None)
+            return _read_arrays(run, inputs_of_torch(x), None)
         samples = of_torch(x)
-        return read_arrays(run, samples.x, samples.y)
+        return _read_arrays(run, samples.x, samples.y)
     if not labelled or y is None:
-        return read_arrays(run, inputs_of(x), None)
+        return _read_arrays(run, inputs_of(x), None)
     found = arrays(x, y)
-    return read_arrays(run, found.x, found.y)
+    return _read_arrays(run, found.x, found.y)
 
 
 def _refuse_targets(y: Any) -> None:

@@ -8,6 +8,7 @@ from florets.api import new_data
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
 from florets.server_app.run_models import RunModels, load_run
+from florets.task.data.new_data import NewData
 
 _MOST_LISTED = 20
 
@@ -54,12 +55,10 @@ def assign(
         # An autoencoder's targets are its inputs.
         labelled = loaded.task.spec.loss != "reconstruction"
         new = new_data.read_data(loaded, folder, path, client, labelled)
-        if client is not None and new.preprocessing is None:
+        if client is not None and loaded.preprocessing is None:
             raise ConfigError(f"client={client}: says whose scale a table has, and these data are no table.")
         _print_notes(new, path)
         _print_assignment(new_data.assign_data(loaded, new), loaded)
-        if taken := new_data.trained_on(path, loaded, folder):
-            print(f"Client {taken} took part in this run: the figures include data that the models were trained on.")
 
 
 def predict(
@@ -153,7 +152,7 @@ def _errors(found: new_data.Assignment) -> str:
     return f"RMSE {found.rmse:.4g}, {of_spread}"
 
 
-def _print_notes(new: new_data.NewData, path: Path) -> None:
+def _print_notes(new: NewData, path: Path) -> None:
     """Print how a table was read, where that is not plain."""
     if new.notes:
         print(f"{path.name}: {'; '.join(new.notes)}")

@@ -70,6 +70,14 @@ class RunModels:
         return ArrayScale.of(task.data_options.get("scale") if task.data == OWN_DATA else None)
 
     @property
+    def class_names(self) -> list[str]:
+        """Names of the classes in the order of the models' outputs; numbers where they have none."""
+        task, count = self.config.task, self.task.num_outputs
+        given = (task.data_options.get("classes") or ()) if task.data == OWN_DATA else ()
+        names = [str(name) for name in (given if self.preprocessing is None else self.preprocessing.classes)][:count]
+        return names + [str(number) for number in range(len(names), count)]
+
+    @property
     def class_shares(self) -> FloatArray | None:
         """Share of each class in what each model is responsible for, (K, C), of a run of FedRC; else None."""
         return self.frozen.centroids if self.frozen is not None and self.frozen.by == "classes" else None

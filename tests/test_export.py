@@ -111,7 +111,7 @@ def test_raw_records_are_predicted_without_florets_as_with_it(run: Path, exporte
     table = read_new_table(tmp_path / "new.csv", Declaration(), loaded.preprocessing, None, False)
     models = ((loaded.own[own], targets[:2]), (loaded.models[0], targets[2:3]), (loaded.models[1], targets[3:]))
     for state, targets_of in models:
-        expected = predict(loaded.task, state, table.prepared.x).probabilities
+        expected = predict(loaded.task, state, table.x).probabilities
         for target in targets_of:
             found = rows_of(target)
             shares = [[float(row["p(no)"]), float(row["p(yes)"])] for row in found]
@@ -206,9 +206,9 @@ def test_a_table_becomes_the_same_inputs_as_in_the_run(tmp_path: Path, monkeypat
         path.with_suffix(".toml").write_text(site)
         expected = read_new_table(path, Declaration(), PREPARED, None, False)
         x, beside = read(str(path), "")
-        np.testing.assert_allclose(x.numpy(), expected.prepared.x, rtol=0, atol=1e-6, err_msg=text)
-        assert list(map(int, beside["missing"])) == expected.prepared.missing.tolist()
-        assert list(map(int, beside["unknown"])) == expected.prepared.unknown.tolist()
+        np.testing.assert_allclose(x.numpy(), expected.x, rtol=0, atol=1e-6, err_msg=text)
+        assert list(map(int, beside["missing"])) == expected.counts["missing"].tolist()
+        assert list(map(int, beside["unknown"])) == expected.counts["unknown"].tolist()
     for number, text in enumerate(REFUSED):
         path = tmp_path / f"refused-{number}.csv"
         path.write_text(text)
@@ -227,7 +227,7 @@ def test_a_sites_own_scale_holds_where_sites_standardise_by_themselves(
     few.write_text("a,b\n1,2\n,3\n")
     many.write_text("a,b\n" + "".join(f"{number},{'' if number > 3 else number}\n" for number in range(40)))
     for path, site in ((few, "east"), (many, "east"), (many, "new")):
-        expected = read_new_table(path, Declaration(), prepared, site, False).prepared.x
+        expected = read_new_table(path, Declaration(), prepared, site, False).x
         np.testing.assert_allclose(read(str(path), site)[0].numpy(), expected, rtol=0, atol=1e-6)
     with pytest.raises(ValueError, match="name a site, or give 30 records"):
         read(str(few), "new")

@@ -1,7 +1,4 @@
-"""Data that arrive after a run, from archives, images or tables, prepared as the run's own.
-
-Tables are read by `florets.task.data.new_data`.
-"""
+"""Data that arrive after a run, from archives, images or tables, prepared as the run's own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.data.image_files import SUFFIXES, ImageOptions, is_hidden, read_images, read_pixels
 from florets.task.data.samples import Samples, fits_shape, read_arrays, read_npz, samples
 from florets.task.data.tables.declaration import Declaration, is_table, site_of
-from florets.task.data.tables.preprocessing import FEWEST, Prepared, Preprocessing, Scale
+from florets.task.data.tables.preprocessing import FEWEST, Preprocessing, Scale
 from florets.task.data.tables.read import read_table
 from florets.task.data.tables.site_table import targets_of
 
@@ -34,11 +32,36 @@ class Form(ImageOptions):
 
 
 @dataclass(frozen=True)
-class NewInputs:
-    """Inputs float32 (n, ...) and what to call each: the image's file, or its number from 1."""
+class NewData:
+    """Samples that are new to a run.
+
+    Parameters
+    ----------
+    x
+        Inputs float32 (n, ...).
+    names
+        What each sample is called: the image's file, or its number from 1.
+    y
+        Targets (n,), None where they were not asked for.
+    ids
+        Of a table: the cells (n,) of each column that names a record, as they are in the file.
+    counts
+        Of a table: how many values of each record are missing or unknown.
+    notes
+        How a table was read, and by whose scale its inputs were standardised where each site has its own.
+    """
 
     x: FloatArray
-    names: tuple[str, ...]
+    names: Sequence[str]
+    y: TargetArray | None = None
+    ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    counts: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+def numbered(count: int) -> list[str]:
+    """Return what so many samples without names are called."""
+    return [str(number + 1) for number in range(count)]
 
 
 def read_labelled(path: Path, form: Form) -> Samples:
@@ -55,7 +78,7 @@ def read_labelled(path: Path, form: Form) -> Samples:
         return read_npz(path, form.classes, form.regression)
     classes = form.classes or ()
     if not any((path / name).is_dir() for name in classes):
-        _refuse_whole_node(path)
+        refuse_whole_node(path)
     if form.regression:
         raise ValueError(
             f"the data {path} is a folder, but a regression's targets are values: give a table or a .npz file."
@@ -63,7 +86,7 @@ def read_labelled(path: Path, form: Form) -> Samples:
     return read_images(path, form.classes, form)
 
 
-def read_inputs(path: Path, form: Form) -> NewInputs:
+def read_inputs(path: Path, form: Form) -> NewData:
     """Read inputs without targets; where a file has targets, they are left aside.
 
     Parameters
@@ -77,7 +100,7 @@ def read_inputs(path: Path, form: Form) -> NewInputs:
         return _images(path, form)
     (values,) = read_arrays(path, ("x",))
     x = samples(path, values, np.zeros(len(values) if values.ndim else 0, dtype=np.int64)).x
-    return NewInputs(x, tuple(str(number + 1) for number in range(len(x))))
+    return NewData(x, numbered(len(x)))
 
 
 def shaped(path: Path, x: FloatArray, input_shape: tuple[int, ...]) -> FloatArray:
@@ -99,7 +122,7 @@ def _kind(path: Path) -> str:
     raise ValueError(f"the data {path} {found}: give {_FORMS}.")
 
 
-def _refuse_whole_node(path: Path) -> None:
+def refuse_whole_node(path: Path) -> None:
     """Raise ValueError where a folder is one that a node trains on: it is not said which of its parts is meant."""
     found = [path / name for name in ("data.npz", "train.npz", "test.npz") if (path / name).is_file()]
     found += sorted(file for file in path.iterdir() if file.is_file() and is_table(file))
@@ -110,49 +133,24 @@ def _refuse_whole_node(path: Path) -> None:
         )
 
 
-def _images(path: Path, form: Form) -> NewInputs:
+def _images(path: Path, form: Form) -> NewData:
     files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and not is_hidden(file))
     if not files:
-        _refuse_whole_node(path)
+        refuse_whole_node(path)
         raise ValueError(f"{path} holds no image.")
     x = samples(
         path, read_pixels([(file, str(file)) for file in files], form)[0], np.zeros(len(files), dtype=np.int64)
     ).x
-    return NewInputs(x, tuple(file.name for file in files))
+    return NewData(x, tuple(file.name for file in files))
 
 
 _FAR = 4.0
 """Standard deviations from a run's mean that most values of a new table do not exceed in the same unit."""
 
 
-@dataclass(frozen=True)
-class NewTable:
-    """The records of a file.
-
-    Parameters
-    ----------
-    prepared
-        Inputs of the n records, with what is missing or unknown in each.
-    y
-        Their targets (n,), None where they were not asked for.
-    ids
-        Cells (n,) of each column that names a record, as they are in the file.
-    untargeted
-        Records without a target, which were left out where targets were asked for.
-    notes
-        How the file was read, and by whose scale its inputs were standardised where each site has its own.
-    """
-
-    prepared: Prepared
-    y: TargetArray | None = None
-    ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    untargeted: int = 0
-    notes: tuple[str, ...] = ()
-
-
 def read_new_table(
     path: Path, declared: Declaration, preprocessing: Preprocessing, site: str | None, labelled: bool
-) -> NewTable:
+) -> NewData:
     """Read a file as the run's sites read theirs; a node's file next to it says what it has otherwise.
 
     Parameters
@@ -178,7 +176,7 @@ def read_new_table(
     scale, whose = _scale(preprocessing, frame, site, declared.min_count)
     notes += [f"inputs standardised by {whose}"] if whose else []
     notes += _far(preprocessing, frame) if not whose else []
-    y, untargeted = None, 0
+    y = None
     if labelled:
         for name in filter(None, (preprocessing.target, declared.event)):
             if name not in frame.columns:
@@ -186,14 +184,18 @@ def read_new_table(
         kept = frame.dropna(subset=[preprocessing.target, *filter(None, [declared.event])])
         if not len(kept):
             raise ValueError(f"{path.name}: no record has a target {preprocessing.target!r}.")
-        untargeted, frame = len(frame) - len(kept), kept
+        if untargeted := len(frame) - len(kept):
+            notes.append(f"records without a target that are left out: {untargeted}")
+        frame = kept
         y = targets_of(frame, preprocessing, declared.event)
     ids = {
         name: tuple("" if cell is None or cell != cell else str(cell) for cell in frame[name])
         for name in preprocessing.ids
         if name in frame.columns
     }
-    return NewTable(preprocessing.inputs(frame, scale), y, ids, untargeted, tuple(notes))
+    prepared = preprocessing.inputs(frame, scale)
+    counts = {"missing": prepared.missing, "unknown": prepared.unknown}
+    return NewData(prepared.x, numbered(len(frame)), y, ids, counts, notes)
 
 
 def _far(preprocessing: Preprocessing, frame: "pd.DataFrame") -> list[str]:
