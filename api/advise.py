@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from florets.api.federation import clients_of
+from florets.api.clients import clients_of
 from florets.api.keys import overrides_of
 from florets.engines import engine
 from florets.reports import pages

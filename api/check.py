@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from florets.api.federation import clients_of
+from florets.api.clients import clients_of
 from florets.api.keys import overrides_of
 from florets.conf.compose import OWN_DATA, compose
 from florets.conf.problems import ConfigError

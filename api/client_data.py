@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from florets.conf.problems import ConfigError
 from florets.task.data.tables.describe import names_records
-from florets.task.data.tables.description import MOST_CATEGORIES, MOST_GUESSED
+from florets.task.data.tables.description import MOST_CATEGORIES
 from florets.task.data.tables.table_text import is_number
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ is_torch_data = partial(_is, "torch.utils.data", "Dataset")
 def array_of(values: Any) -> NDArray[Any]:
     """Return an array, a tensor, or nested lists of numbers or tensors, as a NumPy array."""
     for one in values if isinstance(values, list | tuple) else [values]:
-        if _is_sparse(one):
+        if type(one).__module__.startswith("scipy.sparse"):
             raise WrongData("is a sparse matrix of SciPy; give it as an array: .toarray().")
         if isinstance(one, np.ma.MaskedArray) and np.ma.is_masked(one):
             raise WrongData(
@@ -141,15 +141,6 @@ def array_of(values: Any) -> NDArray[Any]:
         return np.asarray(values)
     except ValueError:
         raise WrongData("the rows have different lengths; bring them into one shape.") from None
-
-
-def _is_sparse(values: Any) -> bool:
-    """Return whether this is a sparse matrix, or the array of one object that NumPy makes of it."""
-    sparse = sys.modules.get("scipy.sparse")
-    one = (
-        values.item() if isinstance(values, np.ndarray) and values.dtype.kind == "O" and values.ndim == 0 else values
-    )
-    return sparse is not None and bool(sparse.issparse(one))
 
 
 def inputs_of(values: Any) -> NDArray[Any]:
@@ -337,14 +328,7 @@ def _samples_of(data: Any) -> list[Any]:
 
 
 def of_torch(data: Any) -> Arrays:
-    """Read a map-style data set sample by sample, one of tensors at once."""
-    torch_data = sys.modules["torch.utils.data"]
-    whole, rows = data, None
-    if isinstance(data, torch_data.Subset):
-        whole, rows = data.dataset, list(data.indices)
-    # A subclass may change its samples as they are taken.
-    if type(whole) is torch_data.TensorDataset and len(whole.tensors) == 2:
-        return arrays(*(one if rows is None else one[rows] for one in whole.tensors))
+    """Read a map-style data set sample by sample."""
     samples = _samples_of(data)
     if not all(isinstance(sample, tuple | list) and len(sample) == 2 for sample in samples):
         raise WrongData("is a torch Dataset whose samples are not pairs; each must be (input, target).")
@@ -466,8 +450,6 @@ def agree_on_targets(
             both = f"{whose[kind]!r} are {_KINDS[kind]}, and those of {whose[others[0]]!r} {_KINDS[others[0]]}"
             raise ConfigError(f"clients: the targets of {both}; give all clients the same kind.")
     is_chosen = regression is not None
-    if regression is None and classes is None:
-        refuse_few_fractions({name: [part.y for part in own] for name, own in parts.items()})
     if regression is None:
         regression = "f" in whose and classes is None
     if regression:
@@ -503,24 +485,6 @@ def agree_on_targets(
     if len(every) < 2:
         raise ConfigError("clients: the targets of all clients are of one class; nothing can be learned.")
     return Targets(classes=names)
-
-
-def refuse_few_fractions(targets: Mapping[str, Sequence[NDArray[Any]]]) -> None:
-    """Refuse fractions at less than half of the clients where all others have the few integers that classes are."""
-    valued = {
-        name: count
-        for name, own in targets.items()
-        if (count := sum(int((y != np.floor(y)).sum()) for y in own if y.dtype.kind == "f"))
-    }
-    others = {value for name, own in targets.items() if name not in valued for y in own for value in y.tolist()}
-    if valued and 2 * len(valued) < len(targets) and 1 < len(others) <= MOST_GUESSED:
-        raise ConfigError(
-            [
-                f"client {name}: {count} of its {sum(map(len, targets[name]))} targets have fractions, and the "
-                f"other clients' targets are {len(others)} integers; correct them, or give regression=True."
-                for name, count in valued.items()
-            ]
-        )
 
 
 def _refuse_values(every: Collection[Any], count: int) -> None:

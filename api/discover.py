@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.api.federation import clients_of
+from florets.api.clients import clients_of
 from florets.api.keys import overrides_of
 from florets.api.run import Run
 from florets.conf.overrides import read_overrides

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from florets.api import Typed
 from florets.api.client_data import (
     FORMS,
     Arrays,
@@ -30,31 +29,21 @@ from florets.api.client_data import (
     is_torch_data,
     of_whom,
     read_client,
-    refuse_few_fractions,
 )
-from florets.conf.compose import OWN_DATA
-from florets.conf.presets import preset_values
-from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.schema import Config
-from florets.strategies.core.accountant import usual_delta
+from florets.conf.problems import ConfigError
 from florets.task.data.tables.agreed_target import natural_order
 from florets.task.data.tables.table_text import class_name
-from florets.task.settings import of_values
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _FOLDER = "federations"
-_MANIFEST = "federation.json"
-"""File in a federation's folder, written last: every other file with its size, and the targets as they were given."""
+_LABELS = "federation.json"
+"""File in a federation's folder: the targets as they were given."""
 _NODE_FILE = "node.toml"
-_KEYS = ("target", "owner", "clusters", "names", "classes", "regression")
-"""Keyword arguments of the public functions that belong to the clients' data."""
-_OF_CLIENTS = ("clusters", "names", "classes", "regression")
-"""Those that are not also keys of the command."""
 _MOST_PROBLEMS = 10
 _MOST_LABELS = 1000
-"""Classes that a manifest keeps; a target with more of them holds values."""
+"""Classes whose targets are kept; a target with more of them holds values."""
 Labels = dict[str, str | bool | int | float]
 """Targets as they were given, by the names of their classes."""
 # Neither a device of Windows, nor with a blank at its end, nor the name of a client that cannot have its own.
@@ -73,7 +62,8 @@ class Federation:
     Parameters
     ----------
     clients
-        A list of clients' data, or a mapping from their names; with `owner` one data frame or Hugging Face data set.
+        A list of clients' data, called by their places from 0, or a mapping from their names; with `owner` one data
+        frame or Hugging Face data set.
         A client's data are ``(x, y)`` of arrays, lists or tensors, a pandas DataFrame, a torch Dataset (map-style), a
         Hugging Face Dataset, or a mapping of two of these, ``{"train": ..., "test": ...}``, such as a DatasetDict. An
         undivided set is split into train and test.
@@ -84,8 +74,6 @@ class Federation:
     clusters : sequence, mapping or Series, optional
         True cluster of each client, for figures such as the ARI alone: in the order of `names`; a mapping or a pandas
         Series goes by the clients' names. All are given, or none.
-    names : sequence of str, optional
-        Names of the clients of a list; by default their places, from 0.
     classes : sequence, optional
         The classes in the order of their labels; by default those that occur.
     regression : bool, optional
@@ -109,13 +97,12 @@ class Federation:
         target: str | None = None,
         owner: str | None = None,
         clusters: Sequence[Any] | Mapping[str, Any] | None = None,
-        names: Sequence[str] | None = None,
         classes: Sequence[Any] | None = None,
         regression: bool | None = None,
     ) -> None:
         # One text is a list of one, and not of its letters.
-        names, classes = ([one] if isinstance(one, str) else one for one in (names, classes))
-        given = _by_name(clients, owner, names)
+        classes = [classes] if isinstance(classes, str) else classes
+        given = _by_name(clients, owner)
         self._clients: dict[str, ClientData] = {}
         problems = []
         for name, data in given.items():
@@ -196,7 +183,7 @@ class Federation:
         labels = self._labels()
         root = results_dir / _FOLDER
         folder = root / _digest(files, labels)
-        if _is_whole(folder):
+        if folder.is_dir():
             return folder
         try:
             self._write(files, labels, folder)
@@ -206,7 +193,7 @@ class Federation:
         return folder
 
     def _write(self, files: Mapping[str, Mapping[str, Arrays | bytes]], labels: Labels, folder: Path) -> None:
-        """Write the whole folder, in place of one in which something is missing or changed."""
+        """Write the whole folder aside, and put it in its place."""
         root = folder.parent
         root.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=".part-", dir=root))
@@ -219,15 +206,12 @@ class Federation:
                         np.savez(own / file, x=content.x, y=content.y)
                     else:
                         (own / file).write_bytes(content)
-            manifest = {"files": _sizes(aside), "labels": labels}
-            (aside / _MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False), encoding="utf-8")
-            if folder.is_dir() and not _is_whole(folder):
-                shutil.rmtree(folder)
+            (aside / _LABELS).write_text(json.dumps(labels, ensure_ascii=False), encoding="utf-8")
             try:
                 aside.rename(folder)
             except OSError:
                 # Another process has written the same data.
-                if not _is_whole(folder):
+                if not folder.is_dir():
                     raise
         finally:
             shutil.rmtree(aside, ignore_errors=True)
@@ -261,18 +245,8 @@ class Federation:
         if not regression and any(map(declares_classes, columns)):
             _refuse_fractions(self._tables, self._target)
             return Targets(classes=_class_names(columns))
-        if regression is None:
-            # The pipeline sees it by itself where values are integers, once the clients have described their columns.
-            is_numeric = all(column.dtype.kind in "iuf" for column in columns)
-            if is_numeric:
-                refuse_few_fractions(
-                    {
-                        name: [part.frame[part.target].dropna().to_numpy() for part in own]
-                        for name, own in self._tables.items()
-                    }
-                )
-            regression = is_numeric and any(map(_has_fractions, columns))
-        return Targets(regression)
+        # Where it is not said, the clients agree on it once they have described their columns.
+        return Targets(bool(regression))
 
     def _folder_of(self, place: int) -> str:
         """Return the folder of a client: its name, unless a file system could refuse or confuse that."""
@@ -303,33 +277,14 @@ class Federation:
         return files
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    """Return the sizes of a federation's files by their paths in its folder, without the manifest and hidden ones."""
-    sizes = {path.relative_to(folder): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
-    hidden = [path for path in sizes if path.name == _MANIFEST or any(part.startswith(".") for part in path.parts)]
-    return {path.as_posix(): size for path, size in sizes.items() if path not in hidden}
-
-
-def _manifest(folder: Path) -> Mapping[str, Any]:
-    """Return the manifest of a folder; empty where it has none, or a damaged one."""
-    try:
-        found = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, Mapping) else {}
-
-
-def _is_whole(folder: Path) -> bool:
-    """Return whether a federation's folder has the files that it was written with, in their sizes."""
-    return _manifest(folder).get("files") == _sizes(folder)
-
-
 def original_labels(folder: Path) -> Labels:
     """Return the targets that a federation was given with, by the names of their classes; of other folders none."""
-    found = _manifest(folder).get("labels")
-    if not isinstance(found, Mapping) or not all(isinstance(one, str | bool | int | float) for one in found.values()):
+    try:
+        found = json.loads((folder / _LABELS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return {}
-    return dict(found)
+    is_whole = isinstance(found, dict) and all(isinstance(one, str | bool | int | float) for one in found.values())
+    return found if is_whole else {}
 
 
 def write_table(frame: "pd.DataFrame", folder: Path) -> Path:
@@ -345,126 +300,16 @@ def _csv(frame: "pd.DataFrame") -> bytes:
     return frame.to_csv(index=False, lineterminator="\n").encode()
 
 
-def clients_of(
-    first: Any, keys: Mapping[str, Any], fewest: int = 2, several: bool = False
-) -> tuple[Any, dict[str, Any], Federation | None]:
-    """Return the preset, the keys and the clients of a public function's arguments, the data written to a folder.
-
-    `first` is a preset's name, with `several` also several, or clients' data, which may be among the keys as well.
-    There must be `fewest` clients unless `min_clients` is given.
-    """
-    if isinstance(first, Typed):
-        return first, {}, None
-    experiment = first
-    if isinstance(first, list | tuple) and first and all(isinstance(one, str) for one in first):
-        if not several:
-            raise ConfigError("experiment: is a list of names; give one, or florets.sweep all of them.")
-        experiment = list(first)
-    elif first is not None and not isinstance(first, str):
-        if keys.get("clients") is not None:
-            raise ConfigError("clients: are given twice; leave out one of them.")
-        experiment, keys = None, {**keys, "clients": first}
-    if keys.get("clients") is None:
-        if "clients" in keys:
-            raise ConfigError(f"clients: is None; give {FORMS} for each client, or leave it out.")
-        if alone := [name for name in _OF_CLIENTS if keys.get(name) is not None]:
-            raise ConfigError([f"{name}: describes clients=, and none are given." for name in alone])
-        return experiment, dict(keys), None
-    rest = {name: value for name, value in keys.items() if name not in ("clients", *_KEYS)}
-    try:
-        federation = _federation(keys, rest)
-    except ConfigError as error:
-        # A mistyped key may be the reason.
-        others = [name for name in rest if name not in Config.__dataclass_fields__]
-        hints = [f"{name}: there is no such key.{hint}" for name in others if (hint := did_you_mean(name, _KEYS))]
-        raise ConfigError([*hints, *error.problems]) from None
-    if "data_dir" in rest:
-        raise ConfigError(
-            f"data_dir={str(rest['data_dir'])[:100]}: clients= are the data already; leave one of them out."
-        )
-    if experiment is None and "experiment" not in rest:
-        experiment = OWN_DATA
-    if len(federation) < fewest and "min_clients" not in rest:
-        raise ConfigError(f"clients: only {federation.names[0]!r} is given; give at least {fewest}.")
-    chosen = rest.get("experiment", experiment)
-    for one in [chosen] if isinstance(chosen, str) else chosen:
-        _refuse_other_data(str(one))
-    folder = federation.write(Path(rest.get("results_dir", Config.results_dir)).expanduser().absolute())
-    given = _dotted(rest)
-    form: dict[str, Any] = {}
-    if (kind := given.get("privacy.kind", "none")) != "none":
-        # No client describes its data, and how many there are is known.
-        form = {**federation.form, "min_clients": len(federation)}
-        # Of single records there are many more than clients.
-        form |= {} if kind == "example" else {"privacy.delta": usual_delta(len(federation))}
-    own = {name: value for name, value in {**form, **federation.settings}.items() if name not in given}
-    if federation.has_rows and of_values(str(given.get("loss", given.get("task.loss", "")))):
-        own["task.data_options.regression"] = True
-    if "loss" in given or given.get("task.table.event"):
-        # Times are values, and their loss is not the usual one.
-        own.pop("task.loss", None)
-    return experiment, {"data_dir": str(folder), **own, **rest}, federation
-
-
-def _federation(keys: Mapping[str, Any], rest: Mapping[str, Any]) -> Federation:
-    """Return the federation that keyword arguments describe."""
-    own = {name: keys[name] for name in _KEYS if keys.get(name) is not None}
-    if isinstance(keys["clients"], Federation):
-        if own:
-            raise ConfigError([f"{name}: give it to Federation(...) itself." for name in own])
-        return keys["clients"]
-    given = _dotted(rest)
-    classes = given.get("task.data_options.classes")
-    if classes is not None:
-        own.setdefault("classes", classes)
-    event = given.get("task.table.event")
-    if (
-        event
-        or given.get("task.data_options.regression")
-        or of_values(str(given.get("loss", given.get("task.loss", ""))))
-    ):
-        own["regression"] = True
-    return Federation(keys["clients"], **own)
-
-
-def _dotted(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested keys as dotted ones."""
-    found: dict[str, Any] = {}
-    for name, value in keys.items():
-        if isinstance(value, Mapping):
-            found |= _dotted(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
-
-
-def _refuse_other_data(experiment: str) -> None:
-    try:
-        task = preset_values(experiment).get("task", {})
-    except ConfigError:
-        # An unknown preset is refused later.
-        return
-    if (task.get("data"), task.get("partition")) != ("own", "own"):
-        raise ConfigError(
-            f"experiment={experiment}: names data, and clients= are others; leave it out, or give a preset for "
-            f"nodes with data of their own, such as {OWN_DATA}."
-        )
-
-
-def _by_name(clients: Any, owner: str | None, names: Sequence[str] | None) -> dict[str, Any]:
+def _by_name(clients: Any, owner: str | None) -> dict[str, Any]:
     """Return each client's data by its name."""
     # Flower, which takes a second that a mistyped key should not.
     from florets.task.wire.replies import key_problem
 
     if owner is not None:
-        if names is not None:
-            raise ConfigError(f"names: the clients have the names in the column {owner!r}; leave names out.")
         if not is_frame(clients) and not is_hugging_face(clients):
             raise ConfigError(f"owner={owner}: needs one data frame or Hugging Face Dataset of all clients.")
         found = _by_owner(clients, owner)
     elif isinstance(clients, Mapping):
-        if names is not None:
-            raise ConfigError("names: the clients' mapping has them already; leave names out.")
         found = {str(name): data for name, data in clients.items()}
         if len(found) < len(clients):
             raise ConfigError("clients: two names are the same as strings; give each client a different one.")
@@ -473,7 +318,7 @@ def _by_name(clients: Any, owner: str | None, names: Sequence[str] | None) -> di
                 "clients: these are the parts of one client; give a list of clients, or a mapping from names."
             )
     else:
-        found = _of_list(clients, names)
+        found = _of_list(clients)
     if not found:
         raise ConfigError(f"clients: none is given; give {FORMS} for each client.")
     if problems := [f"clients: the name {name!a} {text}." for name in found if (text := key_problem(name))]:
@@ -481,7 +326,7 @@ def _by_name(clients: Any, owner: str | None, names: Sequence[str] | None) -> di
     return found
 
 
-def _of_list(clients: Any, names: Sequence[str] | None) -> dict[str, Any]:
+def _of_list(clients: Any) -> dict[str, Any]:
     if is_frame(clients) or is_hugging_face(clients):
         raise ConfigError(
             "clients: one data frame or data set; name the column that says which client a record belongs to, "
@@ -492,15 +337,8 @@ def _of_list(clients: Any, names: Sequence[str] | None) -> dict[str, Any]:
             f"clients: is one {type(clients).__name__}; give a list with {FORMS} for each client, or a mapping."
         )
     each = list(clients)
-    if names is None:
-        digits = len(str(max(len(each) - 1, 0)))
-        return {f"{place:0{digits}d}": data for place, data in enumerate(each)}
-    if len(names) != len(each):
-        raise ConfigError(f"names: there are {len(names)}, and {len(each)} clients; give each client one.")
-    found = dict(zip(map(str, names), each, strict=True))
-    if len(found) < len(each):
-        raise ConfigError("names: two clients have the same; give each client a different one.")
-    return found
+    digits = len(str(max(len(each) - 1, 0)))
+    return {f"{place:0{digits}d}": data for place, data in enumerate(each)}
 
 
 def _by_owner(data: Any, owner: str) -> dict[str, Any]:
@@ -526,52 +364,35 @@ def _by_owner(data: Any, owner: str) -> dict[str, Any]:
     return {name: take(np.flatnonzero(whose == name)) for name in sorted(set(whose))}
 
 
-def _numbered(clusters: Sequence[Any] | Mapping[str, Any], names: Sequence[str]) -> list[int]:
+def _numbered(clusters: Any, names: Sequence[str]) -> list[int]:
     """Return each client's true cluster as a number: integers as they are, others in their order."""
     if isinstance(clusters, str | bytes) or not isinstance(clusters, Iterable):
         raise ConfigError(
             f"clusters: is a {type(clusters).__name__}; give one for each client, in their order or by name. A "
             "column of a data frame is frame.groupby(<owner>)[<column>].first()."
         )
-    by_name = isinstance(clusters, Mapping) or is_series(clusters)
-    each = _of_names(clusters, names) if by_name else list(clusters)
+    by_name: Any = clusters if isinstance(clusters, Mapping) or is_series(clusters) else None
+    if by_name is not None:
+        given = {str(name): one for name, one in by_name.items()}
+        if given.keys() != set(names):
+            first = ", ".join(names[:5])[:100] + (", ..." if len(names) > 5 else "")
+            raise ConfigError(f"clusters: give one for each client by its name ({first}), or a list in their order.")
+        each = [given[name] for name in names]
+    else:
+        each = list(clusters)
     if len(each) != len(names):
         raise ConfigError(f"clusters: there are {len(each)}, and {len(names)} clients; give each client one.")
     plain = [one.item() if isinstance(one, np.generic) else one for one in each]
-    if missing := [name for name, one in zip(names, plain, strict=True) if is_missing(one)]:
-        raise ConfigError(
-            f"clusters: {len(missing)} of {len(names)} are missing, the first that of client {missing[0]!r}; "
-            "give all, or leave clusters out."
-        )
-    if wrong := [name for name, one in zip(names, plain, strict=True) if not isinstance(one, str | int | float)]:
-        raise ConfigError(f"clusters: that of client {wrong[0]!r} is neither a number nor a name.")
+    if wrong := [
+        name
+        for name, one in zip(names, plain, strict=True)
+        if is_missing(one) or not isinstance(one, str | int | float)
+    ]:
+        raise ConfigError(f"clusters: that of client {wrong[0]!r} is neither a number nor a name; give all, or none.")
     if all(isinstance(one, int) and one >= 0 for one in plain):
         return [int(one) for one in plain]
     order = list(dict.fromkeys(map(str, plain)))
     return [order.index(str(one)) for one in plain]
-
-
-def _of_names(clusters: Any, names: Sequence[str]) -> list[Any]:
-    """Return what a mapping or a Series has for each client, in the clients' order."""
-    # Clients of a list are called by their places, which may be padded with zeros.
-    places = {place: name for place, name in enumerate(names) if name.isdecimal() and int(name) == place}
-    given: dict[str, Any] = {}
-    for label, value in clusters.items():
-        is_place = isinstance(label, int | np.integer) and len(places) == len(names)
-        name = places.get(int(label), str(label)) if is_place else str(label)
-        if name in given:
-            raise ConfigError(f"clusters: {name[:100]!r} is given twice; give one for each client.")
-        given[name] = value
-    lacking = [name for name in names if name not in given]
-    unknown = [name for name in given if name not in set(names)]
-    if lacking or unknown:
-        first = ", ".join(names[:5])[:100] + (", ..." if len(names) > 5 else "")
-        which = f"client {lacking[0]!r} has none" if lacking else f"there is no client {unknown[0][:100]!r}"
-        raise ConfigError(
-            f"clusters: {which}; a mapping and the index of a Series hold the clients' names ({first}), "
-            "and a list the clusters in their order."
-        )
-    return [given[name] for name in names]
 
 
 def _arrays(data: ClientData) -> list[Arrays]:

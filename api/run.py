@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from florets.api.federation import clients_of
+from florets.api.clients import clients_of
 from florets.api.keys import overrides_of
 from florets.conf.compose import compose
 from florets.conf.consent import imported_functions

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from florets.api.federation import clients_of
+from florets.api.clients import clients_of
 from florets.api.keys import choices_of
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.engines import engine

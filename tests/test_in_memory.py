@@ -100,11 +100,6 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         {},
         "the targets of '1' are names, and those of '0' integers; give all",
     ),
-    "one fraction": (
-        [(X, Y), (X, np.where(np.arange(20) == 7, 1.5, Y)), (X, Y)],
-        {},
-        "client 1: 1 of its 20 targets have fractions, and the other clients' targets are 2 integers; correct them",
-    ),
     "one class": ([(X, Y * 0)] * 2, {}, "clients: the targets of all clients are of one class"),
     "no column": ([FRAME], {"target": "il"}, "client 0 has no column 'il', the target; its columns are age, sex"),
     "whose": (
@@ -171,7 +166,7 @@ def test_a_frame_is_dealt_out_by_its_owner_and_kept_as_raw_records(tmp_path: Pat
 def test_a_name_that_is_no_folder_stands_in_the_nodes_file(tmp_path: Path) -> None:
     # Bad characters, names that differ in case alone, a device of Windows, one that a generated name could meet.
     names = ["St. Mary/2", "A", "a", "con", "client-0", "b ", "north 1"]
-    folder = Federation([(X, Y)] * len(names), names=names).write(tmp_path)
+    folder = Federation(dict.fromkeys(names, (X, Y))).write(tmp_path)
     assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == [
         *(f"client-{place}" for place in range(6)),
         "north 1",
@@ -319,8 +314,8 @@ def test_true_clusters_go_by_the_clients_names(clients: Any, clusters: Any, tmp_
 @pytest.mark.parametrize(
     ("clusters", "text"),
     [
-        (dict(zip("abcde", range(5), strict=True)), "clusters: there is no client 'e'"),
-        ([0, 1, None, np.nan], "clusters: 2 of 4 are missing, the first that of client 'c'; give all, or leave"),
+        (dict(zip("abcde", range(5), strict=True)), "clusters: give one for each client by its name (a, b, c, d)"),
+        ([0, 1, None, np.nan], "clusters: that of client 'c' is neither a number nor a name; give all, or none"),
     ],
 )
 def test_clusters_that_name_no_client_or_are_missing_are_refused(clusters: Any, text: str) -> None:
