@@ -11,7 +11,6 @@ from matplotlib.colors import Normalize
 from florets.conf.problems import ConfigError
 from florets.papers import items
 from florets.papers.cells import Place
-from florets.papers.store import LinesOf
 from florets.papers.table import Matrix, Table
 from florets.reports import figures
 from florets.reports.clients import read_clients
@@ -28,6 +27,8 @@ from florets.reports.summary import Curves, RoundLine, read_lines
 
 _OF_RUNS = {"features": features_figure, "singular_values": singular_values_figure}
 """Plots of single runs, one for each row."""
+OF_CELLS = ("grid", "rows", "ranks")
+"""Plots that show measures alone, and no files of runs."""
 
 _LETTERS = 90
 """Of the names of all rows, as many as fit side by side."""
@@ -40,21 +41,18 @@ def draw(table: Table, folder: Path) -> list[Path]:
     with naming(folder):
         return [
             path
-            for row, picture in pictures(table, run_lines)
+            for row, picture in pictures(table)
             for path in picture.save(folder / ("plot.png" if row is None else f"plot-{row.name}.png"))
         ]
 
 
-def pictures(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | None, figures.Picture]]:
-    """Yield the pictures that the item's file asks for, with the row that each is of; None: it is of all.
-
-    Curves over the rounds are those that `lines_of` returns.
-    """
+def pictures(table: Table) -> Iterator[tuple[items.Line | None, figures.Picture]]:
+    """Yield the pictures that the item's file asks for, with the row that each is of; None: it is of all."""
     plot = table.item.plot
     if not plot or not table.states["finished"]:
         return
     if plot["kind"] == "curves":
-        yield from _curves(table, lines_of)
+        yield from _curves(table)
         return
     if plot["kind"] == "grid":
         picture = _grid(table, plot["measure"])
@@ -194,13 +192,14 @@ def row_lines(matrix: Matrix, table: Table) -> dict[str, figures.Line]:
     return lines
 
 
-def _curves(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | None, figures.Picture]]:
+def _curves(table: Table) -> Iterator[tuple[items.Line | None, figures.Picture]]:
     """Yield the mean over seeds of each column, a picture for each row; rows of one column share a picture."""
     rows = {row.name: row for row in table.item.rows}
     shared = len(table.item.columns) == 1
     curves: dict[str, dict[str, list[Sequence[Curves]]]] = {}
     for place in table.places:
-        if runs := [*filter(None, (lines_of(place, seed) for seed in table.finished(place)))]:
+        runs: list[Sequence[Curves]] = [lines for seed in table.finished(place) if (lines := run_lines(place, seed))]
+        if runs:
             name, label = ("", place.row.label) if shared else (place.row.name, place.column.label)
             curves.setdefault(name, {})[label] = runs
     for name, of_picture in curves.items():

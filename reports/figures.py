@@ -80,10 +80,8 @@ _LABEL_GAP = 0.085
 class Picture(Figure):
     """A figure of matplotlib that a notebook shows; without pyplot, whose global state is not made for threads."""
 
-    def save(self, path: str | Path, **notes: str) -> list[Path]:
+    def save(self, path: str | Path) -> list[Path]:
         """Write the figure and return its files: PNG, PDF and SVG, or the one that the suffix of `path` names.
-
-        A PNG has the notes among its texts.
 
         Raises
         ------
@@ -97,14 +95,13 @@ class Picture(Figure):
         paths = [path] if known else [path.with_name(path.name + suffix) for suffix in _METADATA]
         for one in paths:
             with whole_file(one, "wb") as file:
-                self._write(file, one.suffix.lower(), 160, notes)
+                self._write(file, one.suffix.lower(), 160)
         return paths
 
-    def _write(self, target: IO[bytes], suffix: str, dots: int, notes: dict[str, str]) -> None:
-        metadata = _METADATA.get(suffix, {}) | (notes if suffix == ".png" else {})
+    def _write(self, target: IO[bytes], suffix: str, dots: int) -> None:
         with warnings.catch_warnings(record=True) as found, rc_context({"svg.hashsalt": "florets"}):
             warnings.simplefilter("always")
-            self.savefig(target, dpi=dots, format=suffix.removeprefix("."), metadata=metadata or None)
+            self.savefig(target, dpi=dots, format=suffix.removeprefix("."), metadata=_METADATA.get(suffix))
         for one in found:
             if re.match("Glyph .* missing from", str(one.message)):
                 _say_boxes()
@@ -114,7 +111,7 @@ class Picture(Figure):
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
-        self._write(buffer, ".png", 110, {})
+        self._write(buffer, ".png", 110)
         return buffer.getvalue()
 
 

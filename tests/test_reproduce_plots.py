@@ -1,25 +1,19 @@
 """Plots of `florets reproduce`: over rows and over rounds, and on a page whose runs are on several machines."""
 
-import csv
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
 
 from florets.commands.main import main
-from florets.conf.compose import compose
 from florets.engines import engine
 from florets.papers import command
-from florets.papers.cells import Place, Progress, places
-from florets.papers.items import Line, read_item
+from florets.papers.cells import Progress, places
+from florets.papers.items import read_item
 from florets.papers.plot import pictures as plot_pictures
 from florets.papers.plot import row_lines
-from florets.papers.store import CurveStore
 from florets.papers.table import Table
-from florets.reports.summary import Curve
 from tests import fake_cells
 
 ITEM = """
@@ -36,7 +30,6 @@ measures: [ari, accuracy]
 plot: {kind: curves, measure: accuracy}
 """
 BLOCK = "<!-- reproduce item.yaml plot=yes -->\n<!-- end of reproduce -->\n"
-PLACE = Place(Line("four", "4", {}), Line("clove", "CLoVE", {}), (), 2, compose(["strategy=clove", "data_dir=/here"]))
 
 pytestmark = pytest.mark.pictures
 
@@ -50,11 +43,6 @@ def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "item.yaml").write_text(ITEM)
     (tmp_path / "page.md").write_text(BLOCK)
     return tmp_path / "item.yaml"
-
-
-def curve(number: int, **values: float) -> dict[str, float | None]:
-    known = dict.fromkeys(get_args(Curve))
-    return {"round": number, **known, **values}
 
 
 def pictures(folder: Path) -> list[str]:
@@ -74,7 +62,7 @@ def test_mean_ranks_are_drawn_with_the_critical_difference(item: Path) -> None:
     some = [replace(place, seeds=1) for place in places(read, {}, item.parent)]
     losses = {"clove": 0.1, "fedavg": 0.2, "a": 0.3}
     found = {place.key: {0: Progress("finished", {"loss": losses[place.column.name]})} for place in some}
-    ((row, picture),) = plot_pictures(Table(read, some, found), lambda *_: ())
+    ((row, picture),) = plot_pictures(Table(read, some, found))
     assert row is None
     texts = [text.get_text() for text in picture.axes[0].texts]
     # q(3) * sqrt(12 / 18) = 2.343 * 0.816
@@ -109,27 +97,6 @@ def test_a_line_over_rows_is_the_mean_and_its_spread_and_ends_where_it_is_known(
 # Over rounds
 
 
-def test_curves_are_stored_and_count_for_their_settings_alone(tmp_path: Path) -> None:
-    store = CurveStore(tmp_path / "curves.csv", "one")
-    store.put(PLACE, 1, [curve(1, ari=0.25), curve(2, ari=0.5, accuracy=1 / 3)])
-    store.put(PLACE, 1, [])
-    store.write([PLACE])
-    again = CurveStore(store.path, "one")
-    assert again.get(PLACE, 1) == [curve(1, ari=0.25), curve(2, ari=0.5, accuracy=0.3333)]
-    assert again.get(PLACE, 0) == []
-    elsewhere = replace(PLACE, config=compose(["strategy=clove", "data_dir=/there"]))
-    assert again.get(elsewhere, 1) == again.get(PLACE, 1)
-    changed = replace(PLACE, config=compose(["strategy=clove", "k=3"]))
-    assert again.get(changed, 1) == []
-    written = store.path.read_text()
-    assert "here" not in written
-    again.write([PLACE])
-    assert store.path.read_text() == written
-    # What is asked for now has none; it is there again once the old settings are.
-    again.write([changed])
-    assert CurveStore(store.path, "one").get(PLACE, 1) == again.get(PLACE, 1)
-
-
 def run(seeds: int, results_dir: str, *more: str) -> None:
     assert (
         main(["reproduce", "item.yaml", "columns=clove", f"seeds={seeds}", f"results_dir={results_dir}", *more]) == 0
@@ -142,34 +109,18 @@ def remade(results_dir: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def stored(path: Path) -> Sequence[tuple[str, str, str]]:
-    with path.open(newline="") as file:
-        return sorted({(line["row"], line["column"], line["seed"]) for line in csv.DictReader(file)})
-
-
 @pytest.mark.slow
-def test_a_page_draws_curves_of_runs_on_several_machines(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_draws_curves_where_the_runs_are(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = item.parent / "page"
-    run(2, "one", "rows=four")
-    assert "1 picture" in remade("one", capsys)
-    assert pictures(folder) == ["item_paper-four.png"]
-    first = (folder / "item_paper-four.png").read_bytes()
-    run(1, "other", "rows=two")
-    assert "2 pictures" in remade("other", capsys)
+    run(2, "one")
+    assert "2 pictures" in remade("one", capsys)
     assert pictures(folder) == ["item_paper-four.png", "item_paper-two.png"]
     # Each says which row it is of.
     title, label = "Two methods on turned digits", "2 rotations"
     assert f"\n\n![{title}: {label}](page/item_paper-two.png)\n" in (item.parent / "page.md").read_text()
-    assert (folder / "item_paper-four.png").read_bytes() == first
-    assert [line[::2] for line in stored(folder / "curves.csv")] == [
-        ("four", "0"),
-        ("four", "1"),
-        ("two", "0"),
-    ]
-    # Where no run is, all stays; where a picture was removed, it is drawn of what is stored.
+    # Where no run is, all stays.
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert "its plot is the previous one, because the folder of no run is here" in remade("none", capsys)
-    for picture in folder.glob("*.png"):
-        picture.unlink()
-    assert "2 pictures" in remade("none", capsys)
+    page = (item.parent / "page.md").read_text()
+    assert "its plot is the previous one, because the folders of 4 runs are not here" in remade("none", capsys)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert (item.parent / "page.md").read_text() == page

@@ -12,12 +12,9 @@ import pytest
 from florets.conf.compose import compose
 from florets.papers.cells import Place, Progress
 from florets.papers.items import Line
-from florets.papers.page import remake, sweep_block
+from florets.papers.page import remake
 from florets.papers.store import Store
-from florets.studies.sweep.jobs import JobResult, Jobs
-from florets.studies.sweep.report import store_sweeps, write_sweep
 from tests.pages import ROOT
-from tests.results_examples import NO_ROUNDS
 
 # Pages that no stored runs make: the authors' code on one side, figures of `benchmarks`, and verdicts in words.
 TYPED = {ROOT / "papers" / f"{name}.md" for name in ("agreement", "benchmarks", "verdicts")}
@@ -29,7 +26,7 @@ DONE = Progress("finished", {"accuracy": 1 / 3, "groups": 4, "loss": None, "code
 
 @pytest.mark.parametrize("page", PAPERS, ids=lambda page: page.stem)
 def test_no_table_of_a_page_is_typed(page: Path) -> None:
-    blocks = re.compile(r"<!-- (overview|reproduce|sweep)\b.*?<!-- end of \1 -->", re.DOTALL)
+    blocks = re.compile(r"<!-- reproduce\b.*?<!-- end of reproduce -->", re.DOTALL)
     by_hand = blocks.sub("", page.read_text(encoding="utf-8"))
     assert not [line for line in by_hand.splitlines() if line.lstrip().startswith("|")]
     # Nor a mean with its spread in the text.
@@ -86,31 +83,6 @@ def test_cells_of_other_settings_do_not_count(tmp_path: Path) -> None:
     again.put(changed, 0, Progress("stopped", note="after round 2"))
     again.write([changed])
     assert Store(store.path, "one").get(PLACE, 0) == Progress("not run")
-
-
-def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:
-    base = replace(NO_ROUNDS, rounds=10, final_ari=1.0)
-    for name, accuracy in (("first", 0.5), ("second", 0.7)):
-        summary = replace(base, final_accuracy=accuracy, final_metrics={"accuracy": {"worst_tenth": 0.25}})
-        given = {"experiment": "tiny", "strategy": "clove", "seed": "0", "k": "4", "results_dir": str(tmp_path)}
-        bad = JobResult({**given, "seed": "1"}, None, None, "no memory")
-        write_sweep(tmp_path / name, Jobs.of([JobResult(given, tmp_path, summary, None), bad]))
-    path = tmp_path / "page" / "sweep-tiny.csv"
-    # The same jobs: the last folder's count.
-    assert store_sweeps([tmp_path / "first", tmp_path / "second"], path) == 2
-    assert str(tmp_path) not in path.read_text()
-    # A job that has failed replaces none that was finished.
-    write_sweep(tmp_path / "third", Jobs.of([JobResult({**given}, None, None, "no memory")]))
-    assert store_sweeps([tmp_path / "second", tmp_path / "third"], path) == 2
-    found = Jobs.read(path).figures
-    assert found["accuracy.worst_tenth"].iloc[0] == 0.25
-    assert found["final_accuracy"].iloc[0] == 0.7
-    assert found["error"].tolist() == [None, "no memory"]
-    body, told = sweep_block(["tiny", "where=k:4", "columns=accuracy,ari"], path.parent)
-    assert told == "2 jobs"
-    assert body is not None
-    assert body.splitlines()[0].startswith("2 runs, 1 failed: `k=4`, `experiment=tiny`, `strategy=clove`, ")
-    assert re.sub(" +", " ", body.splitlines()[-1]) == "| clove | 70.00 | 1.00 |"
 
 
 def test_the_figures_of_each_algorithm_are_those_of_the_stored_runs() -> None:

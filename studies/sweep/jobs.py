@@ -95,7 +95,7 @@ class Jobs:
 
     @classmethod
     def read(cls, path: Path) -> Jobs:
-        """Return the jobs of an earlier sweep, from its table or from what `report.store_sweeps` kept of it."""
+        """Return the jobs of an earlier sweep, from its table."""
         rows = read_rows(path)
         # Keys given by hand are in every row; those that only a summary adds are missing for failed jobs.
         left_out = {name for name in ("experiment", STRATEGY, "seed") for row in rows if not row.get(name)}
@@ -108,7 +108,7 @@ class Jobs:
             ]
             for one in figures:
                 folder = Path(one["folder"]) if one.get("folder") else None
-                one |= {"folder": folder, PARTICIPATION: one.get(PARTICIPATION) or participation_of(folder)}
+                one |= {"folder": folder, PARTICIPATION: participation_of(folder)}
         except (ValueError, KeyError, TypeError, StopIteration) as error:
             raise _unreadable(path, error) from None
         return cls._from(keys, figures)

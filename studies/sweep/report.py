@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from florets.conf.problems import ConfigError
 from florets.reports.console import counted
 from florets.reports.folder import naming, write_whole
 from florets.reports.protections import spent_together
 from florets.reports.scores import HIGHER_IS_BETTER, WORST
 from florets.reports.statistics import ARI, LEGEND, PERCENT, Compared, Spread, compare, p_text
 from florets.reports.summary import RoundLine, read_lines
-from florets.reports.tables import Cell, ResultTable, markdown_table, write_csv
-from florets.server_app.resume import CHANGEABLE
+from florets.reports.tables import Cell, ResultTable, markdown_table
 from florets.studies.sweep.jobs import (
     MEASURE,
-    PARTICIPATION,
     STRATEGY,
     SUMMARY,
     Group,
     Jobs,
     figure_column,
     group_jobs,
-    keys_of,
-    participation_of,
-    read_rows,
 )
 
 if TYPE_CHECKING:
@@ -211,71 +204,6 @@ def comparison(jobs: Jobs, groups: Sequence[Group]) -> list[list[str]]:
             row += ["no equal seeds" if one.against else "", "", ""]
         rows.append(row)
     return rows
-
-
-_STORED = [
-    figure_column(name)
-    for name in (
-        *("rounds", "final_accuracy", "final_loss", *TRUTH, "final_ari", "ari_at_10", "first_round_ari_90"),
-        *("round_of_stability", "bytes_down", "bytes_up", "seconds", "final_unplaced", "final_tuned_accuracy"),
-        *("final_tuned_loss", "client_seconds", "gradient_passes", "loss_passes", f"accuracy.{WORST}"),
-    )
-]
-"""Figures of ``summary.csv`` that are stored."""
-_UNSAID = set(CHANGEABLE) - {"num_rounds"}
-"""Keys that say where and how a job was run, and not what it computed."""
-
-
-def store_sweeps(folders: Sequence[Path], path: Path) -> int:
-    """Write the jobs of some sweeps to one file, without folders; return how many there are.
-
-    A job that several sweeps have is taken from the last one in which it did not fail.
-    """
-    jobs: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
-    data: dict[tuple[tuple[str, str], ...], str] = {}
-    for folder in folders:
-        for line in read_rows(folder / SUMMARY):
-            keys = {name: line[name] for name in keys_of(line) if name not in _UNSAID and line[name]}
-            share = participation_of(Path(line["folder"]) if line["folder"] else None)
-            known = {name: _six_digits(line.get(name, "")) for name in _STORED}
-            known |= {PARTICIPATION: "" if share is None else str(share), "error": line["error"]}
-            job = tuple(sorted(keys.items()))
-            here = line.get("data_dir", "")
-            # Where it is not named nothing is known of it.
-            if here and (before := data.setdefault(job, here)) != here:
-                shown_keys = " ".join(f"{key}={value}" for key, value in keys.items())
-                rule = f"was run on data_dir={here}, before on {before}"
-                raise ConfigError([f"{folder}: {shown_keys}: {rule}; store these sweeps apart."])
-            if not (known["error"] and job in jobs and not jobs[job]["error"]):
-                jobs[job] = keys | known
-    own = (*_STORED, PARTICIPATION, "error")
-    names = dict.fromkeys(name for job in jobs.values() for name in job if name not in own)
-    used = [name for name in own if any(job[name] for job in jobs.values())]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_csv(path, [*names, *used], list(jobs.values()))
-    return len(jobs)
-
-
-def _six_digits(text: str) -> str:
-    """Return a figure with six digits, which are more than any table shows; an integer as it is."""
-    return text if not text or text.lstrip("-").isdecimal() else json.dumps(float(f"{float(text):.6g}"))
-
-
-def sweep_text(jobs: Jobs, names: Sequence[str], where: Mapping[str, str]) -> str:
-    """Return what a sweep's jobs have in common and their means, as Markdown.
-
-    `where`: keys and values of the jobs that are shown; all by default.
-    """
-    given = jobs.given()
-    shown = jobs.take([n for n, one in enumerate(given) if all(one.get(key) == v for key, v in where.items())])
-    if not len(shown):
-        raise ValueError(f"where={','.join(f'{key}:{value}' for key, value in where.items())}: no job has these.")
-    common, groups = group_jobs(shown)
-    keys = [f"`{key}={value}`" for key, value in common.items()]
-    seeds = sorted({int(seed) for seed in shown.keys.get("seed", ()) if seed})
-    runs_text = f"{counted(len(shown), 'run')}" + (f", {shown.failed} failed" if shown.failed else "")
-    text = f"{runs_text}: {', '.join(keys)}, seeds {', '.join(map(str, seeds))}. Mean ± sample standard deviation."
-    return f"{text}\n\n{markdown_table(means(shown, groups, names).texts)}"
 
 
 MOST_LINES = 8

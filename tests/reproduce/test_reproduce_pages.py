@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from florets.commands.main import main
-from florets.engines import engine
 from florets.papers.references import UNDECIDED
-from tests import fake_cells
 
 PAGE = """# Results
 
@@ -108,7 +106,6 @@ seeds: 3
 overrides: [num_rounds=2, checkpoint_every=0]
 rows:
   four: {label: 4 rotations, overrides: [k=4, task.num_clusters=4]}
-  two: {label: 2 rotations, overrides: [k=2, task.num_clusters=2], leave_out: [fedavg], seeds: 1}
 columns:
   clove: {label: CLoVE, overrides: [strategy=clove]}
   fedavg: {label: FedAvg, overrides: [strategy=fedavg]}
@@ -119,59 +116,15 @@ paper:
     values: {four: {clove: 92.5 ± 0.4, fedavg: 70}}
     why: {clove: [another rate, other seeds], fedavg: not told}
 """
-OVERVIEW = """# Results
-
-```bash
-# no heading
-```
-
-<!-- overview ours -->
-<!-- end of overview -->
-
-## Groups: turned, 4 or 2
-
-<!-- reproduce ours/table_2 columns=clove measures=ari -->
-<!-- end of reproduce -->
-
-### More of it
-
-<!-- reproduce ours/table_2 measures=accuracy layout=methods -->
-<!-- end of reproduce -->
-
-<!-- reproduce ours/table_2 eval_every=2 -->
-<!-- end of reproduce -->
-"""
 
 
-@pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A page of items of the test's own, of which runs do no work."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(engine, "run", fake_cells.run)
-    monkeypatch.setattr("florets.papers.items.FOLDER", tmp_path / "items")
-    (tmp_path / "items").mkdir()
-    for paper, names in {"ours": ("table_2", "table_10"), "other": ("figure_1",)}.items():
-        parts = [f"# florets reproduce {paper}/{name}\n{TWO_METHODS}" for name in names]
-        (tmp_path / "items" / f"{paper}.yaml").write_text("---\n".join(parts))
-    (tmp_path / "page.md").write_text(OVERVIEW)
-    return tmp_path / "page.md"
-
-
-def lines(page: Path) -> list[list[str]]:
-    (block,) = re.findall(r"<!-- overview.*?-->(.*?)<!-- end", page.read_text(), re.DOTALL)
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in block.strip().splitlines()[2:]]
-
-
-def test_every_item_has_a_line_with_its_state_and_its_verdicts(page: Path) -> None:
-    assert main(["reproduce", "ours/table_2", "rows=four", "seeds=2"]) == 0
+@pytest.mark.usefixtures("ran")
+def test_with_methods_downwards_published_values_stand_in_brackets_and_reasons_below(item: Path) -> None:
+    item.write_text(TWO_METHODS)
+    page = item.parent / "page.md"
+    page.write_text("<!-- reproduce item.yaml measures=accuracy layout=methods -->\n<!-- end of reproduce -->\n")
+    assert main(["reproduce", "item.yaml", "seeds=2"]) == 0
     assert main(["reproduce", "--results-page", "page.md"]) == 0
-    link = "[ours/table_2](#groups-turned-4-or-2)"
-    assert lines(page) == [
-        # The whole item, whatever its blocks show of it: 3 seeds of two methods, and 1.
-        [link, "", "4 of 7", "1 within 1 point (1 unfinished), 1 off (1 unfinished, 1 may be chance)"],
-        ["[ours/table_2](#more-of-it)", "`eval_every=2`", "0 of 7", "2 not run"],
-        ["ours/table_10", "", "0 of 7", ""],
-    ]
     before = page.read_text()
     told = re.search(
         r"In brackets what is published, with `off` where ours is not near it\. (.*?)\n\n<!--", before, re.DOTALL
