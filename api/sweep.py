@@ -251,7 +251,6 @@ def tune(
     /,
     *,
     trials: int | None = None,
-    sampler: str = "tpe",
     n_jobs: int = 1,
     intervals: dict[str, tuple[float, float]] | None = None,
     **keys: Any,
@@ -266,11 +265,9 @@ def tune(
     experiment : str, Federation or data, optional
         Name of the preset; by default the quickstart. Or clients' data, as ``clients=``.
     trials : int, optional
-        Number of settings that are tried; by default 20, or with a grid all combinations.
-    sampler : {"tpe", "random", "grid"}
-        How the next setting is proposed: tpe learns from the earlier ones (Optuna), random draws (Optuna, the extra
-        ``tune``), grid runs all combinations, as the others do if they are at most ``trials``; with several seeds
-        their mean counts.
+        Number of settings that are tried; by default 20. All combinations are, if they are no more than that: with
+        several seeds their mean then counts. Otherwise each is proposed by the earlier ones (Optuna, the extra
+        ``tune``).
     n_jobs : int
         Trials at a time, in separate processes; more than one needs the extra ``sweep``.
     intervals : dict of str to (low, high), optional
@@ -306,8 +303,8 @@ def tune(
     texts = choices_of(*with_choices(experiment, keys)) + [
         f"{key}={_interval(*ends)}" for key, ends in (intervals or {}).items()
     ]
-    search = tune_overrides(texts, trials, sampler, n_jobs)
-    code, folder = run_sweep(search, Path.cwd(), Engine(engine.run, engine.resume))
+    search, proposed = tune_overrides(texts, trials, n_jobs)
+    code, folder = run_sweep(search, Path.cwd(), Engine(engine.run, engine.resume), trials=proposed)
     if code == INTERRUPTED:
         raise KeyboardInterrupt(f"the trials that ran are in {folder}")
     return Sweep(folder)

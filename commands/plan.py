@@ -10,11 +10,10 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import run_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
-from florets.engines import engine
 from florets.engines.engine import num_workers
 from florets.engines.own_nodes import check_device, own_nodes
 from florets.reports import partition
-from florets.reports.console import counted, duration, number, say, size
+from florets.reports.console import counted, number, say, size
 from florets.reports.folder import private
 from florets.reports.tables import markdown_table
 from florets.server_app.build import build_checked, build_task
@@ -26,9 +25,8 @@ from florets.task.imported import import_from
 from florets.task.task import Task
 from florets.task.wire.masking import LEAST, protocol_bytes
 
-HELP = """florets plan [experiment=<preset>] [key=value ...] [--partition] [--time]
-  Estimate what a run sends and what memory it needs, before it is run. Nothing is trained but for
-  --time, which runs two rounds to say how long the run will take on this machine and device (device=cuda).
+HELP = """florets plan [experiment=<preset>] [key=value ...] [--partition]
+  Estimate what a run sends and what memory it needs, before it is run. Nothing is trained.
 
   Bytes are those of models and masks, without settings, losses and what Flower adds, in a run in which every client
   replies. A round sends each participant one model, or all K if it chooses among them by their losses (IFCA in
@@ -40,7 +38,7 @@ HELP = """florets plan [experiment=<preset>] [key=value ...] [--partition] [--ti
   (and of its cluster), as the mean total variation distance: 0 for equal proportions, near 1 where clients share no
   label. Values of a regression count as tenths of all clients' values, from low to high."""
 
-_OPTIONS = ("--partition", "--time")
+_OPTIONS = ("--partition",)
 
 _ADAM_COPIES = 4
 """Copies of a model that local training holds: parameters, gradients, and Adam's two means."""
@@ -215,12 +213,8 @@ def main(arguments: Sequence[str]) -> int:
     if "--partition" in arguments:
         _show_partition(config, overrides)
         return 0
-    plan = plan_of(config)
-    seconds = one_run.seconds_of(config, engine.run_in) if "--time" in arguments else None
-    for line in lines(plan):
+    for line in lines(plan_of(config)):
         say(line)
-    if seconds is not None:
-        say(f"Time, by two rounds with device={config.device}: about {duration(seconds)}.")
     return 0
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from florets.conf.problems import ConfigError
 from florets.engines import engine
-from florets.papers.command import list_items, run_item, time_item
+from florets.papers.command import list_items, run_item
 from florets.papers.page import remake
 from florets.studies.go_on import Engine
 from florets.task.imported import import_from
@@ -18,8 +18,6 @@ florets reproduce <file>.yaml
   The same for your own item; docs/reproduce.md describes the file.
 florets reproduce <item> --table
   Remake table and plot of the cells that are finished; run none.
-florets reproduce <item> --time
-  How long the remaining runs will take on this machine and device (device=cuda), from two rounds of one per cell.
 florets reproduce --list
   Every item and its progress, for the given data_dir and other keys (--list stored=papers/clove: for the runs
   behind the project's own page).
@@ -39,7 +37,7 @@ florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...] [swe
 Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv, and its plots, if any;
 the runs are in <results_dir>/reproduce/runs/."""
 
-_OPTIONS = ("--list", "--table", "--time", "--results-page", "-h", "--help", "--debug")
+_OPTIONS = ("--list", "--table", "--results-page", "-h", "--help", "--debug")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -56,6 +54,4 @@ def main(arguments: Sequence[str]) -> int:
         return list_items(words, caller)
     if "--results-page" in options:
         return remake(words, caller)
-    if "--time" in options:
-        return time_item(words, engine.run_in)
     return run_item(words, Engine(engine.run, engine.resume), "--table" in options)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
-from florets.conf.schema import Config
 from florets.papers.cells import Cell, Place, Progress, in_order, places, progress_of
 from florets.papers.items import Item, find_item, item_names
 from florets.papers.measures import read_measure
@@ -19,11 +18,9 @@ from florets.papers.request import Request, read_keys, read_request
 from florets.papers.run import BUSY, check_folder, run_cells, with_data
 from florets.papers.store import stored_cells
 from florets.papers.table import Table, markdown, state_words, table_of, verdict_words, write_table
-from florets.reports.console import counted, duration, say
+from florets.reports.console import counted, say
 from florets.reports.folder import append_lines
-from florets.reports.summary import RunSummary
 from florets.studies.go_on import Engine
-from florets.studies.one_run import crowded, seconds_of
 
 _OF_LIST = ("scale", "stored")
 _MOST_SHOWN = 4
@@ -71,25 +68,6 @@ def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> 
         say(f"florets: {left_words}; once it has ended, give this one again: {same}", sys.stderr)
         return 1
     return code
-
-
-def time_item(words: Sequence[str], run_in: Callable[[Config, Path], RunSummary]) -> int:
-    """Print how long the remaining runs will take here, estimated from two rounds of one run per row and column."""
-    request, total = read_request(words), 0.0
-    table = finished_table(request, Path.cwd())
-    for place in table.places:
-        left = [
-            cell for cell in in_order([place]) if request.takes(cell) and table.progress(cell).state != "finished"
-        ]
-        cells, texts = with_data(left if place.chosen is not None else [])
-        for text in texts:
-            say(f"florets: {text}", sys.stderr)
-        if cells:
-            seconds = seconds_of(cells[0].config, run_in)
-            total += len(cells) * seconds
-            say(f"{place.row.label} | {place.column.label}: {duration(seconds)} each of {counted(len(cells), 'run')}")
-    say(f"{request.item.name}: about {duration(total)}, a run at a time")
-    return 0
 
 
 def finished_table(request: Request, caller: Path) -> Table:
@@ -201,8 +179,6 @@ def _run(table: Table, folder: Path, request: Request, engine: Engine) -> None:
     for text in texts:
         say(f"florets: {text}", sys.stderr)
     say(f"{request.item.name}: {state_words(table)}; {counted(len(waiting), 'cell')} to run; results go to {folder}")
-    if warning := crowded(request.n_jobs, [cell.config.workers for cell in waiting]):
-        say(f"florets: {warning}", sys.stderr)
     due = _write(table, folder, request.command)
     for number, (cell, progress, seconds) in enumerate(run_cells(waiting, engine, request.n_jobs), start=1):
         table.found[cell.place.key][cell.seed] = progress

@@ -1,22 +1,18 @@
 """One run of a command or a study: its configuration from overrides, the line that sums it up, why it failed."""
 
-import contextlib
 import dataclasses
-import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.conf.schema import Config
-from florets.engines.engine import cores
 from florets.reports.console import counted
-from florets.reports.summary import RunSummary, ari_words, read_lines, round_seconds, stability_words, unplaced_words
+from florets.reports.summary import RunSummary, ari_words, stability_words, unplaced_words
 from florets.server_app.progress import truth_words, with_clients
 from florets.studies.advise.measures import named as named_figure
 from florets.task.imported import raised_in
-from florets.task.temporary import held_folder
 from florets.task.training.scores import name_of
 
 _OURS = (
@@ -43,23 +39,6 @@ def measure_name(config: Config) -> str:
     if config.task.validation_fraction == 0:
         return ""
     return "loss" if config.measure == "auto" else name_of(config.measure)
-
-
-def crowded(n_jobs: int, workers: Iterable[int | str | None]) -> str:
-    """Return a warning where jobs at a time, each with its worker processes, are more than the cores; else nothing.
-
-    `workers` are the jobs' values of the key of that name.
-    """
-    there = cores()
-    # joblib's negative numbers count down from the cores.
-    at_a_time = n_jobs if n_jobs > 0 else max(1, there + 1 + n_jobs)
-    most = max((there if number == "auto" else int(number or 1) for number in workers), default=1)
-    if most == 1 or at_a_time * most <= there:
-        return ""
-    return (
-        f"n_jobs={n_jobs} x workers={most}: {at_a_time * most} processes will share {there} cores and be "
-        "slower for it; lower one of the two (results do not depend on them)"
-    )
 
 
 def headline(summary: RunSummary) -> str:
@@ -90,29 +69,6 @@ def headline(summary: RunSummary) -> str:
 
         parts.append(f"{counted(len(summary.left_out), 'node')} could not take part ({named(summary.left_out)})")
     return ", ".join(parts)
-
-
-def seconds_of(config: Config, run_in: Callable[[Config, Path], RunSummary]) -> float:
-    """Estimate the seconds of a run here from its first two rounds, and a first phase as a whole.
-
-    The time to make the data is left out. The second round stands for all that follow, its test for all tests.
-    """
-    # Torch and Flower cost seconds, which a mistyped key should not.
-    from florets.server_app.build import make_data, one_task_kept
-
-    short = dataclasses.replace(config, num_rounds=2, loss_matrix=False, pictures=False, tracker=[], quiet=True)
-    with (
-        one_task_kept(),
-        held_folder("run") as folder,
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
-        make_data(short)
-        run_in(short, folder / "run")
-        *first, second = read_lines(folder / "run")
-    test = second["seconds"].get("evaluate", 0.0)
-    rounds = (config.num_rounds - 1) * (round_seconds(second) - test)
-    return sum(map(round_seconds, first)) + rounds + test * (config.num_rounds - 1) / config.eval_every
 
 
 def is_foreseen(error: Exception) -> bool:

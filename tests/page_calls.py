@@ -69,7 +69,7 @@ def _cut(words: Sequence[str]) -> list[str]:
         small.append("task.drift.rounds=[2]")
     if words[:1] == ["advise"]:
         small += ["train.learning_rate=0.3", *([] if "data_dir" in given else ["num_clients=8"])]
-    if words[:1] == ["tune"] and not given & {"sampler", "trials"}:
+    if words[:1] == ["tune"] and "trials" not in given:
         small.append("trials=2")
     return small if "num_rounds" in given else [*small, "num_rounds=2"]
 
@@ -121,7 +121,7 @@ def _florets(arguments: Sequence[str]) -> None:
     keys = [text for text in arguments[1:] if not text.startswith("-")]
     if word == "tune":
         places, own = verbs.read(word, arguments[1:])
-        tune_overrides(list(places[0]), own.get("trials"), own.get("sampler", "tpe"), own.get("n_jobs", 1))
+        tune_overrides(list(places[0]), own.get("trials"), own.get("n_jobs", 1))
     elif word in _HOURS and keys:
         read_request(keys)
     elif word in _COMPOSED:

@@ -1,18 +1,13 @@
 """`florets plan`: bytes of a plan against those of a real run, and figures by hand."""
 
-import json
-
 import pytest
 
-from florets.commands.main import main
 from florets.commands.plan import plan_of
 from florets.conf.compose import compose
 from florets.engines.engine import client_side
 from florets.engines.local_grid import LocalGrid
-from florets.reports.summary import RoundLine
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.strategies.base.report import RoundReport
-from florets.studies.one_run import seconds_of
 
 SMALL = ["num_clients=40", "task.model_options.hidden=[16]", "train.local_epochs=1"]
 
@@ -55,25 +50,3 @@ def test_figures_of_a_plan_by_hand():
     assert plan.total("messages") == 5 * 40 + 3 * 40 + 40
     assert plan.most_down == (5 * 160 + 3 * 40 + 160) * one
     assert plan.memory["server"] == 12 * one + 40 * one
-
-
-def test_time_is_that_of_the_first_rounds_and_of_tests_as_often_as_asked(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def run_in(config, folder):
-        assert (config.num_rounds, config.loss_matrix) == (2, False)
-        folder.mkdir()
-        lines = [
-            {**dict.fromkeys(RoundLine.__required_keys__), "seconds": s}
-            for s in ({"total": 7}, {"total": 3, "evaluate": 1})
-        ]
-        (folder / "rounds.jsonl").write_text("\n".join(map(json.dumps, lines)))
-
-    # 7 s, ten rounds of 2 s, and two tests of 1 s.
-    assert seconds_of(compose([*SMALL, "num_rounds=11", "eval_every=5"]), run_in) == 7 + 10 * 2 + 2
-    assert main(["plan", *SMALL, "strategy=fedavg", "--time"]) == 0
-    assert "Time, by two rounds with device=cpu: about " in capsys.readouterr().out
-    item = ["clove/theorem", "rows=delta_1", "columns=five", "seeds=2", "num_clients=10", "--time"]
-    assert main(["reproduce", *item]) == 0
-    assert "each of 2 runs\nclove/theorem: about " in capsys.readouterr().out
-    assert not list(tmp_path.iterdir())

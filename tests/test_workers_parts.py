@@ -15,7 +15,6 @@ from florets.engines.local_grid import LocalGrid
 from florets.engines.worker_grid import KeptModels
 from florets.engines.workers import Unit, _Reading, _Writing
 from florets.server_app.resume import CHANGEABLE
-from florets.studies import one_run
 from florets.task.client_data import ClientData
 from florets.task.shared_file import Place, SharedFile, SharedTask, share_clients
 from florets.task.task import Task
@@ -139,16 +138,3 @@ def test_the_number_of_workers_is_no_part_of_a_run(monkeypatch: pytest.MonkeyPat
     assert "workers" in CHANGEABLE
     monkeypatch.setattr("florets.engines.engine.cores", lambda: 4)
     assert [num_workers("auto", clients) for clients in (3, 100)] == [3, 4]
-
-
-@pytest.mark.parametrize(
-    ("n_jobs", "workers", "said"),
-    [(2, ["2"], ""), (3, [2, 1], "n_jobs=3 x workers=2: 6 processes will share 4 cores")],
-)
-def test_more_processes_than_cores_are_told(
-    n_jobs: int, workers: list[int | str], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(one_run, "cores", lambda: 4)
-    warning = one_run.crowded(n_jobs, workers)
-    assert warning.startswith(said)
-    assert bool(warning) == bool(said)

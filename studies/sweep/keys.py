@@ -16,42 +16,12 @@ from florets.conf.overrides import parse
 from florets.conf.presets import GROUPS
 from florets.conf.problems import ConfigError
 from florets.conf.validate import lacks_sums
-from florets.reports.scores import HIGHER_IS_BETTER
 from florets.studies import one_run
 
 _DECIDING = ("experiment", "task", "task.loss", "task.validation_fraction", "measure")
 """Keys on which the validation figure depends."""
 _TRIED = 20
 """Combinations of the other keys that are tried until one can run."""
-
-
-def direction(parsed: Sequence[Override], for_hydra: Sequence[str]) -> list[str]:
-    """Return the override by which Optuna optimises the validation figure in the right direction.
-
-    It is empty where another sweeper was chosen, or a direction by hand, and where Optuna's, to minimise, is right.
-    """
-    given = given_keys(for_hydra)
-    if given.get("hydra/sweeper") != "optuna":
-        return []
-    for override in parsed:
-        if override.key_or_group == "seed" and override.is_sweep_override():
-            rule = "a sweeper that optimises would choose the luckiest seed"
-            raise ConfigError([f"{override.input_line}: {rule}; give one, and run the best setting with several."])
-    names = measures(parsed)
-    if "" in names:
-        rule = "settings are chosen by validation data, never by test data, and some of these jobs have none"
-        raise ConfigError([f"hydra/sweeper=optuna: {rule}; add task.validation_fraction=0.2."])
-    if len(names) > 1:
-        rule = f"some of these jobs have the validation figure {' and others '.join(sorted(names))}"
-        remedy = "optimise each kind of task by itself, or give measure"
-        raise ConfigError([f"{rule}, and no sweeper can compare them; {remedy}."])
-    by_hand = "hydra.sweeper.direction" in given
-    return ["hydra.sweeper.direction=maximize"] if HIGHER_IS_BETTER[names.pop()] and not by_hand else []
-
-
-def given_keys(for_hydra: Sequence[str]) -> dict[str, str]:
-    """Return Hydra's own overrides by key."""
-    return dict(text.lstrip("+~").split("=", 1) for text in for_hydra if "=" in text)
 
 
 def measures(parsed: Sequence[Override]) -> set[str]:

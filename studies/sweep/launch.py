@@ -28,18 +28,14 @@ from florets.reports.summary import RunSummary
 from florets.server_app.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.studies import one_run
 from florets.studies.go_on import Engine, finished_run, go_on, plain
-from florets.studies.one_run import crowded
 from florets.studies.sweep.best import best_of
 from florets.studies.sweep.jobs import JobResult, Jobs
 from florets.studies.sweep.keys import (
     check_jobs,
     decode,
-    direction,
     encode,
     expand,
-    given_keys,
     read_sweep,
-    values_of,
 )
 from florets.studies.sweep.report import write_sweep
 from florets.task import given
@@ -52,14 +48,14 @@ class Sweep:
     """What all jobs of a sweep share.
 
     Tracebacks of failed jobs go into `folder`, and relative folders are meant from `caller`. `total` is the number of
-    jobs, where it is known beforehand. With `keep` jobs that are finished are kept, and stopped ones go on; otherwise
+    jobs. With `keep` jobs that are finished are kept, and stopped ones go on; otherwise
     all begin anew. `given` are objects that were given in Python, see `florets.task.given`.
     """
 
     folder: Path
     records: Path
     caller: Path
-    total: int | None
+    total: int
     engine: Engine
     keep: bool = False
     given: Mapping[str, bytes] = field(default_factory=dict)
@@ -77,7 +73,7 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
 
     `alone`: whether no other job runs at the same time; in parallel a job shows no progress bar.
     """
-    title = f"[{number + 1}/{sweep.total or '?'}] {' '.join(overrides)}"
+    title = f"[{number + 1}/{sweep.total}] {' '.join(overrides)}"
     # Written first, so that a job whose process is killed is not missing from the summary.
     keys = dict(text.split("=", 1) for text in overrides)
     job = JobResult(keys, None, None, "its process ended early: killed, or out of memory")
@@ -141,14 +137,16 @@ def read_records(records: Path) -> list[JobResult]:
     return [pickle.loads(path.read_bytes()) for path in paths]
 
 
-def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool = False) -> tuple[int, Path]:
+def run_sweep(
+    overrides: Sequence[str], caller: Path, engine: Engine, keep: bool = False, trials: int | None = None
+) -> tuple[int, Path]:
     """Run every job, write and print the summary; return the exit code and the sweep's folder.
 
     The code is 0, 1 if a job failed, 130 if interrupted.
 
     `overrides`: `key=value` texts, some with several values, and Hydra's own (`hydra/launcher=joblib`). `caller`: the
     working directory that relative folders are meant from. `keep`: whether jobs that are finished are kept and
-    stopped ones go on.
+    stopped ones go on. `trials`: how many jobs a sweeper proposes; None: all combinations are run.
     """
     for_hydra = [text for text in overrides if text.lstrip("+~").startswith(("hydra/", "hydra."))]
     if "hydra/launcher=joblib" in for_hydra:
@@ -157,22 +155,14 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
         require("tune", "hydra/sweeper=optuna")
     texts = [text for text in overrides if text not in for_hydra]
     parsed = read_sweep(texts)
-    total: int | None = None
     refused: dict[str, int] = {}
-    if any("hydra/sweeper" in text for text in for_hydra):
-        for_hydra += direction(parsed, for_hydra)
-        trials = given_keys(for_hydra).get("hydra.sweeper.n_trials", "")
-        total = int(trials) if trials.isdecimal() else None
-    else:
+    if trials is None:
+        if any(text.startswith(("hydra/sweeper", "hydra.sweeper")) for text in for_hydra):
+            raise ConfigError("hydra/sweeper: settings that a sweeper proposes are those of florets tune.")
         refused = check_jobs(parsed)
-        total = sum(1 for _ in expand(parsed))
+    total = sum(1 for _ in expand(parsed)) if trials is None else trials
     folder = _sweep_folder(parsed, caller)
-    say(f"Sweep of {counted(total, 'job') if total else 'an unknown number of jobs'}; its summary goes to {folder}")
-    workers = [text for override in parsed if override.key_or_group == "workers" for text in values_of(override)]
-    # Others are refused where the jobs are checked.
-    workers = [text for text in workers if text == "auto" or text.isdecimal()]
-    if warning := crowded(_jobs_at_a_time(for_hydra), workers):
-        say(f"florets: {warning}", sys.stderr)
+    say(f"Sweep of {counted(total, 'job')}; its summary goes to {folder}")
     if keep:
         say("Jobs that are finished are not run again; remove a job's folder to repeat it.")
     for problem, number in refused.items():
@@ -196,7 +186,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
         best = best_of(Jobs.of(results))
         say(f"\n{table}\nResults of the sweep: {folder}")
     if ended_early:
-        whole = counted(total, "job") if total else "its jobs"
+        whole = counted(total, "job")
         say(f"florets: the sweep ended early, after {len(results)} of {whole}: {ended_early}", sys.stderr)
     if best is not None:
         say(best.words)
@@ -204,16 +194,6 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
         return 130, folder
     whole_sweep = results and ended_early is None and all(result.error is None for result in results)
     return (0 if whole_sweep else 1), folder
-
-
-def _jobs_at_a_time(for_hydra: Sequence[str]) -> int:
-    """Return how many jobs run at a time; -1: as many as there are cores, which is joblib's default."""
-    known = given_keys(for_hydra)
-    if known.get("hydra/launcher") != "joblib":
-        return 1
-    number = known.get("hydra.launcher.n_jobs", "-1")
-    # What is no number Hydra refuses itself.
-    return int(number) if number.lstrip("-").isdecimal() else 1
 
 
 def _sweep_folder(parsed: Sequence[Override], caller: Path) -> Path:
