@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 # What the suffixes promise. Pillow decides by content, and would hand others (EPS) to external programs.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-# Tags of TIFF.
-_BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
-_WHITE_IS_ZERO, _SIGNED = 0, 2
+# Of TIFF: the tag of what 0 stands for, and its value where that is white.
+_PHOTOMETRIC, _WHITE_IS_ZERO = 262, 0
 
 
 @dataclass(frozen=True)
@@ -33,30 +32,12 @@ class ImageOptions:
             raise ValueError(f"task.data_options.image_size={self.image_size} must be at least 1.")
 
 
-class Picture(NamedTuple):
-    """Pixels (channels, height, width), and whether they are integers that were scaled to [0, 1]."""
+def read_image(file: Path, shown: str, options: ImageOptions) -> FloatArray:
+    """Read the pixels (channels, height, width) of one image, in [0, 1].
 
-    pixels: FloatArray
-    scaled: bool
-
-
-@dataclass(frozen=True)
-class _Integers:
-    """How a file keeps its integers: value bits, and what is special about them."""
-
-    bits: int
-    unsigned: bool = True
-    inverted: bool = False
-
-
-def read_image(file: Path, shown: str, options: ImageOptions) -> Picture:
-    """Read one image.
-
-    Integers are scaled to [0, 1] by the range of their type (of 8 bits by 255, of 16 by 65535). Floats are taken as
-    they are. What is transparent is laid on
-    white, the orientation in the EXIF data is applied, and palettes, CMYK and the like become RGB or grey.
-
-    Of colours of 16 bits Pillow reads the upper 8.
+    Integers of 8 bits are divided by 255, grey values of 16 by 65535; of colours of 16 bits Pillow reads the upper 8.
+    What is transparent is laid on white, the orientation in the EXIF data is applied, and palettes, CMYK and the like
+    become RGB or grey.
 
     Parameters
     ----------
@@ -70,8 +51,8 @@ def read_image(file: Path, shown: str, options: ImageOptions) -> Picture:
     Raises
     ------
     ValueError
-        If it is damaged, has several pages or frames, has negative integers, or has more pixels than
-        Pillow's limit for decompression bombs.
+        If it is damaged, has several pages or frames, holds other numbers, or has more pixels than Pillow's limit for
+        decompression bombs.
     """
     # Only this form of data needs it.
     from PIL import Image, ImageOps
@@ -80,9 +61,10 @@ def read_image(file: Path, shown: str, options: ImageOptions) -> Picture:
         # Not by its path: Pillow 13 maps such a file into memory, and scrambles a TIFF that is to be turned.
         with file.open("rb") as stream, Image.open(stream, formats=_FORMATS) as opened:
             frames = int(getattr(opened, "n_frames", 1))
-            kept = _kept(opened)
+            inverted = getattr(opened, "tag_v2", {}).get(_PHOTOMETRIC) == _WHITE_IS_ZERO
             image = ImageOps.exif_transpose(opened)
-            pixels = None if image.mode in ("F", "I") or image.mode.startswith("I;16") else _bytes(image, options)
+            is_wide = image.mode in ("F", "I") or image.mode.startswith("I;16")
+            pixels = None if is_wide else _bytes(image, options)
     # Pillow raises OSError, SyntaxError, struct's error, DecompressionBombError and more.
     except Exception as error:
         # Their texts may quote the file.
@@ -90,30 +72,18 @@ def read_image(file: Path, shown: str, options: ImageOptions) -> Picture:
     if frames > 1:
         raise ValueError(f"{shown}: has {frames} pages or frames, and an input has only one: save each as a file.")
     if pixels is not None:
-        return Picture(pixels, True)
-    scaled = image.mode != "F"
-    values = _scaled(shown, image, kept) if scaled else np.asarray(image, dtype=np.float32)
+        return pixels
+    if image.mode in ("F", "I") or inverted or "transparency" in image.info:
+        raise ValueError(
+            f"{shown}: grey values of more than 8 bits are read as integers of 16, from black to white and without "
+            "transparency: save it so, or give an archive of arrays."
+        )
+    values: FloatArray = (np.asarray(image) / 65535.0).astype(np.float32)
     if options.image_size is not None:
-        # As floats: Pillow would resize 16 bits by the nearest pixel.
-        values = np.asarray(Image.fromarray(values).resize((options.image_size, options.image_size)))
-        # Where edges overshoot, as those of 8 bits are.
-        values = values.clip(0, 1) if scaled else values
-    return Picture(np.repeat(values[None], 1 if options.grayscale else 3, axis=0), scaled)
-
-
-def _kept(opened: "Image") -> _Integers:
-    """Return how a file keeps its integers, before they are loaded."""
-    from PIL.PngImagePlugin import PngImageFile
-    from PIL.TiffImagePlugin import TiffImageFile
-
-    if isinstance(opened, TiffImageFile):
-        tags = opened.tag_v2
-        bits, unsigned = max(tags.get(_BITS, (1,))), tags.get(_SAMPLE_FORMAT, (1,))[0] != _SIGNED
-        return _Integers(bits, unsigned, inverted=tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO)
-    if opened.format == "PPM":
-        return _Integers(16)
-    wide = isinstance(opened, PngImageFile) and any("16" in str(tile.args) for tile in opened.tile)
-    return _Integers(16 if wide else 8)
+        # As floats: Pillow would resize 16 bits by the nearest pixel; edges overshoot, as those of 8 bits do.
+        resized = Image.fromarray(values).resize((options.image_size, options.image_size))
+        values = np.asarray(resized).clip(0, 1)
+    return np.repeat(values[None], 1 if options.grayscale else 3, axis=0)
 
 
 def _bytes(image: "Image", options: ImageOptions) -> FloatArray:
@@ -128,23 +98,6 @@ def _bytes(image: "Image", options: ImageOptions) -> FloatArray:
         image = image.resize((options.image_size, options.image_size))
     values = np.asarray(image, dtype=np.float32) / np.float32(255)
     return values[None] if options.grayscale else values.transpose(2, 0, 1)
-
-
-def _scaled(shown: str, image: "Image", kept: _Integers) -> FloatArray:
-    """Return the integers (height, width) of an image of one channel, scaled to [0, 1]."""
-    values = np.asarray(image)
-    if kept.unsigned and values.dtype == np.int32:
-        # Pillow keeps 32 bits without a sign in as many with one.
-        values = values.view(np.uint32)
-    if not kept.unsigned and values.min() < 0:
-        raise ValueError(f"{shown}: has negative pixels: save it as floats, or with integers from 0.")
-    bits = kept.bits if kept.unsigned else kept.bits - 1
-    found: FloatArray = (values / float(2**bits - 1)).astype(np.float32)
-    if kept.inverted:
-        found = 1 - found
-    if (key := image.info.get("transparency")) is not None:
-        found[values == key] = 1.0
-    return found
 
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
@@ -170,7 +123,7 @@ def read_images(path: Path, classes: Sequence[str] | None, options: ImageOptions
     Returns
     -------
     Samples
-        Pixels (n, channels, height, width), in [0, 1] where the files have integers.
+        Pixels (n, channels, height, width), in [0, 1].
 
     Raises
     ------
@@ -201,12 +154,12 @@ def read_images(path: Path, classes: Sequence[str] | None, options: ImageOptions
         labels += [label] * len(found)
     if not files:
         raise ValueError(f"{path} holds no image: they belong in folders with the classes' names.")
-    pixels, scaled = read_pixels(files, options)
-    return replace(samples(path, pixels, np.array(labels, dtype=np.int64)), scaled=scaled)
+    pixels = read_pixels(files, options)
+    return replace(samples(path, pixels, np.array(labels, dtype=np.int64)), scaled=True)
 
 
-def read_pixels(files: Sequence[tuple[Path, str]], options: ImageOptions) -> tuple[FloatArray, bool]:
-    """Read images of one size, (n, channels, height, width), and whether all were integers that were scaled.
+def read_pixels(files: Sequence[tuple[Path, str]], options: ImageOptions) -> FloatArray:
+    """Read images of one size, (n, channels, height, width).
 
     Parameters
     ----------
@@ -216,18 +169,17 @@ def read_pixels(files: Sequence[tuple[Path, str]], options: ImageOptions) -> tup
         How each is read.
     """
     first = read_image(*files[0], options)
-    pixels, scaled = np.empty((len(files), *first.pixels.shape), dtype=np.float32), first.scaled
-    pixels[0] = first.pixels
+    pixels = np.empty((len(files), *first.shape), dtype=np.float32)
+    pixels[0] = first
     for number, (file, shown) in enumerate(files[1:], start=1):
-        picture = read_image(file, shown, options)
-        if picture.pixels.shape != first.pixels.shape:
+        found = read_image(file, shown, options)
+        if found.shape != first.shape:
             raise ValueError(
                 f"{shown}: images have different sizes, and this one differs from the first: set "
                 f"task.data_options.image_size=<pixels>."
             )
-        pixels[number] = picture.pixels
-        scaled = scaled and picture.scaled
-    return pixels, scaled
+        pixels[number] = found
+    return pixels
 
 
 def images_below(folder: Path) -> list[Path]:

@@ -139,7 +139,7 @@ def _images(path: Path, form: Form) -> NewData:
         refuse_whole_node(path)
         raise ValueError(f"{path} holds no image.")
     x = samples(
-        path, read_pixels([(file, str(file)) for file in files], form)[0], np.zeros(len(files), dtype=np.int64)
+        path, read_pixels([(file, str(file)) for file in files], form), np.zeros(len(files), dtype=np.int64)
     ).x
     return NewData(x, tuple(file.name for file in files))
 
