@@ -54,7 +54,7 @@ def build_task(config: Config, table: Mapping[str, Any] | None = None) -> Task:
     """Return the task of a configuration, with its `table` as the sites agreed on it; see `one_task_kept`."""
     spec = TaskSpec(**task_spec(config))
     if table:
-        spec = replace(spec, table=table)
+        spec = replace(spec, table=dict(table))
     if _kept is None:
         return Task(spec)
     if not _kept or _kept[0].spec != spec:

@@ -1,10 +1,12 @@
 """The plain description of a task, as it travels from the server to its clients."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
+
+from florets.task.keys import as_declared
 
 DECLARED, PREPARED, ROWS_OF = "declared", "prepared", "rows_of"
 """Entries of `table`: what the run declares, how tables are prepared, and whose rows of a common table."""
@@ -60,15 +62,15 @@ class TaskSpec:
     num_clusters: int
     seed: int
     data_dir: str
-    data_options: Mapping[str, Any] = field(default_factory=dict)
-    partition_options: Mapping[str, Any] = field(default_factory=dict)
-    model_options: Mapping[str, Any] = field(default_factory=dict)
-    head_layers: Sequence[str] = field(default_factory=list)
+    data_options: dict[str, Any] = field(default_factory=dict)
+    partition_options: dict[str, Any] = field(default_factory=dict)
+    model_options: dict[str, Any] = field(default_factory=dict)
+    head_layers: list[str] = field(default_factory=list)
     validation_fraction: float = 0.0
-    drift: Mapping[str, Any] = field(default_factory=dict)
-    table: Mapping[str, Any] = field(default_factory=dict)
+    drift: dict[str, Any] = field(default_factory=dict)
+    table: dict[str, Any] = field(default_factory=dict)
     measure: str = ""
-    adapter: Mapping[str, Any] = field(default_factory=dict)
+    adapter: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the description as JSON with sorted keys: equal tasks give equal texts."""
@@ -109,19 +111,15 @@ class TaskSpec:
             raise ValueError(f"the task's description is not JSON ({error}): {text[:80]!r}") from error
         if not isinstance(values, dict):
             raise ValueError(f"the task's description must be a JSON object, but is {text[:80]!r}")
-        expected = {f.name: f.type for f in fields(cls)}
+        expected = {f.name for f in fields(cls)}
         values = {**_SELDOM, **values}
-        unknown, missing = sorted(set(values) - set(expected)), sorted(set(expected) - set(values))
+        unknown, missing = sorted(values.keys() - expected), sorted(expected - values.keys())
         if unknown or missing:
             raise ValueError(
                 f"the task's description does not fit: unknown keys {unknown}, missing keys {missing}. "
                 f"Server and clients must run the same version of the code."
             )
-        types: dict[Any, type] = {str: str, int: int, Mapping[str, Any]: dict, Sequence[str]: list, float: float}
-        for name, annotation in expected.items():
-            kind = types[annotation]
-            if not isinstance(values[name], kind) or isinstance(values[name], bool):
-                raise ValueError(f"the task's {name}={values[name]!r} must be of type {kind.__name__}.")
-        if not all(isinstance(name, str) for name in values["head_layers"]):
-            raise ValueError(f"the task's head_layers={values['head_layers']!r} must be names.")
-        return cls(**values)
+        spec, problems = as_declared(cls(**values))
+        if problems:
+            raise ValueError(f"the task's description does not fit: {' '.join(problems)}")
+        return spec

@@ -5,8 +5,7 @@ splits on each client; `standardise` takes off the mean of all train pixels, and
 Files that are missing, damaged or of another form, and options out of range, raise ValueError with the remedy.
 """
 
-from florets.task.data.channels import channels
-from florets.task.data.cost2100 import cost2100
+from florets.task.data.channels import channels, cost2100
 from florets.task.data.dataset import Dataset
 from florets.task.data.handwriting import digits, emnist, fashion_mnist, femnist, mnist, mnist_and_fashion
 from florets.task.data.own import own

@@ -1,7 +1,5 @@
 """Public records of natural sites: hospitals, schools, mine fields, each the owner of its records."""
 
-import csv
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +70,15 @@ def schools(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     The owners are the schools. Public and Catholic schools differ in the slope of ses (Raudenbush and Bryk 2002).
     """
     path = _SCHOOLS.folder(data_dir) / "hsb82.csv"
+    # Few data sets need it.
+    import pandas as pd
+
     with _SCHOOLS.reading(path):
-        table = _read_csv(path)
-        x = _numbers(table, ("minority", "female", "ses"))
-        y = _numbers(table, ("math",))[:, 0]
-        return _values(x, y, np.array(table["school"]), seed)
+        table = pd.read_csv(path, skipinitialspace=True, dtype={"school": str}, float_precision="round_trip")
+        numbers = table[["minority", "female", "ses", "math"]].to_numpy(np.float64)
+        if not np.isfinite(numbers).all():
+            raise ValueError("it has numbers that are missing or not finite")
+        return _values(numbers[:, :3], numbers[:, 3], table["school"].to_numpy(np.str_), seed)
 
 
 @register_data("landmine", files=True)
@@ -102,28 +104,6 @@ def _mines(x: Float64, mine: Float64, owners: NDArray[np.str_], seed: int) -> Da
     if x.shape[1] != 9 or not np.isfinite(x).all() or not np.isin(mine, (0, 1)).all():
         raise ValueError("a record has 9 numbers and a label of 0 or 1")
     return _classes(x, mine > 0, owners, seed)
-
-
-def _read_csv(path: Path) -> dict[str, list[str]]:
-    """Return a file's columns by their names, in lower case."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        lines = [line for line in csv.reader(file, skipinitialspace=True) if line]
-    if len(lines) < 2:
-        raise ValueError("it has no records")
-    names = [name.strip().lower() for name in lines[0]]
-    if short := next((number for number, line in enumerate(lines, 1) if len(line) != len(names)), None):
-        raise ValueError(f"line {short} has not as many fields as the first, {len(names)}")
-    return {
-        name: [value.strip() for value in column]
-        for name, column in zip(names, zip(*lines[1:], strict=True), strict=True)
-    }
-
-
-def _numbers(table: dict[str, list[str]], names: Sequence[str]) -> Float64:
-    found = np.array([table[name] for name in names]).T.astype(np.float64)
-    if not np.isfinite(found).all():
-        raise ValueError("it has numbers that are missing or not finite")
-    return found
 
 
 def _classes(x: Float64, positive: NDArray[np.bool_], owners: NDArray[np.str_], seed: int) -> Dataset:
