@@ -74,7 +74,7 @@ def schools(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     import pandas as pd
 
     with _SCHOOLS.reading(path):
-        table = pd.read_csv(path, skipinitialspace=True, dtype={"school": str}, float_precision="round_trip")
+        table = pd.read_csv(path, skipinitialspace=True, dtype=str)
         numbers = table[["minority", "female", "ses", "math"]].to_numpy(np.float64)
         if not np.isfinite(numbers).all():
             raise ValueError("it has numbers that are missing or not finite")
