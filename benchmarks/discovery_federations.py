@@ -17,7 +17,7 @@ from florets.task.registry import resolve
 from florets.task.task import initial_models
 from florets.task.training import folds as training_on_folds
 from florets.task.training.settings import Training
-from florets.task.wire.folds import RowForm, Upload
+from florets.task.wire.folds import RowForm
 
 HIDDEN, CLASSES, PIXELS = 32, 10, 64
 PARAMETERS = PIXELS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES
@@ -192,7 +192,7 @@ class Recipe:
     ----------
     steps, rate, folds, size
         Steps on each fold and their size, number of folds, samples of a fold.
-    upload, width
+    width
         See `RowForm`.
     """
 
@@ -200,7 +200,6 @@ class Recipe:
     rate: float = 0.0
     folds: int = 0
     size: int = 0
-    upload: Upload = "projection"
     width: int | None = None
 
 
@@ -320,6 +319,6 @@ def initial(seed: int) -> Module:
 
 def sent(changes: np.ndarray, recipe: Recipe, seed: int) -> np.ndarray:
     """Return the rows as the server has them after the way over the wire, (M, m, width) float64."""
-    form = RowForm.of(recipe.upload, recipe.width, PARAMETERS, changes.shape[1])
+    form = RowForm.of(recipe.width, PARAMETERS, changes.shape[1])
     rows = [form.unpack(form.pack(of_client, np.random.default_rng([seed, 3]))) for of_client in changes]
     return np.stack(rows).astype(np.float64)

@@ -103,7 +103,7 @@ def _training(about: Any) -> FoldTraining:
     rate = about["rate"]
     if type(rate) is not float or not 0.0 < rate <= 1.0:
         raise ValueError(f"a learning rate of {rate!r} is none")
-    form = RowForm.read(form["upload"], width, parameters)
+    form = RowForm.read(width, parameters)
     return FoldTraining(folds, size, steps, rate, form, about.get("estimates") is True)
 
 

@@ -22,7 +22,7 @@ _FOLD_HANDLERS = tuple(f"florets.strategies.shared.client:{name}" for name in ("
 
 _DECIDE = {
     **{"clustering": "kmeans", "matching": "min_cost", "square_root": False, "choose_by": "loss", "restarts": 1},
-    **{"watch": None, "stop_when_stable": True, "fold_upload": "projection", "subgroups": False},
+    **{"watch": None, "stop_when_stable": True, "subgroups": False},
     **{"place_one_class": False, "memory": False},
 }
 """Keys of algorithms that make groups without noise, with the value that makes none."""

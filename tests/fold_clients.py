@@ -113,7 +113,7 @@ class FoldClients:
         size = self.noise_of_pull * np.linalg.norm(pull) or self.noise
         noise = size * rng.standard_normal((folds, SIZE)) / np.sqrt(SIZE)
         width = int(config[kinds.FOLD_WIDTH])  # type: ignore[arg-type]
-        form = RowForm.read(config[kinds.FOLD_UPLOAD], width, SIZE)
+        form = RowForm.read(width, SIZE)
         return form.pack((pull / 2 + noise).astype(np.float32), np.random.default_rng(seed))
 
 

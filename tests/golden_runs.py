@@ -110,8 +110,7 @@ SETTINGS = {
     "digits-k_fed-partial": f"{_LABELS} strategy=k_fed strategy.local_clusters=2 strategy.fraction_train=0.5 "
     "strategy.features=inputs_and_targets",
     "digits-discovery": f"{_DIGITS} strategy=discovery k=auto",
-    "digits-discovery-partial": f"{_DIGITS} strategy=discovery strategy.fraction_train=0.5 "
-    "strategy.fold_upload=signs",
+    "digits-discovery-partial": f"{_DIGITS} strategy=discovery strategy.fraction_train=0.5",
     "digits-cfl_s": f"{_DIGITS} strategy=cfl_s train=sgd strategy.mean_threshold=1.1 strategy.fraction_train=0.7 "
     "k=3 num_rounds=5",
     "digits-fesem": f"{_LABELS} strategy=fesem train=sgd strategy.weighting=examples strategy.fraction_train=0.8",

@@ -60,8 +60,8 @@ ANCHOR = NUMBERS | {"residual": 0.25}
 TWO_MODELS = {f"{number}/{name}": array for number in range(2) for name, array in MODEL.items()}
 SIZES: dict[str, Any] = {"sizes": [4, 6]}
 POINTS = {"centres": MODEL["weight"]}
-ROWS, FULL = {"folds": MODEL["weight"]}, RowForm("full", 3, 3)
-SIGNS = {"folds": Array(np.array([[170, 128], [1, 0]], dtype=np.uint8))}
+ROWS, FULL = {"folds": MODEL["weight"]}, RowForm(3, 3)
+SKETCH = {"folds": Array(np.array([[0.6, 0.8], [1.0, 0.0]], dtype=np.float16))}
 SECOND = {kinds.GRADIENT: Array(np.array([0.5, -0.5])), kinds.HESSIAN: Array(np.array([[2.0, 1.0], [1.0, 2.0]]))}
 
 
@@ -132,7 +132,7 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     ("descent", lambda: reply(ANCHOR, MODEL), reads(AnchorUpdate, **LAID)),
     ("mixture", lambda: reply(NUMBERS | MIXED, TWO_MODELS), reads(ClassMixtureUpdate, layout=LAYOUT, K=2, C=2)),
     ("folds", lambda: reply(NUMBERS, MODEL, folds=ROWS), reads(FoldUpdate, form=FULL, folds=2, **LAID)),
-    ("rows", lambda: reply(COUNT, folds=SIGNS), reads(FoldRows, form=RowForm("signs", 9, 40), folds=2)),
+    ("rows", lambda: reply(COUNT, folds=SKETCH), reads(FoldRows, form=RowForm(2, 40), folds=2)),
     ("kmeans", lambda: reply(SIZES, POINTS), reads(LocalCentres, D=3, n=range(1, 5))),
     ("vectors", lambda: reply(PLACES, {"principal": AXES}), reads(PrincipalVectors, D=3, m=range(1, 4), most=3)),
     ("descriptor", lambda: reply(COUNT, {"descriptor": SQUARE}), lambda sent: read_descriptor(sent, 0, 2)),

@@ -26,9 +26,9 @@ BANK = build_models(CONFIG, TASK)
 MODEL, OTHER = bank.model(BANK, 0), bank.model(BANK, 1)
 LAYOUT = Layout.of(MODEL)
 SIZE = int(LAYOUT.trained.sum())
-FULL = RowForm("full", SIZE, SIZE)
+FULL = RowForm(SIZE, SIZE)
 ASK = {
-    kinds.NUM_FOLDS: 3, kinds.FOLD_SIZE: 10, kinds.FOLD_STEPS: 2, kinds.FOLD_UPLOAD: "full",
+    kinds.NUM_FOLDS: 3, kinds.FOLD_SIZE: 10, kinds.FOLD_STEPS: 2,
     kinds.FOLD_WIDTH: SIZE, kinds.FOLD_SEED: 1, kinds.REPLY: kinds.REPLY_MODEL,
 }  # fmt: skip
 
@@ -98,10 +98,9 @@ def test_records_of_one_class_are_one_row_where_the_server_asks_for_that(
     assert len(rows_of(ask, fold_classes=asked)) == rows
 
 
-@pytest.mark.parametrize("upload", ["projection", "signs"])
-def test_rows_are_compressed_as_the_server_says(ask: Ask, upload: str) -> None:
-    form = RowForm(upload, 40, SIZE)  # type: ignore[arg-type]
-    rows = rows_of(ask, form=form, fold_upload=upload, fold_width=40)
+def test_rows_are_compressed_as_the_server_says(ask: Ask) -> None:
+    form = RowForm(40, SIZE)
+    rows = rows_of(ask, form=form, fold_width=40)
     full = by_hand(MODEL).astype(np.float32)
     expected = form.unpack(form.pack(full, generator(1, 0, Purpose.FOLD_SKETCH)))
     assert np.mean(np.abs(rows - expected) < 1e-2) > 0.95

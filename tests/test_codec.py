@@ -69,7 +69,7 @@ BROKEN: list[tuple[str, str, str | None, Any, str]] = [
     ("kmeans", ARRAYS, "centres", floats([1e30, 1, 1], [1, 1, 1]), "beyond 1e"),
     ("vectors", ARRAYS, "principal", floats([1, 0], [0, 0], [1, 1]), "another length than 1"),
     ("descriptor", ARRAYS, "descriptor", floats([1, 1], [-0.5, 1]), "a spread of the descriptor is negative"),
-    ("rows", "folds", "folds", Array(np.ones((3, 2), np.uint8)), r"\[3, 2\]"),
+    ("rows", "folds", "folds", Array(np.ones((3, 2), np.float16)), r"\[3, 2\]"),
     ("folds", "folds", "folds", floats([NAN, 1, 1], [1, 1, 1]), "NaN or infinite"),
     # Models.
     ("bilevel", kinds.GLOBAL, "count", None, "2 arrays came, the model has 3"),
@@ -107,12 +107,12 @@ def test_valid_replies_hold_what_was_sent() -> None:
 
 
 def test_rows_that_say_nothing_are_left_out() -> None:
-    full, signs = floats([0.6, 0.8, 0], [0, 0, 0]), Array(np.zeros((1, 2), np.uint8))
+    full, sketch = floats([0.6, 0.8, 0], [0, 0, 0]), Array(np.zeros((1, 2), np.float16))
     folds: Any = READ["folds"](changed("folds", "folds", "folds", full))
     # The mean of the others' directions, as of a client with too few samples for folds.
     np.testing.assert_allclose(folds.rows, [[0.6, 0.8, 0]])
-    rows: Any = READ["rows"](changed("rows", "folds", "folds", signs))
-    assert rows.rows.shape == (0, 9)
+    rows: Any = READ["rows"](changed("rows", "folds", "folds", sketch))
+    assert rows.rows.shape == (0, 2)
 
 
 @dataclass(frozen=True)

@@ -89,13 +89,6 @@ def test_clients_that_all_differ_share_a_model_and_are_told_what_to_try() -> Non
     assert len(models(result.arrays)) == 1
 
 
-@pytest.mark.parametrize("upload", ["projection", "signs", "full"])
-def test_every_form_of_upload_tells_the_groups_apart(upload: str) -> None:
-    strategy = Discovery(k="auto", level=0.05, fold_upload=upload, seed=3)
-    run(strategy, FoldClients([A, B, C] * 4), 1)
-    assert [strategy.assignment[str(client)] for client in range(12)] == [0, 1, 2] * 4
-
-
 def test_each_group_within_a_group_has_a_model_and_later_clients_join_it() -> None:
     # Two pairs of groups, with so little between the two of a pair that two groups are the answer at the top.
     far, near = directions(4)[:2], 0.25 * directions(4)[2:]

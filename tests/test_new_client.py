@@ -147,7 +147,6 @@ def test_groups_that_do_not_fit_the_run_are_refused(runs: dict[str, Path], tmp_p
         ({}, {"steps": 10**9}, 2),
         ({}, {"folds": "4"}, 2),
         ({}, {"rate": 0.0}, 2),
-        ({}, {"form": {**about["training"]["form"], "upload": "none"}}, 2),
         ({}, {"form": {**about["training"]["form"], "width": width + 1}}, 2),
         ({}, {}, 3),
         ({"origin": np.full(width, np.nan)}, {}, 2),

@@ -145,7 +145,7 @@ def test_the_noise_of_all_answers_together_is_counted(node: dict[str, Any], tmp_
             sent(config, kind, settings)
     sent(config, kinds.HELLO, noise)
     # rho = 1/8 each; epsilon is 2.524 after one, 3.643 after two, 4.530 after three, 5.299 after four.
-    folds = {kinds.NUM_FOLDS: 2, kinds.FOLD_SIZE: 3, kinds.FOLD_STEPS: 1, kinds.FOLD_UPLOAD: "full"}
+    folds = {kinds.NUM_FOLDS: 2, kinds.FOLD_SIZE: 3, kinds.FOLD_STEPS: 1}
     folds |= {kinds.FOLD_WIDTH: 8, kinds.FOLD_SEED: 0, kinds.PRIVACY_LOSS_NOISE: 2.0}
     for kind, settings in ((kinds.TRAIN, noise), (kinds.TRAIN, noise), (QUERY_FOLDS, {**noise, **folds})):
         sent(config, kind, settings)

@@ -131,7 +131,7 @@ def test_a_run_says_what_its_search_for_groups_spent_and_stays_within_epsilon(ki
     assert last["privacy"]["epsilon"] <= 50.0
 
 
-@pytest.mark.parametrize("key", ["fold_upload=signs"])
+@pytest.mark.parametrize("key", ["subgroups=true"])
 def test_what_noised_discovery_cannot_follow_is_refused_by_name(key: str) -> None:
     with pytest.raises(ConfigError, match=f"strategy.{key.partition('=')[0]}"):
         compose(["strategy=discovery", "k=auto", f"strategy.{key}", "privacy.kind=central", "privacy.epsilon=4"])

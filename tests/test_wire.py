@@ -147,29 +147,15 @@ def rng() -> np.random.Generator:
 
 
 def test_a_full_row_is_the_change_at_unit_length() -> None:
-    form = RowForm.of("full", None, 2, 2)
+    form = RowForm.of(None, 2, 2)
     sent = form.pack(np.array([[3.0, 4.0], [0.0, -2.0]], dtype=np.float32), rng())
     assert sent.dtype == np.float32
     np.testing.assert_array_equal(sent, np.array([[0.6, 0.8], [0.0, -1.0]], dtype=np.float32))
     np.testing.assert_array_equal(form.unpack(sent), sent)
 
 
-def test_signs_are_those_of_some_parameters_eight_in_a_byte() -> None:
-    form = RowForm("signs", 5, 5)
-    changes = np.array([[1.0, -1.0, 0.5, 0.0, 2.0]], dtype=np.float32)
-    sent = form.pack(changes, rng())
-    # 1 0 1 0 1, and three bits that say nothing.
-    assert sent.tolist() == [[0b10101000]]
-    assert form.unpack(sent).tolist() == [[1.0, -1.0, 1.0, -1.0, 1.0]]
-    few = RowForm("signs", 9, 40)
-    values = np.random.default_rng(0).standard_normal((3, 40)).astype(np.float32)
-    places = np.sort(rng().choice(40, 9, replace=False))
-    assert few.pack(values, rng()).shape == (3, 2)
-    np.testing.assert_array_equal(few.unpack(few.pack(values, rng())), np.sign(values[:, places]))
-
-
 def test_a_projection_keeps_cosines_and_is_the_same_for_all_clients() -> None:
-    form = RowForm.of("projection", None, 20_000, 4)
+    form = RowForm.of(None, 20_000, 4)
     assert form.width == 1024
     one, noise = np.random.default_rng(1).standard_normal((2, 20_000)).astype(np.float32)
     rows = np.stack([one, one + noise, -one])

@@ -1,7 +1,7 @@
 """Settings and state of discovery."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray
@@ -15,9 +15,6 @@ from florets.task.keys import setting
 class DiscoverySettings(SharedLayers):
     """Detects in round 1 whether there are groups, how many and which; then each group trains its own model."""
 
-    fold_upload: Literal["projection", "signs", "full"] = setting(
-        "projection", "how clients send what they learned on a fold: projected, as signs (128 bytes), or all of it"
-    )
     level: float = setting(0.005, "level of the test: how often identical clients may be divided", above=0, below=1)
     subgroups: bool = setting(
         False,

@@ -83,7 +83,7 @@ class Discovery(Strategy[DiscoverySettings, DiscoveryState]):
         given = self.settings
         if self.state.folds is None:
             trained = self.loss in REGRESSION and r.server_round > 1
-            self.state.folds = FoldRound.begin(r, given.fold_upload, trained, given.place_one_class, self.k == "auto")
+            self.state.folds = FoldRound.begin(r, trained, given.place_one_class, self.k == "auto")
         folds = self.state.folds
         updates = opened((yield folds.train(r)))
         folds.take(updates)

@@ -62,7 +62,7 @@ def _rows(client: Client, record: str) -> dict[str, Any]:
         client.names(kinds.UNTRAINED),
         estimates,
     )
-    form = RowForm.read(client.config.get(kinds.FOLD_UPLOAD), int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])
+    form = RowForm.read(int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])
     rng = generator(int(client.number(kinds.FOLD_SEED)), 0, Purpose.FOLD_SKETCH)
     rows = form.pack(changes, rng)
     if kinds.PRIVACY in client.config:

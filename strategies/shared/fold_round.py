@@ -35,7 +35,7 @@ from florets.task.randomness import Purpose
 from florets.task.settings import left_after
 from florets.task.training.settings import Training
 from florets.task.wire import codec, kinds, noise
-from florets.task.wire.folds import LEARNING_RATE, MOST_ESTIMATED, RowForm, Upload
+from florets.task.wire.folds import LEARNING_RATE, MOST_ESTIMATED, RowForm
 from florets.task.wire.replies import Update, read_update
 
 
@@ -107,7 +107,6 @@ class FoldRound:
     def begin(
         cls,
         r: Round,
-        upload: Upload = "projection",
         fine: bool = False,
         place_one_class: bool = False,
         tests: bool = True,
@@ -120,7 +119,7 @@ class FoldRound:
         if r.privacy is not None:
             default = OWN_NOISE_WIDTH if r.privacy.is_local else NOISED_WIDTH
             models = r.models
-            form = RowForm.of("projection", default, int(models.layout.trained.sum()), NOISED_FOLDS)
+            form = RowForm.of(default, int(models.layout.trained.sum()), NOISED_FOLDS)
             common = models if models.count == 1 else models.replaced(models.bank[:1])
             return cls(common, FoldPlan(NOISED_FOLDS, NOISED_SIZE, NOISED_STEPS), form, r.seed, noised=True)
         held_out = r.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT
@@ -129,7 +128,7 @@ class FoldRound:
         plan = FoldPlan.of(counts, fine and not estimates, tests, Training.received(r.config))
         common = models if models.count == 1 else models.replaced(models.bank[:1])
         size = int(models.layout.trained.sum()) * (2 if estimates else 1)
-        form = RowForm.of(upload, None, size, plan.folds)
+        form = RowForm.of(None, size, plan.folds)
         return cls(common, plan, form, r.seed, held_out, place_one_class, estimates=estimates)
 
     def __contains__(self, key: str) -> bool:
@@ -200,7 +199,7 @@ class FoldRound:
             if isinstance(reply, FoldUpdate) and len(reply.rows) > 0:
                 self.alike |= {key} if reply.near_duplicates else set()
                 # As exact as they were sent, in half of the memory and of the checkpoint.
-                kept = np.float32 if self.form.upload == "full" else np.float16
+                kept = np.float32 if self.form.is_whole else np.float16
                 (self.small if len(reply.rows) == 1 else self.rows)[key] = reply.rows.astype(kept)
 
     def decide(self, k: int | None, r: Round, level: float = 0.005, subgroups: bool = False) -> Found:
@@ -258,7 +257,7 @@ class FoldRound:
         """Say in what clients of a linear model differ, unless rows were compressed, or there are no levels."""
         layout = self.common.layout
         levels = layout.entries[-1].size if len(layout.entries) > 1 else 0
-        if self.form.upload != "full" or not 0 < levels < layout.size or evidence.p_value is None:
+        if not self.form.is_whole or not 0 < levels < layout.size or evidence.p_value is None:
             return evidence
         own, tested = folds[:, :, layout.size :], classes >= 0
         p_levels, p_coefficients = (
@@ -371,7 +370,6 @@ class FoldRound:
             kinds.NUM_FOLDS: self._folds(size),
             kinds.FOLD_SIZE: size or self.plan.size,
             kinds.FOLD_STEPS: self.plan.steps,
-            kinds.FOLD_UPLOAD: self.form.upload,
             kinds.FOLD_WIDTH: self.form.width,
             kinds.FOLD_SEED: self.seed,
         }

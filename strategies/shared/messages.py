@@ -27,8 +27,8 @@ class Rows(Item):
     def checked(self, name: str, value: Any, sizes: Sizes) -> Float32:
         """Return the rows, see `without_empty`; one row of data that cannot be divided."""
         form: RowForm = sizes["form"]
-        count = 1 if tuple(value.shape) == (1, form.columns) else sizes["folds"]
-        return without_empty(form.unpack(read_array(value, Entry(name, (count, form.columns), form.dtype, 0))))
+        count = 1 if tuple(value.shape) == (1, form.width) else sizes["folds"]
+        return without_empty(form.unpack(read_array(value, Entry(name, (count, form.width), form.dtype, 0))))
 
     def packed(self, value: Any) -> Array:
         """Return them as they are sent."""
