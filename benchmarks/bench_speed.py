@@ -153,8 +153,7 @@ def step(name: str, num_vectors: int) -> dict[str, float]:
     from florets.strategies.base.report import snapshot
     from florets.strategies.cfl_gp.profile import GradientProfile, spectral_features
     from florets.strategies.clove.strategy import Histories
-    from florets.strategies.core.choose_k import choose_k
-    from florets.strategies.core.cluster import cluster, match_min_cost, nearest_centroid
+    from florets.strategies.core.cluster import choose_k, cluster, match_min_cost, nearest_centroid
     from florets.strategies.core.folds import discover
     from florets.strategies.core.metrics import adjusted_rand_index
 

@@ -323,7 +323,7 @@ def test_the_rounds_named_keep_features_and_all_singular_values() -> None:
 
 
 def test_rounds_that_do_not_cluster_are_refused() -> None:
-    with pytest.raises(ConfigError, match="the rounds that cluster are 2, 4 and 6; leave out 3"):
+    with pytest.raises(ConfigError, match="period=2 and num_rounds=6 rounds 3 do not cluster"):
         compose([*SHORT, "strategy.spectrum_rounds=[3]"])
 
 

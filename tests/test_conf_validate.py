@@ -33,8 +33,7 @@ WRONG = {
     "strategy=cfl_gp choose_k=silhouette": "takes only spectral or folds, with k=auto; leave it out.",
     "strategy=cfl_gp strategy.quantise_digits=3": "has an effect only with strategy.quantise=round or truncate",
     "strategy=cfl_gp k=auto": (
-        "K is determined by the clusterings after round strategy.k_warmup=20, but the last one is in round 10 (the "
-        "first is in round 2, with one every strategy.period=2 rounds); add strategy.k_warmup=5 or num_rounds=22."
+        "k_warmup=20, and with strategy.period=2 and num_rounds=10 none comes; raise num_rounds, or lower"
     ),
     "strategy=ifca privacy.kind=central privacy.epsilon=8 privacy.delta=0.05": "give less than 0.05, or leave it",
     "strategy=two_phase strategy.anchors=3": "at least k=4",

@@ -7,7 +7,7 @@ from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import silhouette_score
 
 from florets.strategies.core import FloatArray
-from florets.strategies.core.choose_k import choose_k
+from florets.strategies.core.cluster import choose_k
 
 
 def rng(seed: int = 0) -> np.random.Generator:

@@ -51,21 +51,11 @@ def moving(theta: float) -> Any:
     return move
 
 
-@pytest.mark.parametrize(
-    ("settings", "server_round", "expected"),
-    [
-        ({}, 2, 1),
-        ({"clustering": "kmeans"}, 2, 1),
-        ({"period": 2}, 2, 0),
-        ({"period": 2}, 3, 1),
-    ],
-)
-def test_a_client_whose_model_comes_near_another_moves_where_that_is_due(
-    settings: dict[str, Any], server_round: int, expected: int
-) -> None:
-    clients = FakeClients(TARGETS, faults={(kinds.TRAIN, server_round, 1): moving(9.0)})
-    seen = play(FeSEM(**settings), clients, server_round, 5.0, 5.0)
-    assert seen[-1].assignment == {"0": 0, "1": expected, "2": 1, "3": 1}
+@pytest.mark.parametrize("clustering", ["nearest", "kmeans"])
+def test_a_client_whose_model_comes_near_another_moves(clustering: Any) -> None:
+    clients = FakeClients(TARGETS, faults={(kinds.TRAIN, 2, 1): moving(9.0)})
+    seen = play(FeSEM(clustering=clustering), clients, 2, 5.0, 5.0)
+    assert seen[-1].assignment == {"0": 0, "1": 1, "2": 1, "3": 1}
 
 
 def test_a_newcomer_takes_the_model_with_the_lowest_loss() -> None:

@@ -9,7 +9,7 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.choose_k import choose_k
+from florets.strategies.core.cluster import choose_k
 from florets.task.device import one_thread
 
 NEIGHBOURS = 3
@@ -240,7 +240,7 @@ def estimate_k(gram: FloatArray, k_max: int, rng: np.random.Generator) -> int:
     """Return the number of clusters that the profile shows, from 1 to `k_max`.
 
     First the number s of leading directions: where the singular values fall most. Then the number of clusters whose
-    mean silhouette in these s dimensions is best; see `choose_k.choose_k` for small inputs.
+    mean silhouette in these s dimensions is best; see `choose_k` for small inputs.
 
     Source: CFL-GP, App. G.
     Deviation: s is at least 2, because the first direction is the mean gradient, by far the largest as long as models

@@ -12,9 +12,6 @@ from florets.task.randomness import Purpose, generator
 from florets.task.training.settings import Quantise
 from florets.task.wire import Layout, kinds
 
-_FEW = 6
-"""Rounds that an error lists one by one."""
-
 
 @dataclass(frozen=True)
 class CFLGPSettings(SharedLayers):
@@ -64,59 +61,26 @@ class CFLGPSettings(SharedLayers):
         return self.stop_unchanged > 0
 
     def problems(self, run: Experiment) -> list[str]:
-        """Refuse decimals on another wire, and a warm-up that no clustering follows."""
-        lines = self._never_clustered(run)
+        """Refuse rounds that do not cluster, decimals on another wire, and a warm-up that no clustering follows."""
+        lines = []
+        # A period out of range is another problem.
+        due = range(2, run.num_rounds + 1, max(self.period, 1)) if run.k != 1 else range(0)
+        every = f"strategy.period={self.period} and num_rounds={run.num_rounds}"
+        if wrong := [str(number) for number in self.spectrum_rounds if number not in due]:
+            lines.append(
+                f"strategy.spectrum_rounds={self.spectrum_rounds}: with {every} rounds {', '.join(wrong)} do not "
+                "cluster (round 2 does, and then every period-th, with k above 1); leave them out."
+            )
         if self.quantise != "none" and run.wire != "float32":
             lines.append(
                 f"strategy.quantise={self.quantise}: decimals are of float32; leave it, or wire={run.wire}, out."
             )
-        if run.k == "auto" and run.choose_k != "folds":
-            return [*lines, *self._never_finds_k(run)]
+        if run.k == "auto" and run.choose_k != "folds" and not any(number > self.k_warmup for number in due):
+            lines.append(
+                f"k=auto: K is found by the clusterings after round strategy.k_warmup={self.k_warmup}, and with "
+                f"{every} none comes; raise num_rounds, or lower strategy.k_warmup."
+            )
         return lines
-
-    def _never_clustered(self, run: Experiment) -> list[str]:
-        """Return a problem if a round whose features are to be kept does not cluster, or is named twice."""
-        if not self.spectrum_rounds:
-            return []
-        given = f"strategy.spectrum_rounds={self.spectrum_rounds}"
-        if twice := sorted({number for number in self.spectrum_rounds if self.spectrum_rounds.count(number) > 1}):
-            return [f"{given}: names {_listed(twice)} more than once; name each round once."]
-        if run.k == 1:
-            return [f"{given}: with k=1 no round clusters; leave strategy.spectrum_rounds out, or give a larger k."]
-        # A period out of range is another problem.
-        due = range(2, run.num_rounds + 1, max(self.period, 1))
-        if not (wrong := [number for number in self.spectrum_rounds if number not in due]):
-            return []
-        shown = _listed(due) if len(due) <= _FEW else f"{', '.join(map(str, due[: _FEW - 1]))}, ..., {due[-1]}"
-        rule = f"the rounds that cluster are {shown}" if due else "no round clusters"
-        return [
-            f"{given}: with strategy.period={self.period} and num_rounds={run.num_rounds} {rule}; leave out "
-            f"{_listed(wrong)}, or change strategy.period or num_rounds."
-        ]
-
-    def _never_finds_k(self, run: Experiment) -> list[str]:
-        """Return a problem if no clustering comes after the warm-up."""
-        # Clusterings are in rounds 2, 2 + period, and so on; a period out of range is another problem.
-        period, last = max(self.period, 1), run.num_rounds
-        last_clustering = 2 + period * ((last - 2) // period) if last >= 2 else 0
-        if self.k_warmup < last_clustering:
-            return []
-        # The first clustering after the warm-up.
-        remedy = f"num_rounds={2 + period * max(-(-(self.k_warmup - 1) // period), 0)}"
-        if last_clustering:
-            remedy = f"strategy.k_warmup={last_clustering // 2} or {remedy}"
-        found = f"is in round {last_clustering}" if last_clustering else "never comes"
-        return [
-            f"k=auto: K is determined by the clusterings after round strategy.k_warmup={self.k_warmup}, but the "
-            f"last one {found} (the first is in round 2, with one every strategy.period={self.period} rounds); add "
-            f"{remedy}."
-        ]
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    """Return numbers in words: 2, 4 and 6."""
-    words = [str(number) for number in numbers]
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else ", ".join(words)
 
 
 def decimals(settings: CFLGPSettings) -> dict[str, str | int]:

@@ -57,18 +57,6 @@ class Stages(Strategy[CFLGPSettings, CFLGPState]):
         super().check(models)
         profile_entries(self.settings, self.seed, models.layout)
 
-    def lacking_spectra(self, now: int) -> str:
-        """Say which rounds of `spectrum_rounds` will never cluster once clustering has stopped; empty: none."""
-        lacking = [str(number) for number in self.settings.spectrum_rounds if number >= now]
-        if self.state.phase == "clustering" or not lacking:
-            return ""
-        if self.state.phase == "training":
-            why = "there is one group, and no round clusters"
-        else:
-            unchanged = f"strategy.stop_unchanged={self.settings.stop_unchanged:g}; 0 never stops it"
-            why = f"clustering has stopped before round {now} ({unchanged})"
-        return f"strategy.spectrum_rounds: nothing is recorded for {', '.join(lacking)}: {why}"
-
     def has_frozen(self, done: int) -> bool:
         """Return whether groups are frozen after this many rounds."""
         if self.state.phase == "stable":

@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import RecordDict
 
 from florets.strategies.base.models import ModelAveraging
-from florets.strategies.base.report import ADVICE, SPECTRUM
+from florets.strategies.base.report import SPECTRUM
 from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate
 from florets.strategies.cfl_gp.profile import (
@@ -52,13 +52,10 @@ class CFLGP(Stages):
         state, t = self.state, r.server_round - 1
         if state.profiles is None:
             self.check(r.models)
-        before = state.phase
         state.phase = "training" if r.models.count == 1 else "stable" if self.has_frozen(t) else "clustering"
         if state.phase == "stable":
             # It takes much memory, also in every checkpoint, and nobody is clustered again.
             state.profiles = None
-        if state.phase != before and (lacking := self.lacking_spectra(r.server_round)):
-            state.details[ADVICE] = lacking
         ready = self.place_newcomers(r) if state.phase == "stable" else self.start_newcomers(r)
         if state.phase != "clustering" or t < 1 or (t - 1) % self.settings.period:
             updates = yield r.train(ready, decimals(self.settings))

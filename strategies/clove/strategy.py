@@ -12,8 +12,7 @@ from florets.strategies.base.report import STABLE_FROM, State
 from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.choose_k import choose_k
-from florets.strategies.core.cluster import cluster, match_in_order, match_min_cost
+from florets.strategies.core.cluster import choose_k, cluster, match_in_order, match_min_cost
 from florets.strategies.layers.keys import ByLosses
 from florets.task.keys import setting
 from florets.task.randomness import Purpose

@@ -63,7 +63,7 @@ def _guard(strategy: Any, num_rounds: int, earlier: Any) -> Any:
     privacy = run.privacy
     if not privacy.has_noise or (releases := releases_of(settings, privacy.kind)) is None:
         return None
-    from florets.strategies.core.noised_clusters import COST
+    from florets.strategies.core.noised_groups import COST
     from florets.strategies.layers.example_noise import ExampleGuard
     from florets.strategies.layers.noise import Budget, Guard
 

@@ -17,7 +17,7 @@ from florets.strategies.base.report import PRIVACY, Client, Detail
 from florets.strategies.base.round import Plan, Round, SealedRows
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.accountant import epsilon_of, level_of, usual_delta
-from florets.strategies.core.noised_clusters import COST, nearest_centre, noised_centres
+from florets.strategies.core.noised_groups import COST, nearest_centre, noised_centres
 from florets.strategies.core.rows import Rows as Vectors
 from florets.strategies.coverage import COMPARED, Releases
 from florets.strategies.settings import Privacy

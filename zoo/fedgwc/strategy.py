@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from flwr.app import RecordDict
@@ -21,9 +21,6 @@ from florets.task.device import one_thread
 from florets.task.wire import codec, kinds
 from florets.task.wire.leaving import LOSS_VECTORS, MODELS
 from florets.task.wire.replies import TracedUpdate
-
-MEAN_RATE = 0.05
-"""Means over all rounds rest once they change as averages do that forget by this: after about 25 meetings."""
 
 _PAPER_RATE, _PAPER_PARTICIPANTS = 0.1, 10
 
@@ -63,12 +60,11 @@ class Interactions:
         self.matrix, self.meetings = np.pad(self.matrix, (0, new)), np.pad(self.meetings, (0, new))
         return np.array([places[key] for key in keys], dtype=np.int64)
 
-    def observe(self, rows: IntArray, rewards: FloatArray, rate: float, memory: str) -> None:
+    def observe(self, rows: IntArray, rewards: FloatArray, rate: float) -> None:
         """Move the entries of the participants' pairs towards their rewards.
 
         `rows` (P,) are the round's participants, `rewards` (P,) from `gaussian_rewards`, `rate` is a, the fraction of
-        the cluster's clients that a round samples. With `memory` ``"recent"`` entries move by the step a, with
-        ``"all"`` such that each is the mean over all rounds of its pair.
+        the cluster's clients that a round samples.
 
         Source: FedGWC, update of the interaction matrix: W_ij <- (1 - a) W_ij + a r_i / sum r for participants i, j,
         from 1 / M^2 on, and the smoothed change of these entries.
@@ -81,8 +77,7 @@ class Interactions:
         before = self.filled()[pairs]
         self.meetings[pairs] += 1
         targets = rewards / rewards.sum() * len(rows) / (rate * len(self.members))
-        step = rate if memory == "recent" else 1 / self.meetings[pairs]
-        after = before + step * (targets[:, np.newaxis] - before)
+        after = before + rate * (targets[:, np.newaxis] - before)
         self.matrix[pairs] = after
         self.change = float((1 - rate) * self.change + rate * np.mean((after - before) ** 2))
 
@@ -249,11 +244,6 @@ class FedGWCSettings(SharedLayers):
         above=0,
         most=0.5,
     )
-    memory: Literal["recent", "all"] = setting(
-        "recent",
-        "interactions of two clients: as in the paper, forgotten by fraction_train whenever they meet, or the "
-        "mean over all rounds in which they met",
-    )
 
     compares = "clients"
     grows: ClassVar[bool] = True
@@ -320,8 +310,6 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
     Deviation: eps, found for 10 of 100 clients a round, is converted for others (`resting_change`).
     Deviation: a client that met fewer than half of its cluster is left out of the split and placed afterwards, as a
     newcomer is.
-    With `memory=all` interactions are means over all rounds, which is ours: at high participation the paper's average
-    forgets faster than it learns.
     """
 
     leaving = (MODELS, LOSS_VECTORS)
@@ -372,8 +360,7 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
 
     def _eps(self, cluster: Interactions) -> float:
         """Return the change below which a cluster rests."""
-        rate = self._rate if self.settings.memory == "recent" else MEAN_RATE
-        return resting_change(REST, rate, self._rate * len(cluster.members))
+        return resting_change(REST, self._rate, self._rate * len(cluster.members))
 
     def _observe(self, cluster: Interactions, updates: dict[str, TracedUpdate]) -> bool:
         """Learn from one cluster's participants; return whether it has rested for long enough."""
@@ -382,7 +369,7 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
             return False
         losses = np.stack([update.step_losses for update in updates.values()])
         weights = np.array([update.num_examples for update in updates.values()], dtype=np.float64)
-        cluster.observe(rows, gaussian_rewards(losses, weights), self._rate, self.settings.memory)
+        cluster.observe(rows, gaussian_rewards(losses, weights), self._rate)
         cluster.rests = cluster.rests + 1 if cluster.change < self._eps(cluster) else 0
         # As many rounds as it takes, on average, for every client to take part once.
         return cluster.rests >= math.ceil(1 / self._rate - 1e-9)

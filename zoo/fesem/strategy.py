@@ -27,7 +27,6 @@ class FeSEMSettings(SharedLayers):
     weighting: Literal["uniform", "examples"] = setting(
         "uniform", "weights of the means, and of k-means: uniform, or by examples (WeCFL)"
     )
-    period: int = setting(1, "rounds between two assignments", least=1)
     layers: list[str] = setting([], "name prefixes of the layers whose weights are compared; none: all")
 
     # Distances are of models, not of gradients.
@@ -113,18 +112,16 @@ class FeSEM(Strategy[FeSEMSettings, FeSEMState]):
         return self._combine(updates)
 
     def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
-        """E-step where it is due, then M-step."""
+        """E-step, then M-step."""
         context, state = self.context, self.state
         vectors = np.stack([update.vector for _, update in updates])
         weights, trained = Updates(updates).examples, Updates(updates).models
-        assigned, is_first = trained, state.centres == 0
-        if is_first or (context.server_round - 1) % self.settings.period == 0:
-            with context.meter.part("cluster"):
-                assigned = self._assign([key for key, _ in updates], vectors, trained, weights)
-            state.centres = max(state.centres, int(assigned.max()) + 1)
-            self.assignment.update({key: int(model) for (key, _), model in zip(updates, assigned, strict=True)})
-            if not is_first:
-                state.details = {"moved": float(np.sum(assigned != trained))}
+        with context.meter.part("cluster"):
+            assigned = self._assign([key for key, _ in updates], vectors, trained, weights)
+        if state.centres:
+            state.details = {"moved": float(np.sum(assigned != trained))}
+        state.centres = max(state.centres, int(assigned.max()) + 1)
+        self.assignment.update({key: int(model) for (key, _), model in zip(updates, assigned, strict=True)})
         return context.averaging.next_bank(context.models, Updates(updates), assigned, weights)
 
     def _assign(self, keys: Sequence[str], vectors: FloatArray, trained: IntArray, weights: FloatArray) -> IntArray:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from flwr.app import RecordDict
 
-from florets import Experiment, ManyModels, Round, setting
+from florets import ManyModels, Round, setting
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
@@ -32,15 +32,6 @@ class KFEDSettings(ManyModels):
     features: Literal["inputs", "inputs_and_targets"] = setting(
         "inputs", "what is clustered: the inputs, or the inputs with the targets (labels one-hot) as well"
     )
-
-    def problems(self, run: Experiment) -> list[str]:
-        """Refuse more local clusters than models."""
-        if run.k == "auto" or not self.local_clusters > run.k >= 1:
-            return []
-        return [
-            f"strategy.local_clusters={self.local_clusters}: a client cannot hold more groups than k={run.k}; "
-            "lower it, or raise k."
-        ]
 
 
 def group_centres(
