@@ -19,7 +19,7 @@ from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.saved import resume_command
 from florets.conf.schema import OWN, Config, as_plain
-from florets.reports.console import counted, size
+from florets.reports.console import counted
 from florets.reports.diagnostics import (
     chance_level,
     divergence,
@@ -49,7 +49,6 @@ from florets.server_app.tracker import Tracker, Tracking
 from florets.server_app.tracker_stores import make_trackers
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.loop import NOTHING, Earlier
-from florets.strategies.base.models import Models
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, ClientRound, RoundReport, named
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.layers.noise import LEDGER, Budget, read_budget
@@ -137,7 +136,7 @@ def _run(
         strategy.federation.refresh(grid, settings)
         strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
         done_rounds = checkpoint.server_round if checkpoint is not None else 0
-        first_phase = _phase_1(strategy, models, config.num_rounds) if done_rounds < strategy.rounds_before else ""
+        warm_up = _warm_up(max(0, strategy.rounds_before - done_rounds), config.num_rounds)
         budget = _earlier_budget(config, folder, done_rounds) if lock is not None else None
         guard = strategy.protect(config.num_rounds, budget)
         if guard is not None and config.num_rounds > _began(config, checkpoint):
@@ -156,7 +155,7 @@ def _run(
         limited = _limited(strategy.federation.most_messages, total - done_rounds)
         for warning in filter(None, (changed, too_few_models(config), limited)):
             recorder.warn(warning)
-        for line in filter(None, (*own.lines, first_phase, _prolonged(config, checkpoint))):
+        for line in filter(None, (*own.lines, warm_up, _prolonged(config, checkpoint))):
             recorder.note(line)
         tracking.start(config, total, done_rounds)
         with run.explained_failures():
@@ -432,18 +431,9 @@ def _other_rate(config: Config) -> str:
     )
 
 
-def _phase_1(strategy: Strategy[Any, Any], models: Models, num_rounds: int) -> str:
+def _warm_up(rounds: int, num_rounds: int) -> str:
     """Say what comes before the rounds that were asked for: nobody expects the larger part of a run there."""
-    try:
-        cost = strategy.estimate_cost(models)
-    except FederationError as error:
-        raise ConfigError(f"{error}.") from None
-    if cost is None:
-        return ""
-    return (
-        f"phase 1: {counted(cost.rounds, 'round')} of {counted(cost.messages, 'message')} "
-        f"({size(cost.num_bytes)}) each; then the num_rounds={num_rounds} of phase 2"
-    )
+    return f"{counted(rounds, 'warm-up round')} before the num_rounds={num_rounds}" if rounds else ""
 
 
 def _prolonged(config: Config, checkpoint: Checkpoint | None) -> str:

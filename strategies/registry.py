@@ -148,7 +148,7 @@ def strategy_class(name: str) -> type[Any]:
 
 
 def personal_method(name: str) -> Any:
-    """Return the `PersonalMethod` of that name, one of `PERSONAL`, to run within the groups of a strategy."""
+    """Return the `Method` of that name, one of `PERSONAL`, to run within the groups of a strategy."""
     module, cls = PERSONAL[name].split(":")
     return getattr(importlib.import_module(f"{_PACKAGE}.{module}"), cls)()
 

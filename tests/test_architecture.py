@@ -36,7 +36,7 @@ ALLOWED = {
     "strategies/core": {"florets.strategies.core", "florets.task.device", "numpy", "scipy", "sklearn"},
     "strategies/base": {
         *("florets.strategies.base", "florets.strategies.core", "florets.strategies.settings"),
-        *("florets.strategies.coverage", "florets.strategies.layers.compose", "florets.strategies.starts.start"),
+        *("florets.strategies.coverage", "florets.strategies.layers.compose", "florets.strategies.starts"),
         *("florets.task.given", *_ROUND),
     },
     # The machinery composes layers and starts when a run begins; they import it.

@@ -40,6 +40,11 @@ def test_the_average_of_a_method_is_by_default_the_strategys(weighting: str) -> 
     assert own.final == play("strategy=clove", key).final
 
 
+def test_an_average_that_no_robust_rule_bounds_is_refused() -> None:
+    with pytest.raises(ValueError, match="robust=median: Halved averages updates by itself, which no rule bounds"):
+        play(f"strategy={HERE}:HalvedFedAvg", "robust=median")
+
+
 def test_an_error_that_is_every_clients_ends_the_run_at_once_and_says_where_it_was_raised() -> None:
     with pytest.raises(
         FederationError, match=r"6 failed, .*NotImplementedError: raised in unwritten \(own_methods"

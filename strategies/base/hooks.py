@@ -16,7 +16,7 @@ from florets.strategies.base.exchange import Meter, log, sort_replies
 from florets.strategies.base.federation import Federation, RoundFailed, TrainingDiverged
 from florets.strategies.base.layer import Layer
 from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
-from florets.strategies.base.method import Method, PersonalMethod
+from florets.strategies.base.method import Method
 from florets.strategies.base.models import Averaging, Models, untrained_of
 from florets.strategies.base.report import Detail, Evaluation, RoundReport, named
 from florets.strategies.base.round import Plan, Round, Sealed, Steps
@@ -55,7 +55,7 @@ class Hooks(FlowerStrategy):
     averaging: Averaging
     federation: Federation
     evaluation: EvaluationSettings
-    personal: PersonalMethod[Any, Any] | None
+    personal: Method[Any, Any] | None
     seed: int
     round_timeout: float
     loss_data: LossData | None
@@ -172,7 +172,8 @@ class Hooks(FlowerStrategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Sample participants, run the algorithm up to its training exchange, and return the messages."""
-        from florets.strategies.starts.start import begun
+        from florets.strategies.starts.first_round import begun
+        from florets.strategies.starts.restarts import restarted
 
         if self.last_round is None:
             raise ValueError(
@@ -183,9 +184,11 @@ class Hooks(FlowerStrategy):
         self.open_round(server_round, arrays, config, grid)
         r = self.context
         self.state.evaluations, self.state.confusions, self.state.details = {}, {}, {}
+        # What layers remember belongs to the attempt.
+        is_first = restarted(self, r)
         for layer in self.layers:
             layer.begin(r)
-        self._steps = begun(self, r)
+        self._steps = begun(self, r, is_first)
         if not isinstance(self._steps, Generator):
             raise TypeError(f"{type(self).__name__}.round() returned {self._steps!r}: it must yield a plan")
         try:
@@ -195,8 +198,9 @@ class Hooks(FlowerStrategy):
         if not isinstance(plan, Plan):
             raise TypeError(f"{type(self).__name__}.round() yielded {plan!r}: it must yield a plan (Round.train)")
         # Round 1 may find groups in a way of its own.
-        if isinstance(self.personal, Method) and server_round > self.rounds_before + 1 and plan.requests:
-            self.personal.refuse_unused(type(self).__name__, plan, server_round)
+        trains = self.personal is not None and self.personal.trains
+        if self.personal is not None and trains and server_round > self.rounds_before + 1 and plan.requests:
+            self.personal.refuse_unused(type(self).__name__, server_round)
         for layer in self.layers:
             plan = layer.trains(plan, r)
         self._plan = plan

@@ -1,6 +1,5 @@
-"""`PersonalMethod` and `Method`: training within groups, with a part of each client's own."""
+"""`Method`: how clients train within their groups, with a part of each client's own."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
@@ -15,7 +14,6 @@ from florets.strategies.base.report import State
 from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import FloatArray
 from florets.strategies.core.aggregate import average_models
-from florets.strategies.core.robust import Robust, RobustRule
 from florets.strategies.settings import Settings
 from florets.task.wire import Layout, kinds
 from florets.task.wire.evaluation import TestResult
@@ -24,68 +22,6 @@ from florets.task.wire.replies import Update, read_update
 
 S = TypeVar("S", bound=Settings)
 K = TypeVar("K")
-
-
-class PersonalMethod(ABC, Generic[S, K]):
-    """Training of personal models within the groups that an algorithm finds.
-
-    Parameters
-    ----------
-    settings
-        The method's own; None: its defaults.
-
-    Attributes
-    ----------
-    num_outputs
-        Of the task; 0: not known.
-    """
-
-    Settings: ClassVar[type[Any]]
-    Kept: ClassVar[type[Any]]
-    """Class of what is kept for each client, a part of the algorithm's state."""
-    name: ClassVar[str]
-    leaving: ClassVar[tuple[str, ...]] = ()
-    """Names of what leaves the clients besides models, see `Strategy.leaving`."""
-    trains: ClassVar[bool] = True
-    """Whether clients train by this method; else they only train their group's model."""
-
-    def __init__(self, settings: S | None = None) -> None:
-        self.settings: S = self.Settings() if settings is None else settings
-        self.num_outputs = 0
-        self._robust: RobustRule | None = None
-        self._state: Callable[[], State] = State
-
-    def within(self, state: Callable[[], State], num_outputs: int, robust: RobustRule | None = None) -> Self:
-        """Attach the method to a strategy: `state` returns its current state, `robust` is its combine rule."""
-        self._state, self.num_outputs, self._robust = state, num_outputs, robust
-        return self
-
-    @property
-    def kept(self) -> K:
-        """What is kept for each client, a part of the algorithm's state."""
-        state: Any = self._state()
-        if state.kept is None:
-            state.kept = self.Kept()
-        return cast(K, state.kept)
-
-    def check(self, models: Models) -> None:
-        """Raise ValueError where the method does not fit the initial models."""
-
-    @abstractmethod
-    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
-        """Plan one exchange in which each participant with a group trains; an update's model is its group's."""
-
-    @abstractmethod
-    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
-        """Plan the evaluation in which each tester with a group tests its own model, or its group's before it has."""
-
-    def averaged(self, models: Models, updates: Sequence[tuple[str, Update]], bank: FloatArray) -> FloatArray:
-        """Return the next bank (K, R) from the plain averages of the updates; by default these."""
-        return bank
-
-    @abstractmethod
-    def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
-        """Return the model (R,) of each client that has one of its own."""
 
 
 @dataclass(eq=False)
@@ -127,12 +63,17 @@ Sent = FloatArray | ConfigRecordValues
 _SENT_ANYHOW = (kinds.ARRAYS, kinds.CONFIG, kinds.SERVER_ROUND, kinds.CLIENT_NUMBER, kinds.HANDLER)
 
 
-class Method(PersonalMethod[S, K]):
+class Method(Generic[S, K]):
     """What clients receive, compute and return within their groups, and what the server keeps for each.
 
     A strategy takes it by ``method = <subclass>``: FedAvg has one group, CLoVE, IFCA and the others find theirs.
     The defaults of the hooks train clients as without the method. Vectors are flat models (R,) of float64
     in the order of `layout`, and clients are named by their keys.
+
+    Parameters
+    ----------
+    settings
+        The strategy's; None: the defaults of `Settings`.
 
     Attributes
     ----------
@@ -144,9 +85,11 @@ class Method(PersonalMethod[S, K]):
         Names and places of the entries of a model: `mask(prefixes)` of layers, `trained`, `integers`, `untrained`.
     models
         The groups' models (K, R) at present; not to be changed.
+    num_outputs
+        Of the task; 0: not known.
     """
 
-    Settings = Settings
+    Settings: ClassVar[type[Any]] = Settings
     Kept: ClassVar[type[Any]] = PerClient
     """Class of `kept`: a dataclass that can be made without arguments."""
     handler: ClassVar[Handler | None] = None
@@ -155,7 +98,11 @@ class Method(PersonalMethod[S, K]):
     """Names of what the handler returns with the model, each of a model's names and shapes."""
     numbers: ClassVar[tuple[str, ...]] = ()
     """Names of the numbers that it returns with the training loss."""
-    name = "method"
+    name: ClassVar[str] = "method"
+    leaving: ClassVar[tuple[str, ...]] = ()
+    """Names of what leaves the clients besides models, see `Strategy.leaving`."""
+    trains: ClassVar[bool] = True
+    """Whether clients train by this method; else they only train their group's model."""
 
     layout: Layout
     models: FloatArray
@@ -164,9 +111,15 @@ class Method(PersonalMethod[S, K]):
     _examples: float | None = None
     """Of all of the round's participants."""
 
+    def __init__(self, settings: S | None = None) -> None:
+        self.settings: S = self.Settings() if settings is None else settings
+        self.num_outputs = 0
+        self._state: Callable[[], State] = State
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.name = cls.__name__
+        if "name" not in vars(cls):
+            cls.name = cls.__name__
         for attribute in ("returns", "numbers"):
             if isinstance(names := getattr(cls, attribute), str):
                 raise ValueError(f'{cls.__name__}.{attribute}: is a string; write a tuple of names, ("{names}",)')
@@ -175,6 +128,18 @@ class Method(PersonalMethod[S, K]):
             raise ValueError(f"{cls.__name__}: a reply already has {wrong[0]!r}; give what it returns another name")
         if cls.handler is not None:
             cls.handler = handler_path(cls.handler)
+
+    def within(self, state: Callable[[], State], num_outputs: int) -> None:
+        """Attach the method to a strategy, whose current state `state` returns."""
+        self._state, self.num_outputs = state, num_outputs
+
+    @property
+    def kept(self) -> K:
+        """What is kept for each client, a part of the strategy's state."""
+        state: Any = self._state()
+        if state.kept is None:
+            state.kept = self.Kept()
+        return cast(K, state.kept)
 
     def start(self, client: str, model: FloatArray) -> FloatArray:
         """Return the model that a client starts its training from; `model` is its group's, and not to be changed."""
@@ -198,10 +163,11 @@ class Method(PersonalMethod[S, K]):
     def average(self, model: FloatArray, updates: Sequence[Update]) -> FloatArray:
         """Return a group's next model (R,) from its last one and its members' updates; by default their mean.
 
-        The mean is weighted as the strategy's `weighting` says, as without a method. An
-        override may call it, with some of the updates, or with others (``dataclasses.replace(update, values=...)``).
-        Only the trained entries of what it returns are used, and of them those that are not in `shared_layers`.
-        Running statistics and counters are averaged as without the method.
+        The mean is weighted as the strategy's `weighting` says, as without a method. An override may call it, with
+        some of the updates, or with others (``dataclasses.replace(update, values=...)``); a run with `robust` refuses
+        an override, because no rule bounds what single clients do to it. Only the trained entries of what it returns
+        are used, and of them those that are not in `shared_layers`. Running statistics and counters are averaged as
+        without the method.
         """
         rows, members = Updates([("", update) for update in updates]), np.zeros(len(updates), dtype=np.int64)
         mean: FloatArray = average_models(
@@ -212,7 +178,6 @@ class Method(PersonalMethod[S, K]):
             getattr(self.settings, "weighting", "examples"),
             np.zeros(model.size, dtype=np.bool_),
             self._examples,
-            None if self._robust is None else Robust(self._robust, rows, members, model[np.newaxis]),
         )[0]
         return mean
 
@@ -263,14 +228,19 @@ class Method(PersonalMethod[S, K]):
 
         return Plan(requests, read, keep=keep)
 
-    def refuse_unused(self, strategy: str, plan: Plan[Update], server_round: int) -> None:
+    def refuse_unused(self, strategy: str, server_round: int) -> None:
         """Raise ValueError if a round's plan does not use what the method defines."""
         if self._round != server_round:
             raise ValueError(f"{strategy} does not train by Round.train: {type(self).__name__} has no effect on it")
 
+    @property
+    def averages(self) -> bool:
+        """Whether the method has an average of its own."""
+        return type(self).average is not Method.average
+
     def averaged(self, models: Models, updates: Sequence[tuple[str, Update]], bank: FloatArray) -> FloatArray:
         """Return the next bank (K, R); `bank` holds the plain averages."""
-        if type(self).average is Method.average:
+        if not self.averages:
             return bank
         self._see(models)
         self._examples = float(sum(update.num_examples for _, update in updates))

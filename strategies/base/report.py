@@ -152,25 +152,6 @@ MOST_NUMBERS = 64
 
 
 @dataclass(frozen=True)
-class CostEstimate:
-    """Cost of each round before those of `num_rounds`, if nobody has stopped and everybody replies.
-
-    Attributes
-    ----------
-    rounds
-        Rounds before those that `num_rounds` counts.
-    messages
-        To clients, in one round.
-    num_bytes
-        Payload of them and of their replies, arrays alone.
-    """
-
-    rounds: int
-    messages: int
-    num_bytes: int
-
-
-@dataclass(frozen=True)
 class RoundReport:
     """Everything that is recorded of one round.
 

@@ -152,7 +152,7 @@ class Round(Asking):
     evaluation
         What they do in addition.
     personal
-        A `PersonalMethod`, in place of training and testing only the group's model; or None.
+        A `Method`, in place of training and testing only the group's model; or None.
     privacy
         The run's privacy budget and its noise; None: no noise.
     strategy

@@ -9,10 +9,10 @@ from florets.strategies.base.asking import handler_paths
 from florets.strategies.base.evaluation import EvaluationSettings
 from florets.strategies.base.federation import Federation
 from florets.strategies.base.hooks import Hooks
-from florets.strategies.base.method import Method, PersonalMethod
+from florets.strategies.base.method import Method
 from florets.strategies.base.models import Averaging, GradientAveraging, Models, averaging_of
 from florets.strategies.base.placement import Frozen
-from florets.strategies.base.report import CostEstimate, Detail, State
+from florets.strategies.base.report import Detail, State
 from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.core import FloatArray
 from florets.strategies.coverage import least_clients, protection_problems, too_few
@@ -105,7 +105,7 @@ class Strategy(Hooks, ABC, Generic[S, M]):
     num_outputs: int
     loss: str
     seed: int
-    personal: PersonalMethod[Any, Any] | None
+    personal: Method[Any, Any] | None
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Strategy(Hooks, ABC, Generic[S, M]):
         num_outputs: int = 0,
         loss: str = "",
         validation: bool = False,
-        personal: PersonalMethod[Any, Any] | None = None,
+        personal: Method[Any, Any] | None = None,
         fingerprint: str | None = None,
         **keys: Any,
     ) -> None:
@@ -156,7 +156,12 @@ class Strategy(Hooks, ABC, Generic[S, M]):
                 raise ValueError(
                     f"averaging=gradients: clients of {self.personal.name} send models; use averaging=models"
                 )
-            self.personal.within(lambda: self.state, num_outputs, self.averaging.robust)
+            if self.personal.averages and self.averaging.robust is not None:
+                raise ValueError(
+                    f"robust={run.robust}: {self.personal.name} averages updates by itself, which no rule bounds; "
+                    "use robust=none"
+                )
+            self.personal.within(lambda: self.state, num_outputs)
         self.state: M = self.State()
         least, needed = run.min_clients, least_clients(self.settings, run)
         if needed > 1 and (run.num_clients is None or least is not None):
@@ -218,10 +223,6 @@ class Strategy(Hooks, ABC, Generic[S, M]):
                 "privacy.kind: the model keeps running statistics or counters of its inputs, to which no noise is "
                 "added; use one without batch normalisation"
             )
-
-    def estimate_cost(self, models: Models) -> CostEstimate | None:
-        """Estimate the rounds before those of `num_rounds`, for the clients online; None: there are none."""
-        return None
 
     @property
     def is_frozen(self) -> bool:

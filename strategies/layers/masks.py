@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
 from florets.strategies.base.exchange import Replies, Request, log
 from florets.strategies.base.federation import FederationError
@@ -91,11 +91,11 @@ class SecureAggregation:
             If the plan needs single updates.
         """
         kind = {request.message.metadata.message_type for request in plan.requests}
-        if plan.keep is not None or kind - {kinds.TRAIN}:
+        if plan.keep is not None or kind - {kinds.TRAIN} or plan.groups.keys() < {one.key for one in plan.requests}:
             raise ValueError(f"{_ON}: this strategy's round needs single updates; leave it out")
         clients = {client.key: client for client in (*r.online, *r.participants)}
         with r.meter.part("secure"):
-            groups = self._with_keys(r, plan.requests, clients)
+            groups = self._with_keys(r, plan, clients)
             self._share(r, groups, clients)
         requests = self._masked_requests(r, groups, {request.key: request for request in plan.requests})
         if not requests:
@@ -114,14 +114,11 @@ class SecureAggregation:
 
         return replace(plan, requests=requests, read=read, reveal=reveal)
 
-    def _with_keys(self, r: Round, requests: Sequence[Request], clients: Mapping[str, Client]) -> list[Group]:
-        """Group the requests by the model that they send, and ask for public keys (one exchange)."""
-        number = {id(r.models.one(model)): model for model in range(r.models.count)}
+    def _with_keys(self, r: Round, plan: Plan[Update], clients: Mapping[str, Client]) -> list[Group]:
+        """Group the clients of a plan by the model that they train, and ask for public keys (one exchange)."""
         members: dict[int, list[str]] = {}
-        for request in requests:
-            record = request.message.content[kinds.ARRAYS]
-            assert isinstance(record, ArrayRecord)
-            members.setdefault(number[id(record)], []).append(request.key)
+        for request in plan.requests:
+            members.setdefault(plan.groups[request.key], []).append(request.key)
         asked = [key for model, keys in members.items() if self._suffices(model, keys) for key in keys]
         attempt = {kinds.ATTEMPT: r.meter.tries}
         found = dict(

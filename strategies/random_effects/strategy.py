@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import RecordDict
 
 from florets.strategies.base.exchange import Replies
-from florets.strategies.base.method import PersonalMethod
+from florets.strategies.base.method import Method
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.base.round import Plan, Round
@@ -23,7 +23,6 @@ from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import STATISTICS
 from florets.task.wire.records import Entry
-from florets.task.wire.replies import Update
 
 MOST_COEFFICIENTS = 500
 """Coefficients of a mixed model: its server inverts a matrix of this size for each client, tens of times."""
@@ -57,7 +56,7 @@ class Layer:
     depth: int
 
 
-class RandomEffectsClients(PersonalMethod[Settings, RandomEffectsKept]):
+class RandomEffectsClients(Method[Settings, RandomEffectsKept]):
     """The groups' models are trained as without the method; before a test each client gets coefficients of its own.
 
     They are those of the last layer, whose inputs are fixed features. A client sends the loss of its current model on
@@ -74,7 +73,6 @@ class RandomEffectsClients(PersonalMethod[Settings, RandomEffectsKept]):
     """
 
     leaving = (STATISTICS,)
-    Settings = Settings
     Kept = RandomEffectsKept
     trains = False
     remedy = "personal=none"
@@ -98,10 +96,6 @@ class RandomEffectsClients(PersonalMethod[Settings, RandomEffectsKept]):
                 f"personal={self.name}: the model's last layer has {size} coefficients for each client, and more "
                 f"than {MOST_COEFFICIENTS} are too many for a mixed model; use {self.remedy}."
             )
-
-    def train(self, r: Round, groups: Mapping[str, int]) -> Plan[Update]:
-        """Never asked for, see `trains`."""
-        raise NotImplementedError("random effects leave training as it is")
 
     def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Let every tester with a group send its terms, and test its group's model with what was fitted."""

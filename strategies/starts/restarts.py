@@ -110,7 +110,7 @@ class Attempts:
 
 
 def restarted(strategy: Any, r: Round) -> bool:
-    """Begin a round of an attempt; return whether it is the first one of an attempt.
+    """Begin a round; return whether it is the first one of an attempt, of a strategy with the keys of `Restarted`.
 
     The attempt that has ended is judged by the losses of this round's participants on its models (one exchange). Then
     the next one begins, with a new state and other models, or the best one is continued as if it were the only one.
@@ -119,10 +119,12 @@ def restarted(strategy: Any, r: Round) -> bool:
     Deviation: there an attempt is kept once it is good enough, or the best one by the true models; here the number of
     attempts is given, and the truth is not known.
     """
-    settings: Restarted = strategy.settings
+    settings = strategy.settings
+    if not isinstance(settings, Restarted) or settings.restarts == 1:
+        return isinstance(settings, Restarted) and r.server_round == 1
     number, step = divmod(r.server_round - 1, settings.restart_rounds)
-    is_first = r.server_round == 1 or (step == 0 and number < settings.restarts)
-    if settings.restarts == 1 or step != 0 or number > settings.restarts:
+    is_first = step == 0 and number < settings.restarts
+    if step != 0 or number > settings.restarts:
         return is_first
     if number == 0:
         strategy.state.layers[_NAME] = Attempts(r.models)

@@ -1,18 +1,16 @@
 """Two-phase mixed regression: moment descent on anchors, then refinement by all clients."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from florets.strategies.base import loop
 from florets.strategies.base.exchange import log
 from florets.strategies.base.federation import RoundFailed
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import FIRST_PHASE, Client, CostEstimate, Detail, State
+from florets.strategies.base.report import FIRST_PHASE, Detail, State
 from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.two_phase.moment_algebra import num_anchors
-from florets.strategies.two_phase.moment_descent import INNER_STEPS, DescentState, MomentDescent
-from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
+from florets.strategies.two_phase.moment_descent import DescentState, MomentDescent
+from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.leaving import CHOICES, MODELS, MOMENTS
@@ -32,32 +30,6 @@ def refined(settings: TwoPhaseSettings, r: Round) -> Steps:
         message = {kinds.PROXIMAL_MU: 1 / Training.received(r.config).learning_rate, kinds.EXACT_PROXIMAL: 1}
     updates = yield r.train_selected(message)
     return r.average(updates)
-
-
-_FLOAT32 = 4
-"""Bytes of a value as it is sent."""
-
-
-def estimate_cost(settings: TwoPhaseSettings, clients: Sequence[Client], num_models: int, size: int) -> CostEstimate:
-    """Estimate a round of phase 1 for these clients and K models of R = `size` values."""
-    able = [client for client in clients if client.num_examples >= FEWEST_EXAMPLES]
-    eligible = sum(client.num_examples >= settings.min_anchor_examples for client in able)
-    anchors = min(num_anchors(num_models) if settings.anchors == "auto" else settings.anchors, eligible)
-    asked = len(able)
-    if settings.fresh:
-        asked -= anchors
-    if settings.subspace_clients != "all":
-        asked = min(asked, settings.subspace_clients)
-    rank = min(num_models, size)
-    estimates, bases = anchors * size, anchors * size * rank
-    if settings.subspace == "iteration":
-        exchanges, values = INNER_STEPS, asked * (estimates + 2 * bases)
-    else:
-        # Every example's moment at each anchor.
-        examples = sum(client.num_examples for client in able) * asked // max(len(able), 1)
-        exchanges, values = 1, asked * estimates + examples * anchors * size
-    step = anchors * size * (rank + 2)
-    return CostEstimate(settings.moment_rounds, exchanges * asked + anchors, _FLOAT32 * (exchanges * values + step))
 
 
 @dataclass
@@ -95,12 +67,6 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
         """Refuse fewer anchors than models."""
         super().check(models)
         self.descent.check(models.count)
-
-    def estimate_cost(self, models: Models) -> CostEstimate:
-        """Return what a round of phase 1 will cost."""
-        if not self.state.descent.anchors:
-            self.descent.eligible(self.federation.online(), models.count)
-        return estimate_cost(self.settings, self.federation.online(), models.count, models.bank.shape[1])
 
     def round(self, r: Round) -> Steps:
         """Take the step of the phase that this round belongs to."""

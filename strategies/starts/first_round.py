@@ -1,4 +1,4 @@
-"""Round 1 from one model: its updates give the groups, and each group starts from the mean of its own."""
+"""First assignments of a run: models drawn at random, or groups found by the updates of one model."""
 
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
@@ -6,14 +6,71 @@ from typing import Any
 import numpy as np
 
 from florets.strategies.base.models import ModelAveraging, Updates
+from florets.strategies.base.report import Client
 from florets.strategies.base.round import Plan, Round, Steps, opened
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.folds import update_groups
 from florets.strategies.shared.fold_round import FoldRound
+from florets.task.randomness import Purpose
 from florets.task.wire.replies import Update
 
 Pairs = Sequence[tuple[str, Update]]
 FoldSteps = Generator[Plan[Update], Pairs, tuple[Mapping[str, int], int, Pairs]]
+
+
+def begun(strategy: Any, r: Round, is_first: bool) -> Steps:
+    """Return a round's steps: the algorithm's own, unless the run chose another first assignment.
+
+    With `first_round` clients train models drawn at random, or one model whose updates give the groups; "evaluate" is
+    the algorithm's own round. `is_first`: see `restarted`.
+    """
+    if r.server_round == 1 and strategy.first_round == "update":
+        return start_from_updates(strategy, r)
+    if is_first and strategy.first_round == "random":
+        return start_from_draw(strategy, r)
+    steps: Steps = strategy.round(r)
+    return steps
+
+
+def start_from_draw(strategy: Any, r: Round) -> Steps:
+    """Let every participant train a random model."""
+    groups = draw_models(r.participants, r.models.count, r.random(Purpose.FIRST_ROUND))
+    strategy.assignment.update(groups)
+    strategy.begins(groups, are_found=False)
+    updates = yield r.train(groups)
+    return r.average(updates, drawn=True)
+
+
+def draw_models(clients: Sequence[Client], num_models: int, rng: np.random.Generator) -> dict[str, int]:
+    """Give every client a random model, and every model a client where there are enough clients.
+
+    Deviation: in CLoVE's published code a model can still end up without a client.
+    """
+    drawn = random_assignment(len(clients), num_models, rng)
+    return {client.key: int(model) for client, model in zip(clients, drawn, strict=True)}
+
+
+def random_assignment(num_clients: int, num_models: int, rng: np.random.Generator) -> IntArray:
+    """Draw a model (M,) for each client such that no model is left out needlessly.
+
+    With M >= K a uniform draw, after which each model without a client takes one at random from those models that
+    have more than one. With M < K all clients have different models.
+
+    Source: CLoVE, random first round.
+    Deviation: the published code overwrites the draw of any client, which can empty another model.
+    """
+    if num_models < 1:
+        raise ValueError(f"num_models is {num_models}: it must be at least 1.")
+    if num_clients < num_models:
+        return rng.permutation(num_models)[:num_clients].astype(np.int64)
+    assignment = rng.integers(num_models, size=num_clients, dtype=np.int64)
+    sizes = np.bincount(assignment, minlength=num_models)
+    for model in np.flatnonzero(sizes == 0):
+        giver = rng.choice(np.flatnonzero(sizes[assignment] > 1))
+        sizes[assignment[giver]] -= 1
+        sizes[model] += 1
+        assignment[giver] = model
+    return assignment
 
 
 def changes_of(r: Round, updates: Sequence[tuple[str, Update]]) -> FloatArray:
