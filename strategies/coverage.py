@@ -11,8 +11,8 @@ COVERS: dict[str, frozenset[str]] = {
     "central": frozenset({"losses", "choices", "folds"}),
     "local": frozenset({"losses", "choices", "folds"}),
     "example": frozenset({"losses", "choices"}),
-    "robust": frozenset(ASKS) - {"moments", "means", "models"},
-    "secure_aggregation": frozenset(ASKS) - {"updates", "models", "means"},
+    "robust": frozenset(ASKS) - {"moments", "models"},
+    "secure_aggregation": frozenset(ASKS) - {"updates", "models"},
 }
 """Protections, and the requests of `Settings.asks` that each covers."""
 

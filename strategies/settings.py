@@ -96,7 +96,6 @@ ASKS = {
     "updates": "each client's update by itself",
     "models": "each client's own model",
     "moments": "moments of clients' data",
-    "means": "means that are not the run's",
 }
 """Requests to clients besides the mean of their updates (`Settings.asks`), in words."""
 
