@@ -16,8 +16,8 @@ from florets.task.keys import setting, type_hints
 
 AUTO = "auto"
 """Of `task.model`: chosen once the nodes have described their data."""
-OWN, NATURAL = "own", "natural"
-"""Partitions: data of each node's own, and the one built-in partition that need not know the clusters."""
+OWN = "own"
+"""Partition: data of each node's own."""
 
 
 @dataclass(frozen=True, eq=False)

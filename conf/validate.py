@@ -4,14 +4,13 @@ Each check yields lines that name the key with its value, the rule, and the reme
 """
 
 import dataclasses
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.schema import AUTO, NATURAL, OWN, Config
+from florets.conf.schema import AUTO, OWN, Config
 from florets.conf.typed import read_config, show
 from florets.strategies.coverage import protection_problems, releases_of, too_few
 from florets.strategies.registry import usable_settings
@@ -225,7 +224,7 @@ def lacks_sums(config: Config) -> list[str]:
 
 def _participation(config: Config) -> Iterator[str]:
     """Check counts of clients; of nodes with data of their own nobody knows how many will come."""
-    clients, clusters, least = config.num_clients, config.task.num_clusters, config.min_clients
+    clients, least = config.num_clients, config.min_clients
     if config.task.partition == OWN or clients < 1:
         return
     # Of nodes with data of their own the number is known where their folders are counted.
@@ -240,24 +239,15 @@ def _participation(config: Config) -> Iterator[str]:
             f"strategy.fraction_train={show(rho)}: of num_clients={clients} no client would take part in a round; "
             f"use at least {1 / clients:.4g}, or more clients."
         )
+    if not settings.compares and config.first_round != "update":
+        return
     # Comparisons of all pairs must fit into memory.
-    sampled = int(rho * clients + 1e-9)
-    if settings.compares == "clients" and clients > MOST_COMPARED:
+    compared = clients if settings.compares == "clients" else int(rho * clients + 1e-9)
+    if compared > MOST_COMPARED:
         yield (
-            f"num_clients={clients}: {config.strategy.name} compares every pair of clients, of which the server can "
-            f"hold {MOST_COMPARED}; use fewer, or a strategy that compares clients with models (clove, ifca)."
-        )
-    elif (settings.compares == "participants" or config.first_round == "update") and sampled > MOST_COMPARED:
-        asks = config.strategy.name if settings.compares else "first_round=update"
-        yield (
-            f"num_clients={clients}: {asks} compares every pair of a round's participants ({sampled}), of which the "
-            f"server can hold {MOST_COMPARED}; lower strategy.fraction_train to "
-            f"{math.floor(1e6 * MOST_COMPARED / clients) / 1e6:g}."
-        )
-    if clusters > clients:
-        yield (
-            f"num_clients={clients}: the task has task.num_clusters={clusters} clusters and each needs a client; "
-            "use more clients or fewer clusters."
+            f"num_clients={clients}: every pair of {compared} clients is to be compared, and the server can hold "
+            f"{MOST_COMPARED}; use fewer, a lower strategy.fraction_train, or a strategy that compares clients with "
+            "models (clove, ifca)."
         )
 
 
@@ -309,18 +299,10 @@ def _task(task: TaskConfig) -> Iterator[str]:
     """Check what is known of the tasks' own names; names as such are resolved where tasks are built."""
     if task.data == OWN:
         yield from _class_names(task.data_options.get("classes"))
-    if task.partition == OWN:
-        if task.num_clusters != 0:
-            yield (
-                f"task.num_clusters={task.num_clusters}: with task.partition=own the clusters are unknown; use "
-                f"task.num_clusters=0. Nodes may state theirs as true-cluster in their node config."
-            )
-    elif task.num_clusters < 0 or (
-        task.num_clusters == 0 and ":" not in task.partition and task.partition != NATURAL
-    ):
+    if task.partition == OWN and task.num_clusters != 0:
         yield (
-            f"task.num_clusters={task.num_clusters}: partition {task.partition} makes known clusters, at least 1 of "
-            "them."
+            f"task.num_clusters={task.num_clusters}: with task.partition=own the clusters are unknown; use "
+            f"task.num_clusters=0. Nodes may state theirs as true-cluster in their node config."
         )
     if task.model == AUTO and task.partition != OWN:
         yield "task.model=auto: it is only chosen for nodes with their own data; name a model."

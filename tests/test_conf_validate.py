@@ -22,8 +22,6 @@ WRONG = {
     "data_dir=''": "data_dir: must name a folder",
     "quorum=1.5": "quorum=1.5: must be greater than 0 and at most 1",
     "batch_clients=0": "batch_clients=0: must be at least 1; off computes each client's work alone, auto chooses",
-    "task.num_clusters=0": "partition rotation makes known clusters, at least 1 of them.",
-    "task.num_clusters=30": "num_clients=20: the task has task.num_clusters=30 clusters and each needs a client",
     "k=21": "k=21: more models than clients (num_clients=20); use k of at most 20, or more clients.",
     "k=auto k_max=21": "k_max=21: more models than clients",
     "k=auto strategy=one_shot": "k=auto: strategy one_shot cannot find K; give an integer, or use strategy=clove or",

@@ -108,8 +108,8 @@ def test_mnist_and_fashion_mnist_are_one_data_set_of_two_groups(tmp_path):
     assert data.group_test.tolist() == [0, 0, 1, 1]
     assert data.num_outputs == 20
     np.testing.assert_allclose(data.x_test[3, 0], images[1] / 255, rtol=1e-6)
-    shared = public.mnist_and_fashion(tmp_path, 0, 2, side=14, shared_labels=True)
-    assert (shared.y_test.tolist(), shared.num_outputs, shared.input_shape) == ([1, 2, 1, 2], 10, (1, 14, 14))
+    shared = public.mnist_and_fashion(tmp_path, 0, 2, shared_labels=True)
+    assert (shared.y_test.tolist(), shared.num_outputs, shared.input_shape) == ([1, 2, 1, 2], 10, (1, 28, 28))
     pool = public.mnist_and_fashion(tmp_path, 0, 2, pooled=True)
     # One set after the other, so that a partition that cuts in file order keeps them apart.
     assert (pool.pooled, pool.y_test.tolist()) == (True, [0, 9, 4, 1, 2, 10, 19, 14, 11, 12])

@@ -43,16 +43,9 @@ def mnist(
 
 
 @register_data("fashion_mnist", files=True)
-def fashion_mnist(
-    data_dir: Path | None,
-    seed: int,
-    num_clusters: int,
-    side: int = 28,
-    standardise: bool = False,
-    pooled: bool = False,
-) -> Dataset:
-    """Load Fashion-MNIST, in the form of `mnist` and with its options, from ``<data_dir>/FashionMNIST/raw``."""
-    return _dataset("FashionMNIST", data_dir, side, standardise, pooled)
+def fashion_mnist(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
+    """Load Fashion-MNIST, in the form of `mnist`, from ``<data_dir>/FashionMNIST/raw``."""
+    return _dataset("FashionMNIST", data_dir)
 
 
 @register_data("mnist_and_fashion", files=True)
@@ -60,8 +53,6 @@ def mnist_and_fashion(
     data_dir: Path | None,
     seed: int,
     num_clusters: int,
-    side: int = 28,
-    standardise: bool = False,
     shared_labels: bool = False,
     pooled: bool = False,
 ) -> Dataset:
@@ -71,12 +62,10 @@ def mnist_and_fashion(
 
     Parameters
     ----------
-    side, standardise
-        See `mnist`; either set is standardised by itself.
     shared_labels
         Whether both have the labels 0 to 9, so that a label means two things; otherwise Fashion-MNIST has 10 to 19.
     """
-    digits, clothes = (_dataset(name, data_dir, side, standardise, pooled) for name in ("MNIST", "FashionMNIST"))
+    digits, clothes = (_dataset(name, data_dir, pooled=pooled) for name in ("MNIST", "FashionMNIST"))
     first = 0 if shared_labels else digits.num_outputs
     groups = [
         np.repeat(np.arange(2), [len(a), len(b)])
@@ -94,7 +83,9 @@ def mnist_and_fashion(
     )
 
 
-def _dataset(class_name: str, data_dir: Path | None, side: int, standardise: bool, pooled: bool) -> Dataset:
+def _dataset(
+    class_name: str, data_dir: Path | None, side: int = SIDE, standardise: bool = False, pooled: bool = False
+) -> Dataset:
     if not 1 <= side <= SIDE or SIDE % side:
         raise ValueError(f"task.data_options.side={side} must be a divisor of {SIDE}, such as 14.")
     x_train, y_train, x_test, y_test = read_idx_set(class_name, data_dir, _PREFIXES)
