@@ -264,7 +264,8 @@ class Task:
         module = call("model", spec.model, given, spec.model_options)
         if not isinstance(module, Module):
             raise ValueError(f"model {spec.model!r} returned a {type(module).__name__}: return a torch.nn.Module.")
-        _materialise(module, self.input_shape, spec.model)
+        if any(map(is_lazy, chain(module.parameters(), module.buffers()))):
+            raise ValueError(f"model {spec.model!r} has lazy layers: give them their sizes, by input_shape.")
         if spec.adapter:
             adapt(module, Adapter.of(spec.adapter))
         if len(self.input_shape) == 3:
@@ -370,24 +371,6 @@ class Task:
                 f"task.loss={COX} needs two numbers as the target of a record, the time and whether the event was "
                 "seen: of tables name its column, task.table.event=<column>; of arrays y has shape (n, 2)."
             )
-
-
-def _materialise(module: Module, input_shape: tuple[int, ...], name: str) -> None:
-    """Let lazy layers, which know their sizes from their first inputs, see an example of them."""
-    if not any(map(is_lazy, chain(module.parameters(), module.buffers()))):
-        return
-    try:
-        with torch.no_grad():
-            module.eval()(torch.zeros(2, *input_shape))
-    # The model's code may raise anything.
-    except Exception as error:
-        raise ValueError(
-            f"model {name!r} has lazy layers, and its forward raised {type(error).__name__} for a tensor of shape "
-            f"{(2, *input_shape)}, of which they would have their sizes: {error}"
-        ) from error
-    if any(map(is_lazy, chain(module.parameters(), module.buffers()))):
-        raise ValueError(f"model {name!r} has lazy layers that its forward does not use: give them their sizes.")
-    module.train()
 
 
 def _part(shard: Shard, x: Inputs, y: TargetArray, rows: IntArray) -> tuple[Tensor, Tensor]:

@@ -160,7 +160,7 @@ def test_parameters_are_looked_at(change: Any, message: str) -> None:
 
 def lazy(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
     """Build layers that take their sizes from their inputs."""
-    return nn.Sequential(nn.LazyConv2d(2, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(num_outputs))
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_outputs))
 
 
 def lstm(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
@@ -168,10 +168,9 @@ def lstm(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.LSTM(64, 8), nn.Linear(8, num_outputs))
 
 
-def test_lazy_layers_get_their_sizes_and_errors_name_the_model(digits: Callable[..., Task]) -> None:
-    task = digits(f"{__name__}:lazy")
-    task.check()
-    assert {tuple(value.shape) for value in task.build_model().parameters()} >= {(2, 1, 3, 3), (10, 72)}
+def test_a_model_that_does_not_fit_is_named(digits: Callable[..., Task]) -> None:
+    with pytest.raises(ValueError, match=r"lazy' has lazy layers: give them their sizes"):
+        digits(f"{__name__}:lazy").check()
     with pytest.raises(ValueError, match=r"lstm' .* does not fit data 'digits'"):
         digits(f"{__name__}:lstm").check()
 
