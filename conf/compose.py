@@ -212,19 +212,11 @@ def follow(
         elif value not in can:
             # With noise, groups start from noised sums: `start_with` does the same for a strategy by itself.
             values[key] = "update" if key == "first_round" and noised and "update" in can else next(iter(can), None)
+    # By hand they are refused, as keys that have no effect.
+    idle = {} if values["averaging"] == "gradients" else dict(GRADIENTS_ONLY)
     if "loss_data" not in settings.follows:
-        if (batch := values.get("loss_batch")) is not None and "loss_batch" in explicit:
-            rule = f"strategy {strategy} takes losses, if any, on all samples"
-            problems.append(f"loss_batch={show(batch)}: {rule}; leave it out.")
-        values["loss_batch"] = None
-    if values["averaging"] != "gradients":
-        able = "gradients" in settings.follows.get("averaging", ())
-        for key, neutral in GRADIENTS_ONLY.items():
-            if key in explicit and values.get(key) != neutral:
-                remedy = "add that, or leave it out" if able else f"strategy {strategy} has none; leave it out"
-                problems.append(f"{key}={show(values[key])}: only has an effect with averaging=gradients; {remedy}.")
-            else:
-                values[key] = neutral
+        idle["loss_batch"] = None
+    values.update({key: neutral for key, neutral in idle.items() if key not in explicit})
     return problems
 
 

@@ -113,11 +113,12 @@ class RunKeys:
     )
     gradient_batch: int | Literal["full"] | None = setting(
         None,
-        "samples per gradient (averaging=gradients); null: full, or train.batch_size for cfl_gp",
+        "samples per gradient; null: full, or train.batch_size for cfl_gp",
         least=1,
+        needs="averaging=gradients",
     )
     server_optimizer: Literal["sgd", "adam"] = setting(
-        "sgd", "the server's step, of train.learning_rate (averaging=gradients)"
+        "sgd", "the server's step, of train.learning_rate", needs="averaging=gradients"
     )
     first_round: FirstRound | None = setting(
         None,
@@ -159,7 +160,10 @@ class RunKeys:
         "losses for grouping are computed on the training data, or on a held-out fifth; null: train",
     )
     loss_batch: int | None = setting(
-        None, "samples, drawn anew in each round, that a client takes the losses of the models on; null: all", least=1
+        None,
+        "samples, drawn anew in each round, that a client takes the losses of the models on; null: all",
+        least=1,
+        needs="loss_data",
     )
     personal: PersonalName | None = setting(
         None,

@@ -27,7 +27,7 @@ WRONG = {
     "k=auto strategy=one_shot": "k=auto: strategy one_shot cannot find K; give an integer, or use strategy=clove or",
     "strategy.fraction_train=1.1": "strategy.fraction_train=1.1: must be greater than 0 and at most 1; 1.0 means",
     "strategy.fraction_train=0.04": "no client would take part in a round; use at least 0.05, or more clients.",
-    "gradient_batch=5": "gradient_batch=5: only has an effect with averaging=gradients",
+    "gradient_batch=5": "gradient_batch=5: has an effect only with averaging=gradients",
     "strategy=cfl_gp choose_k=silhouette": "takes only spectral or folds, with k=auto; leave it out.",
     "strategy=cfl_gp strategy.quantise_digits=3": "has an effect only with strategy.quantise=round or truncate",
     "strategy=cfl_gp k=auto": (
