@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from florets.api.keys import overrides_of
-from florets.conf.consent import TRUST
 from florets.conf.problems import ConfigError
-from florets.conf.saved import absolute, results_folder, saved_config
+from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.reports.summary import ALL_RIGHT, found_ari, last, reaches, read_lines
 from florets.server_app.build import build_checked, build_task
@@ -39,15 +38,15 @@ if TYPE_CHECKING:
 def theory(experiment: str | None = None, /, **keys: Any) -> "DataFrame":
     """Compare an experiment with the conditions and promises of the theorems of two-phase, CLoVE or CFL-GP.
 
-    Nothing is trained: what only a run can measure is read from the finished run of the same keys, or from
-    ``run=<folder>``. Constants that a paper leaves open are 1.
+    Nothing is trained: what only a run can measure is read from the finished run of the same keys. Constants that a
+    paper leaves open are 1.
 
     Parameters
     ----------
     experiment : str, optional
         Name of the preset; by default the quickstart.
     **keys
-        The keys of the command; or ``run=`` alone, a finished run's folder, with ``trust=True`` if it names code.
+        The keys of the command.
 
     Returns
     -------
@@ -68,29 +67,16 @@ def theory(experiment: str | None = None, /, **keys: Any) -> "DataFrame":
         florets theory experiment=mixed_regression/a     kappa, chi squared(n), rho, nu, the bound; m, n_H and T
         florets theory experiment=clove/theorem          separation, proximity, the conditions of Theorem 4.1
         florets theory experiment=cfl_gp/linear          the gradient gap, and the rounds that Theorem 1 asks for
-        florets theory run=<folder>                      next to what that run has measured
 
     Columns: theory: what is required or promised; here: the experiment's value; holds: whether it complies. Empty:
     not known, for the reason given as the source, or not run. inf: never, or a bound that says nothing.
     """
     import pandas as pd
 
-    overrides, caller = overrides_of(experiment, keys), Path.cwd()
-    named = [text.removeprefix("run=") for text in overrides if text.startswith("run=")]
-    if named:
-        others = [text for text in overrides if not text.startswith(("run=", f"{TRUST}="))]
-        if others or len(named) > 1:
-            raise ConfigError(
-                [f"{text}: a run has its own keys; give run=<folder> alone." for text in others or named[1:]]
-            )
-        folder = absolute(named[0].strip("'\""), caller)
-        config = saved_config(folder, trust=f"{TRUST}=true" in overrides)
-    else:
-        config = one_run.prepare(overrides, caller)
-        folder = results_folder(config, overrides)
+    overrides = overrides_of(experiment, keys)
+    config = one_run.prepare(overrides, Path.cwd())
+    folder = results_folder(config, overrides)
     is_run = (folder / "summary.json").is_file()
-    if named and not is_run:
-        raise ConfigError(f"run={folder}: this run is not finished; resume it, or give the experiment's keys.")
     frame = pd.DataFrame(_theory_of(config, folder if is_run else None), columns=Row._fields)
     state = f"run: {folder}" if is_run else "not run yet: what only a run measures is empty"
     frame.attrs["title"] = f"{config.experiment}, {config.strategy.name}, seed {config.seed}; {state}"

@@ -1,4 +1,4 @@
-"""`florets new` and `florets app`: skeletons of a strategy, a data set, a project or an app, each with a README."""
+"""`florets new` and `florets app`: skeletons of a strategy, a project or an app, each with a README."""
 
 import keyword
 import os
@@ -12,12 +12,7 @@ from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.console import say
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_KINDS = ("strategy", "data", "project")
-_BORROWED = {
-    "project/NAME/strategy.py.md": "strategy/NAME.py.md",
-    "project/NAME/data.py.md": "data/NAME.py.md",
-}
-"""Files of a skeleton that are those of another."""
+_KINDS = ("strategy", "project")
 
 
 def new(kind: str, name: str, /) -> None:
@@ -25,16 +20,16 @@ def new(kind: str, name: str, /) -> None:
 
     Parameters
     ----------
-    kind : {"strategy", "data", "project"}
-        strategy: one file with settings, state and plan; data: one file with a data set, its partition and a model;
-        project: a package of both, with a preset, that can be installed and is a Flower app as well.
+    kind : {"strategy", "project"}
+        strategy: one file with settings, state and plan; project: a package of a strategy, a data set with its
+        partition and a model, and a preset, that can be installed and is a Flower app as well.
     name : str
         Of the module, such as my_method.
     """
     if kind not in _KINDS:
         raise ConfigError(f"florets new {kind}: the kinds are {', '.join(_KINDS)}.{did_you_mean(kind, _KINDS)}")
     folder = _write(f"florets new {kind}", kind, name, Path.cwd() / name)
-    say(f"{folder}: a {'data set' if kind == 'data' else kind} that runs as it is; its README.md says how.")
+    say(f"{folder}: a {kind} that runs as it is; its README.md says how.")
 
 
 def app(folder: str, /) -> None:
@@ -84,7 +79,8 @@ def _check(command: str, name: str) -> None:
 def _files(kind: str, name: str) -> Iterator[tuple[str, str]]:
     """Yield path and text of each file of a skeleton."""
     own = {path.relative_to(_TEMPLATES).as_posix(): path for path in (_TEMPLATES / kind).rglob("*.md")}
-    borrowed = {path: _TEMPLATES / of for path, of in _BORROWED.items() if path.startswith(f"{kind}/")}
+    if kind == "project":
+        own["project/NAME/strategy.py.md"] = _TEMPLATES / "strategy" / "NAME.py.md"
     words = {
         "name": name,
         "Class": "".join(part.capitalize() for part in name.split("_")),
@@ -92,7 +88,7 @@ def _files(kind: str, name: str) -> Iterator[tuple[str, str]]:
         "app": name.replace("_", "-"),
         "version": version(),
     }
-    for path, template in sorted((own | borrowed).items()):
+    for path, template in sorted(own.items()):
         text = template.read_text(encoding="utf-8")
         for word, value in words.items():
             text = text.replace(f"{{{{{word}}}}}", value)

@@ -7,9 +7,7 @@ import json
 import logging
 import os
 import re
-import shutil
 import sys
-import textwrap
 import time
 import zipfile
 import zlib
@@ -216,8 +214,7 @@ def _show(arguments: Sequence[str]) -> int:
     if found is None:
         raise ConfigError(f"{start}: holds no {node_log.LOG_FILE}; name a node's kit, or its log-folder.")
     lines = list(NodeLog(found).lines(int(keys["run"]) if "run" in keys else None))
-    width = shutil.get_terminal_size().columns
-    for text in table(lines, int(keys.get("last", 20)), width):
+    for text in table(lines, int(keys.get("last", 20))):
         print(text)
     return 0
 
@@ -227,22 +224,13 @@ def _log_folders(start: Path) -> list[Path]:
     return [start, node_log.default_folder(start / "state" / "flwr"), node_log.default_folder()]
 
 
-def table(lines: Sequence[Logged], last: int, width: int) -> Iterator[str]:
-    """Yield the last messages as lines of a width, and the sums of all by run and by day."""
-    heads = [f"{'time':14} {'run':>6} {'round':>5} {'message':22} {'answer':8} {'s':>6}"]
-    texts = ["left this node, or why not"]
+def table(lines: Sequence[Logged], last: int) -> Iterator[str]:
+    """Yield the last messages, and the sums of all by run and by day."""
     for line in lines[-last:]:
-        kind = _shown(line.kind)
-        kind = kind if len(kind) <= 22 else f"...{kind[-19:]}"
+        left = _left([line]) if line.answer == node_log.ANSWERED else _shown(line.reason)
         when = _local(line).strftime("%m-%d %H:%M:%S")
-        heads.append(f"{when} {str(line.run)[-6:]:>6} {line.round:>5} {kind:22} {line.answer:8} {line.seconds:6.1f}")
-        texts.append(_left([line]) if line.answer == node_log.ANSWERED else _shown(line.reason))
-    # In a narrow terminal what left goes below.
-    indent = len(heads[0]) + 2 if width >= 110 else 4
-    for head, text in zip(heads, texts, strict=True):
-        first, *more = textwrap.wrap(text, width - indent)
-        yield from (f"{head}  {first}",) if indent > 4 else (head, f"{' ' * indent}{first}")
-        yield from (f"{' ' * indent}{one}" for one in more)
+        message = f"run {line.run} round {line.round}: {_shown(line.kind)} {line.answer}"
+        yield f"{when} {message}, {line.seconds:.1f} s: {left}"
     keys: dict[str, Callable[[Logged], str]] = {
         "run": lambda line: str(line.run),
         "day": lambda line: _local(line).date().isoformat(),
@@ -252,8 +240,7 @@ def table(lines: Sequence[Logged], last: int, width: int) -> Iterator[str]:
         for name, some in groupby(sorted(lines, key=key), key):
             group = list(some)
             refused = sum(line.answer == node_log.REFUSED for line in group)
-            text = f"{what} {name}: {counted(len(group), 'message')}, {refused} refused; {_left(group)}"
-            yield from textwrap.wrap(text, width, subsequent_indent="    ")
+            yield f"{what} {name}: {counted(len(group), 'message')}, {refused} refused; {_left(group)}"
 
 
 def _local(line: Logged) -> datetime.datetime:

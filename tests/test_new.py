@@ -17,7 +17,6 @@ from tests.flower_tools import build_fab_from_disk, get_project_config, validate
 ROOT = Path(__file__).parents[1]
 KINDS = {
     "strategy": {"README.md", "mine.py", "test_mine.py"},
-    "data": {"README.md", "mine.py", "test_mine.py"},
     "project": {
         *("README.md", "pyproject.toml", "mine/__init__.py", "mine/strategy.py", "mine/data.py"),
         *("presets/experiment/mine.yaml", "tests/test_mine.py"),

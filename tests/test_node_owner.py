@@ -99,7 +99,7 @@ def test_an_unapproved_app_is_refused_and_an_approved_one_does_what_policies_all
     assert "the owner of this node does not let it send evaluations" in log.read_text()
     assert all(line.server == federation.address for line in logged(federation, "a"))
     shown = node(federation, "a", "log", "last=5")
-    assert re.search(r"train +answered +\d+\.\d  models 24 \(\d+ B\), facts", shown)
+    assert re.search(r"train answered, \d+\.\d s: models 24 \(\d+ B\), facts", shown)
     assert re.search(r"run \d+: \d+ messages, 0 refused; ", shown)
 
 
