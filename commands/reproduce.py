@@ -21,11 +21,10 @@ florets reproduce <item> --table
 florets reproduce --list
   Every item and its progress, for the given data_dir and other keys (--list stored=papers/clove: for the runs
   behind the project's own page).
-florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...] [sweep.<name>=<folder>,...]
+florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...]
   Remake the tables of a page from the cells that are finished: each is between
   <!-- reproduce <item> [scale=...] [rows=...] [columns=...] [measures=...] [layout=methods] [plot=yes] --> and
-  <!-- end of reproduce -->, or <!-- sweep <name> [where=<key>:<value>,...] [columns=...] --> and
-  <!-- end of sweep -->.
+  <!-- end of reproduce -->.
   Their figures are kept in the folder <page>/, from which the page can be remade without the runs.
 
   scale=small      fewer seeds, rows or rounds; the table says what was cut

@@ -13,7 +13,7 @@ from florets.conf.overrides import quote, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, beyond_defaults, results_folder
 from florets.conf.schema import Config
-from florets.papers.items import BLOCK, Item, Line
+from florets.papers.items import Item, Line
 from florets.papers.measures import Values, values_of
 from florets.reports.folder import MARKER, write_whole
 from florets.reports.scores import HIGHER_IS_BETTER
@@ -217,19 +217,14 @@ def folder_of(keys: Mapping[str, str], key: Literal["data_dir", "results_dir"], 
 
 
 def in_order(all_places: Sequence[Place]) -> list[Cell]:
-    """Return the cells of all places that can be run, those first that matter most; see `items.Line.after`.
+    """Return the cells of all places that can be run: the first seed of all, then the next.
 
-    Of those that matter alike all columns of a row come one after the other, seed by seed: they have the same data.
+    All columns of a row come one after the other, seed by seed: they have the same data.
     """
     runnable = [place for place in all_places if place.config is not None]
-    cells = [place.cell(seed) for place in runnable for seed in range(place.seeds)]
     rows = {name: number for number, name in enumerate(dict.fromkeys(place.row.name for place in all_places))}
-
-    def key(cell: Cell) -> tuple[int, int, int]:
-        row, column = cell.place.row, cell.place.column
-        return row.after + column.after + cell.seed // BLOCK, rows[row.name], cell.seed
-
-    return sorted(cells, key=key)
+    cells = [place.cell(seed) for place in runnable for seed in range(place.seeds)]
+    return sorted(cells, key=lambda cell: (cell.seed, rows[cell.place.row.name]))
 
 
 def progress_of(cell: Cell) -> Progress:

@@ -19,8 +19,6 @@ _TRUTH = "oracle"
 _USUAL = "fedavg"
 _MOST_NAMED = 6
 
-PAIRS = ("first", "second", "rows", "ahead", "behind", "better", "same", "worse")
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -68,21 +66,12 @@ class Comparison:
         """Return how two columns compare over rows."""
         return pair(self.skills[first], self.skills[second], [row.name for row in rows])
 
-    def pairs(self) -> Iterator[tuple[str, str, Pair]]:
-        """Yield all pairs of columns, in the order of the item."""
+    def pairs(self) -> Iterator[Pair]:
+        """Yield how each pair of columns compares, in the order of the item."""
         names = [column.name for column in self.item.columns if column.name in self.skills]
         for first, second in combinations(names, 2):
             if (found := self.pair(first, second, self.rows)) is not None:
-                yield first, second, found
-
-    def lines(self) -> Iterator[dict[str, object]]:
-        """Yield the pairs as lines of ``pairs.csv``; a row's cell is its difference and half of the interval."""
-        for first, second, found in self.pairs():
-            ahead, behind, _ = found.signs
-            odds = found.odds
-            known = (first, second, len(found.differences), ahead, behind, odds.better, odds.same, odds.worse)
-            own = {row: f"{one.mean:.4g} ± {one.half:.3g}" for row, one in found.differences.items()}
-            yield dict(zip(PAIRS, known, strict=True)) | own
+                yield found
 
     @cached_property
     def _labels(self) -> Mapping[str, str]:
@@ -146,7 +135,7 @@ class Comparison:
 
     def _told_apart(self) -> str:
         """Return how many pairs each of the two tests tells apart."""
-        found, pairs = self.ranking(self.rows), [one for _, _, one in self.pairs()]
+        found, pairs = self.ranking(self.rows), list(self.pairs())
         sure = sum(max(one.odds.better, one.odds.worse) >= _SURE for one in pairs)
         said = f"Of {len(pairs)} pairs the signed-rank test tells {sure} apart"
         if found.difference is None or found.p is None:

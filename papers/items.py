@@ -16,9 +16,6 @@ from florets.papers.references import NEVER, SIDES, SMALL, Reason, Reference
 from florets.task.keys import type_hints
 from florets.task.registry import names as names_of
 
-BLOCK = 5
-"""Seeds that are run before what comes a step later; see `Line.after`."""
-
 Names = tuple[str, ...]
 Keys = Mapping[str, str]
 """Overrides of runs by key; a file has them as a list of key=value texts."""
@@ -37,9 +34,6 @@ class Line:
     ----------
     name
         The word that means it in the file, and on the command line.
-    after
-        Steps by which its runs come later: the first are those with the smallest sum of row's and column's steps and
-        one for every `BLOCK` seeds.
     seeds, leave_out, for_columns
         Of a row: number of seeds where it is not the item's, columns that say nothing there, and keys of single
         columns' runs.
@@ -54,7 +48,6 @@ class Line:
     name: str = field(metadata=_ONCE)
     label: str
     overrides: Keys
-    after: int = field(default=0, metadata={"least": 0})
     seeds: int | None = None
     leave_out: Names = ()
     for_columns: Mapping[str, Keys] = field(default_factory=dict)
@@ -109,7 +102,7 @@ class Item:
         Where it is published, with page and table; empty where it is ours.
     plot
         ``{kind: grid, measure: ...}``, ``{kind: rows, measures: [...]}``, ``{kind: curves, measure: ...}``,
-        ``{kind: ranks, measure: score}``, or of runs that keep what they cluster ``{kind: features}`` or
+        ``{kind: ranks, measure: skill}``, or of runs that keep what they cluster ``{kind: features}`` or
         ``{kind: singular_values}``, or of runs with ``loss_matrix=true`` ``{kind: losses}``.
     settings
         ``chosen`` by validation data where a column says among which, or each method's ``default``.
@@ -157,7 +150,7 @@ class Item:
         return replace(self, rows=own_rows, columns=own_columns, measures=kept, references=references)
 
 
-_LINE_KEYS = ("label", "overrides", "after", "choose")
+_LINE_KEYS = ("label", "overrides", "choose")
 _NEEDED = ("title", "seeds", "rows", "columns", "measures")
 _MOST = 10_000
 """Seeds of an item: each has a line in a file."""
@@ -428,18 +421,17 @@ class _Reader:
                 self._fault(place, f"{key} is missing; docs/reproduce.md has an example.")
         hints = type_hints(kind)
         return {
-            key: self._value(hints[key], value, f"{place}.{key}".lstrip("."), declared[key].metadata.get("least", 1))
+            key: self._value(hints[key], value, f"{place}.{key}".lstrip("."))
             for key, value in values.items()
             if key in declared
         }
 
-    def _value(self, kind: Any, value: Any, place: str, least: int = 1) -> Any:
+    def _value(self, kind: Any, value: Any, place: str) -> Any:
         """Return a value as the type of a field; the first of several types is that of what stands in a file."""
         if type(None) in get_args(kind):
             kind = get_args(kind)[0]
-        if kind is int:
-            return self._count(place, value, least)
         readers: dict[Any, Callable[[str, Any], Any]] = {
+            int: self._count,
             str: self._text,
             Figure: self._figure,
             Small: self._small,
@@ -531,10 +523,10 @@ class _Reader:
         self.problems += [f"{place}: {problem}" for problem in problems]
         return found
 
-    def _count(self, place: str, value: Any, least: int) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST:
-            self._fault(place, f"{_shown(value)}: must be an integer from {least} to {_MOST:,}.")
-            return least
+    def _count(self, place: str, value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
+            self._fault(place, f"{_shown(value)}: must be an integer from 1 to {_MOST:,}.")
+            return 1
         return value
 
     def _names(self, place: str, values: Any) -> Names:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
@@ -55,9 +55,6 @@ def share_error(mixtures: list[Mixture], num_clusters: int, own_fraction: float)
 _SERVER_PARTS = ("cluster", "discover", "aggregate", "evaluate", "total")
 """Parts of a round that are not the clients' work for training; in process all the rest is."""
 
-_TARGET = 0.6
-"""Accuracy that the CFL-GP paper counts the cost of (Fig. 2e)."""
-
 _ROOT = Path(strategies.__file__).parents[1]
 
 Name = Literal[
@@ -65,8 +62,8 @@ Name = Literal[
     "ari", "ari_at_10", "first_round_ari_90", "rounds_of_ari_1",
     "first_round_ari_1", "first_round_best_ari", "groups", "frozen_from",
     "ari_participants", "ari_participants_at_10", "first_round_ari_participants_90",
-    "model_error", "cluster_error", "cluster_loss", "first_round_accuracy_60", "bytes_to_accuracy_60",
-    "bytes", "gradient_passes", "cpu_seconds", "client_seconds", "mixtures", "verdict", "code", "warnings", "records",
+    "model_error", "cluster_error",
+    "bytes", "gradient_passes", "client_seconds", "mixtures", "verdict", "code", "warnings", "records",
 ]  # fmt: skip
 Values = dict[Name, Any]
 """Results in a finished run's record; see `values_of`. A stored one lacks what was None, or not measured yet."""
@@ -95,8 +92,6 @@ def values_of(
         "frozen_from": summary.round_of_stability,
         "model_error": summary.final_model_error,
         "cluster_error": summary.final_cluster_error,
-        "cluster_loss": summary.final_cluster_loss,
-        **_at_accuracy(lines, _TARGET),
         **_of_participants(lines),
         **_of_best_ari(lines),
         "worst_tenth": summary.final_worst_tenth,
@@ -107,7 +102,6 @@ def values_of(
         "gradient_passes": summary.gradient_passes,
         "mixtures": read_mixtures(folder),
         "verdict": evidence[-1].get("verdict") if evidence else None,
-        "cpu_seconds": cpu,
         # The rounds' parts are wall time, of which other processes take a part.
         "client_seconds": None if cpu is None or not wall else clients * min(1.0, cpu / wall),
         # A hash of the code that decides a run's results, so that a table can say where versions are mixed.
@@ -115,16 +109,6 @@ def values_of(
         "warnings": summary.warnings,
         **({"records": skill} if skill else {}),
     }
-
-
-def _at_accuracy(lines: list[RoundLine], target: float) -> Values:
-    """Return the first tested round with this mean accuracy, and the megabytes sent and received up to it."""
-    sent = 0
-    for line in lines:
-        sent += line["bytes_down"] + line["bytes_up"]
-        if line["accuracy"] is not None and line["accuracy"] >= target:
-            return {"first_round_accuracy_60": line["round"], "bytes_to_accuracy_60": sent}
-    return {}
 
 
 def _of_participants(lines: list[RoundLine]) -> Values:
@@ -241,15 +225,8 @@ def _skill(values: Values, _: Config) -> float | None:
     return values["records"][0] if values.get("records") else None
 
 
-def _score(values: Values, config: Config) -> float | None:
-    tuned = config.fine_tune_epochs > 0
-    if by_accuracy(config):
-        return _number("tuned_accuracy" if tuned else "accuracy", 100.0)(values, config)
-    return values.get("tuned_loss" if tuned else "loss")
-
-
 def by_accuracy(config: Config) -> bool:
-    """Return whether a run's score is its accuracy, and not its loss."""
+    """Return whether a run is judged by its accuracy, and not by its loss."""
     return config.measure == "accuracy"
 
 
@@ -352,27 +329,12 @@ MEASURES = {
     ),
     "reached_ari_90": _count("ARI of 0.9 reached", _reached, _has_groups),
     "accuracy": _percent("accuracy in %", "accuracy", _classes),
-    "rounds_to_accuracy_60": _rounds(
-        "first tested round with an accuracy of 60 %", _number("first_round_accuracy_60"), _classes, near=0.0
-    ),
-    "megabytes_to_accuracy_60": replace(
-        _plain(
-            "MB sent and received up to an accuracy of 60 %",
-            "{:.2f}",
-            _number("bytes_to_accuracy_60", 1e-6),
-            _classes,
-        ),
-        may_be_never=True,
-    ),
     "worst_tenth": _percent("accuracy of the worst tenth of the clients in %", "worst_tenth", _classes),
     "tuned_accuracy": _percent("accuracy in % after fine-tuning", "tuned_accuracy", _fine_tunes),
     "rounds_to_regroup": _rounds(
         "rounds from the last change of the data to an ARI of 1.0", _rounds_to_regroup, _drifts
     ),
     "share_error": _plain("mean error of the clients' shares of the models", "{:.3f}", _share_error, _mixes_clusters),
-    "score": _plain(
-        "accuracy in % or test loss, by the row's measure", "{:.4g}", _score, lambda _: True, higher=None
-    ),
     "skill": _plain(
         "accuracy in %, or explained log loss or variance in %, of all test records",
         "{:.2f}",
@@ -390,9 +352,6 @@ MEASURES = {
         attrgetter("cluster_test"),
         higher=False,
     ),
-    "cluster_loss": _plain(
-        "test loss of the best model for each cluster", "{:.3f}", _number("cluster_loss"), attrgetter("cluster_test")
-    ),
     "megabytes": _plain("MB sent and received", "{:.2f}", _number("bytes", 1e-6), lambda _: True),
     "gradient_passes": _plain(
         "1,000 samples passed through models with a gradient",
@@ -403,7 +362,6 @@ MEASURES = {
     "client_seconds": _plain(
         "CPU seconds of the clients' training and losses", "{:.2f}", _number("client_seconds"), lambda _: True
     ),
-    "cpu_seconds": _plain("CPU seconds of the run", "{:.2f}", _number("cpu_seconds"), lambda _: True),
 }
 
 

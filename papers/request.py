@@ -11,7 +11,7 @@ from florets.conf.problems import ConfigError, did_you_mean
 from florets.papers.cells import Cell, Place, folder_of
 from florets.papers.items import Item, as_mapping, find_item, item_names
 
-_OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds", "stored", "shard")
+_OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds", "stored")
 _MISTYPED = ("row", "column")
 """Keys that are none, and would be looked for among those of runs."""
 _OF_NO_TABLE = ("results_dir", "workers")
@@ -30,7 +30,6 @@ class Request:
     given: Mapping[str, str] = field(default_factory=dict)
     stored: str = ""
     typed: str = ""
-    shard: tuple[int, int] = (1, 1)
 
     @property
     def command(self) -> str:
@@ -70,18 +69,9 @@ class Request:
         return self.chooses(cell.place) and (self.seeds is None or cell.seed < self.seeds)
 
     def chooses(self, place: Place) -> bool:
-        """Return whether a place is among the rows and columns that were asked for, and in this command's shard.
-
-        Of each row a shard has an equal part of the columns, and of each column of the rows.
-        """
+        """Return whether a place is among the rows and columns that were asked for."""
         wanted = (("rows", place.row.name), ("columns", place.column.name))
-        row, column = (
-            [line.name for line in lines].index(name)
-            for lines, (_, name) in zip((self.item.rows, self.item.columns), wanted, strict=True)
-        )
-        number, count = self.shard
-        mine = (row + column) % count == number - 1
-        return mine and all(name in self.chosen.get(kind, (name,)) for kind, name in wanted)
+        return all(name in self.chosen.get(kind, (name,)) for kind, name in wanted)
 
 
 def read_request(words: Sequence[str]) -> Request:
@@ -113,11 +103,10 @@ def read_request(words: Sequence[str]) -> Request:
         problems.append(
             f"seeds={own['seeds']}: {item.name} has {most} at this scale; leave it out to run all of them."
         )
-    shard = _shard(own.get("shard", "1/1"), problems)
     if problems:
         raise ConfigError(problems)
     n_jobs, seeds = numbers.get("n_jobs", 1), numbers.get("seeds")
-    return Request(item, scale, n_jobs, chosen, seeds, given, own.get("stored", ""), names[0], shard)
+    return Request(item, scale, n_jobs, chosen, seeds, given, own.get("stored", ""), names[0])
 
 
 def _unknown_lines(item: Item, chosen: Mapping[str, Sequence[str]], scale: str, typed: str) -> Iterator[str]:
@@ -146,15 +135,6 @@ def read_keys(words: Sequence[str], problems: list[str]) -> tuple[dict[str, str]
             problems.append(f"{key}={value}: there is no such key. Did you mean {key}s?")
     given = [f"{key}={value}" for key, value in pairs if key not in (*_OWN_KEYS, *_MISTYPED)]
     return {key: value for key, value in pairs if key in _OWN_KEYS}, as_mapping(given, problems)
-
-
-def _shard(text: str, problems: list[str]) -> tuple[int, int]:
-    """Return which shard this is, from 1, and of how many."""
-    found = re.fullmatch(r"([1-9]\d{0,3})/([1-9]\d{0,3})", text)
-    if found is None or int(found[1]) > int(found[2]):
-        problems.append(f"shard={text}: must be <number>/<count>, such as 1/4 to 4/4, one for each of four machines.")
-        return 1, 1
-    return int(found[1]), int(found[2])
 
 
 def _count(key: str, text: str, problems: list[str]) -> int:

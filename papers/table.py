@@ -1,4 +1,4 @@
-"""The table of an item: a matrix of rows and columns for each measure, as Markdown, CSV and LaTeX."""
+"""The table of an item: a matrix of rows and columns for each measure, as Markdown and CSV."""
 
 import math
 from collections import Counter
@@ -10,9 +10,9 @@ from string import ascii_lowercase
 from typing import Any
 
 from florets.papers.cells import Cell, Place, Progress, in_order
-from florets.papers.compared import PAIRS, Comparison
+from florets.papers.compared import Comparison
 from florets.papers.items import Item, Line
-from florets.papers.measures import Measure, by_accuracy, read_measure
+from florets.papers.measures import Measure, read_measure
 from florets.papers.ranks import Ranking, ranked
 from florets.papers.references import NEVER, NO_VALUE, OFF, UNDECIDED, WIDE, Reference, Verdict
 from florets.reports import tables
@@ -207,20 +207,13 @@ class Table:
 
     def ranking(self, measure: str) -> Ranking:
         """Return how the columns rank over the rows by a score; what diverged with some seed is its row's last."""
-        losses = {}
+        losses, higher = {}, read_measure(measure)[0].higher
         for key, entry in self.matrix(measure).entries.items():
             if entry.finished:
                 # To nine digits equal runs tie.
                 loss = float(f"{entry.spread.mean:.9g}") if entry.spread.number == entry.finished else math.inf
-                losses[key] = -loss if self.is_higher(measure, key[0]) and loss < math.inf else loss
+                losses[key] = -loss if higher and loss < math.inf else loss
         return ranked(losses, [row.name for row in self.item.rows], [column.name for column in self.item.columns])
-
-    def is_higher(self, name: str, row: str) -> bool:
-        """Return whether a higher figure is better in a row of data; of scores only accuracies are."""
-        if (higher := read_measure(name)[0].higher) is not None:
-            return higher
-        configs = (place.config for place in self.places if place.row.name == row and place.config is not None)
-        return next(map(by_accuracy, configs), True)
 
     @property
     def comparison(self) -> Comparison:
@@ -322,9 +315,6 @@ def write_table(table: Table, folder: Path, command: str) -> str:
         for (row, column), entry in matrix.entries.items()
     ]
     write_csv(folder / "table.csv", _ENTRY.split(), entries)
-    if table.item.ranked and (pairs := list(table.comparison.lines())):
-        rows = [row.name for row in table.item.rows if any(row.name in pair for pair in pairs)]
-        write_csv(folder / "pairs.csv", [*PAIRS, *rows], pairs)
     cells = list(table.cells())
     names = dict.fromkeys(name for cell in cells for name in cell if name not in ("warnings", "folder"))
     write_csv(folder / "cells.csv", [*(list(names) or _CELL), "folder"], cells)
@@ -373,7 +363,7 @@ def rank_text(table: Table, measure: str) -> str:
         lines.append((tables.Cell(f"{mean:.1f}{partly}"), *cells))
     heads = ("mean rank", *(labels[row] for row in found.rows))
     shown = ResultTable("", tuple(labels[name] for name in found.ranks), heads, tuple(lines))
-    marked = shown.marked([None, *(table.is_higher(measure, row) for row in found.rows)])
+    marked = shown.marked([None, *[read_measure(measure)[0].higher] * len(found.rows)])
     parts = [table.comparison.text(), marked.markdown()]
     if found.p is not None and found.difference is not None:
         parts.append(

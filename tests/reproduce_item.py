@@ -18,10 +18,10 @@ seeds: 3
 overrides: [num_rounds=2, checkpoint_every=0]
 rows:
   four: {label: 4 rotations, overrides: [k=4, task.num_clusters=4]}
-  two: {label: 2 rotations, overrides: [k=2, task.num_clusters=2], after: 1, seeds: 1, leave_out: [fedavg]}
+  two: {label: 2 rotations, overrides: [k=2, task.num_clusters=2], seeds: 1, leave_out: [fedavg]}
 columns:
   clove: {label: CLoVE & co, overrides: [strategy=clove]}
-  fedavg: {label: FedAvg, overrides: [strategy=fedavg], after: 2}
+  fedavg: {label: FedAvg, overrides: [strategy=fedavg]}
 measures: [right_k, recovered, rounds_to_ari_90, accuracy, accuracy - fedavg, loss, megabytes]
 plot: {kind: grid, measure: accuracy}
 paper:

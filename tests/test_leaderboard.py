@@ -1,16 +1,13 @@
-"""The leaderboard: skills by record, the answer, shards, and rows with a folder of their own."""
+"""The leaderboard: skills by record, the answer, and rows with a folder of their own."""
 
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import florets
-from florets.conf.problems import ConfigError
 from florets.papers.cells import Progress, places
 from florets.papers.items import read_item
-from florets.papers.request import read_request
 from florets.papers.skill import RESAMPLES, skill_of
 from florets.papers.table import Table, rank_text
 from florets.reports.pooled import read_test_statistics
@@ -66,21 +63,8 @@ def test_the_answer_is_a_line_for_each_kind_of_data(item: Path) -> None:
     assert lines[0].endswith(" Not surely worse: Local.")
     assert lines[1].startswith("- **Alike** (C): **FedAvg**, mean rank 1.0 of 3.")
     assert lines[2].startswith("- **All of them** (A, B, C): **CLoVE**, mean rank 1.3 of 3; ")
-    pairs = {(one["first"], one["second"]): one for one in table.comparison.lines()}
-    assert (pairs["clove", "fedavg"]["ahead"], pairs["clove", "fedavg"]["behind"]) == (2, 1)
-    assert (pairs["clove", "local"]["ahead"], pairs["clove", "local"]["rows"]) == (2, 3)
-
-
-def test_shards_share_all_places_and_each_has_a_part_of_every_row(item: Path) -> None:
-    all_places = list(places(read_item(item, "item"), {}, item.parent))
-    shards = [read_request([str(item), f"shard={number}/2"]) for number in (1, 2)]
-    own = [{place.key for place in all_places if shard.chooses(place)} for shard in shards]
-    assert own[0] | own[1] == {place.key for place in all_places}
-    assert not own[0] & own[1]
-    assert set(Counter(row for row, _ in own[0]).values()) == {2}
-    for wrong in ("0/2", "3/2", "1", "1/x"):
-        with pytest.raises(ConfigError, match=rf"shard={wrong}: must be <number>/<count>, such as 1/4"):
-            read_request([str(item), f"shard={wrong}"])
+    first, second, _ = table.comparison.pairs()
+    assert (first.signs, second.signs) == ((2, 1, 0), (2, 0, 1))
 
 
 def test_a_row_has_its_data_in_a_folder_below_data_dir(item: Path, tmp_path: Path) -> None:

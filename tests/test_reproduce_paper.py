@@ -148,18 +148,13 @@ def test_a_difference_has_its_interval_and_its_corrected_p() -> None:
 def test_figures_of_single_rounds_are_read_from_the_rounds(tmp_path: Path) -> None:
     config = compose(["strategy=clove", "task=linear", "k=5", "num_clients=5"])
     summary = fake_cells.end(config, tmp_path)
-    # Accuracy 0.3 and 0.6 in rounds of 0.75 MB.
     values = values_of(tmp_path, summary, config)
     # The ARI is 0.5, then 1.0.
     assert values["rounds_of_ari_1"] == [2]
-    assert MEASURES["rounds_to_accuracy_60"].read(values, config) == 2
-    assert MEASURES["megabytes_to_accuracy_60"].read(values, config) == pytest.approx(1.5)
     # The ARI of the participants is 0.5, then 1.0.
     assert MEASURES["ari_participants"].read(values, config) == 1.0
     assert MEASURES["rounds_to_ari_participants_90"].read(values, config) == 2
     assert MEASURES["ari_participants_at_10"].read(values, config) is None
-    fake_cells.begin(config, tmp_path)
-    assert MEASURES["rounds_to_accuracy_60"].read(values_of(tmp_path, summary, config), config) is None
 
 
 # The items and presets that are there

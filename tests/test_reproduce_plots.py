@@ -50,18 +50,16 @@ def pictures(folder: Path) -> list[str]:
 
 
 def test_mean_ranks_are_drawn_with_the_critical_difference(item: Path) -> None:
-    text = ITEM.replace("{kind: curves, measure: accuracy}", "{kind: ranks, measure: score}").replace(
+    text = ITEM.replace("{kind: curves, measure: accuracy}", "{kind: ranks, measure: accuracy}").replace(
         ", leave_out: [fedavg]", ""
     )
     item.write_text(
-        text.replace("measures: [", "measures: [score, ").replace(
-            "columns:", "  local: {overrides: [k=4]}\ncolumns:\n  a: {overrides: [strategy=local]}"
-        )
+        text.replace("columns:", "  local: {overrides: [k=4]}\ncolumns:\n  a: {overrides: [strategy=local]}")
     )
     read = read_item(item, "item")
     some = [replace(place, seeds=1) for place in places(read, {}, item.parent)]
     losses = {"clove": 0.1, "fedavg": 0.2, "a": 0.3}
-    found = {place.key: {0: Progress("finished", {"loss": losses[place.column.name]})} for place in some}
+    found = {place.key: {0: Progress("finished", {"accuracy": 1 - losses[place.column.name]})} for place in some}
     ((row, picture),) = plot_pictures(Table(read, some, found))
     assert row is None
     texts = [text.get_text() for text in picture.axes[0].texts]

@@ -95,7 +95,7 @@ seeds: 3
 rows: {one: {overrides: [k=4]}, two: {overrides: [k=2]}}
 columns:
   clove: {overrides: [strategy=clove]}
-  ifca: {overrides: [strategy=ifca], after: 1}
+  ifca: {overrides: [strategy=ifca]}
   local: {overrides: [strategy=local]}
 measures: [accuracy, accuracy - clove]
 paper:
@@ -132,7 +132,7 @@ def test_an_item_takes_what_it_lacks_from_another(base: Path) -> None:
     found = item(base)
     assert (found.title, found.about, found.seeds) == ("Two of them", "Of the first", 3)
     assert [row.name for row in found.rows] == ["one", "two"]
-    assert [(column.name, column.after) for column in found.columns] == [("local", 0), ("ifca", 1)]
+    assert [column.name for column in found.columns] == ["local", "ifca"]
     assert found.measures == ("accuracy",)
     assert item(base, "small").seeds == 1
 

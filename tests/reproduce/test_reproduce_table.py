@@ -15,8 +15,9 @@ from tests.reproduce_item import ITEM, breaks, interrupt, results, rows_of
 def test_the_table_marks_what_is_not_finished(
     item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert main(["reproduce", "item.yaml", "columns=clove"]) == 0
     with monkeypatch.context() as patch:
-        breaks(patch, 5, interrupt)
+        breaks(patch, 1, interrupt)
         assert main(["reproduce", "item.yaml"]) == 130
     text = (results(item) / "table.md").read_text()
     sections = dict(re.findall(r"## ([^\n]*)\n\n(.*?)\n\n", text, re.DOTALL))
