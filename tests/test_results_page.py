@@ -36,7 +36,7 @@ def test_no_table_of_a_page_is_typed(page: Path) -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        page if page.stem in ("comparisons", "drift") else pytest.param(page, marks=pytest.mark.slow)
+        page if page.stem in ("comparisons", "zoo") else pytest.param(page, marks=pytest.mark.slow)
         for page in PAPERS
     ],
     ids=lambda page: page.stem,
