@@ -35,10 +35,7 @@ def test_no_table_of_a_page_is_typed(page: Path) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [
-        page if page.stem in ("comparisons", "zoo") else pytest.param(page, marks=pytest.mark.slow)
-        for page in PAPERS
-    ],
+    [page if page.stem in ("comparisons", "zoo") else pytest.param(page, marks=pytest.mark.slow) for page in PAPERS],
     ids=lambda page: page.stem,
 )
 def test_a_whole_page_is_what_is_stored(page: Path, tmp_path: Path) -> None:
