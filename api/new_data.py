@@ -117,10 +117,10 @@ def _known_clients(client: str, keys: Sequence[str]) -> str:
     return f"{hint} Its clients are {listed} (clients.csv)."
 
 
-def read_data(run: RunModels, folder: Path, path: Path, client: str | None, labelled: bool) -> NewData:
-    """Read a file, or a folder of images; of a table `client` is whose records they are, if they are one's."""
+def read_data(run: RunModels, path: Path, labelled: bool) -> NewData:
+    """Read a file, or a folder of images."""
     if run.preprocessing is not None or is_table(path):
-        return _read_table(run, folder, path, client, labelled)
+        return _read_table(run, path, labelled)
     form = _form(run)
     if labelled:
         found = read_labelled(path, form)
@@ -139,8 +139,7 @@ def _targets(run: RunModels, form: Form, y: TargetArray) -> TargetArray:
     return run.scale.targets(y).astype(np.float32) if form.regression else y
 
 
-def _read_table(run: RunModels, folder: Path, path: Path, site: str | None, labelled: bool) -> NewData:
-    """Read a table; `site` is the client of the run whose records they are, if they are one's."""
+def _read_table(run: RunModels, path: Path, labelled: bool) -> NewData:
     preprocessing = run.preprocessing
     if preprocessing is None:
         raise ValueError(
@@ -151,9 +150,7 @@ def _read_table(run: RunModels, folder: Path, path: Path, site: str | None, labe
         if path.is_dir():
             refuse_whole_node(path)
         raise ValueError(f"{path}: the run was on tables; give one, such as .csv.")
-    if site is not None and site not in preprocessing.sites:
-        _found_model(folder, site)
-    found = read_new_table(path, declaration_of(run.config), preprocessing, site, labelled)
+    found = read_new_table(path, declaration_of(run.config), preprocessing, labelled)
     return replace(found, x=shaped(path, found.x, run.task.input_shape))
 
 
@@ -431,31 +428,30 @@ def predict_new(
     key = None if client is None else _key(folder, client)
     state, whose = chosen_model(run, folder, model, key)
     with _in_own_words():
-        found = predict_data(run, state, whose, _read(folder, run, x, None, key, labelled=False))
+        found = predict_data(run, state, whose, _read(run, x, None, labelled=False))
     return replace(found, originals=original_labels(Path(run.config.data_dir)))
 
 
 @one_thread_within()
-def assign_new(folder: Path, run: RunModels, x: Any, y: Any = None, client: str | int | None = None) -> Assignment:
+def assign_new(run: RunModels, x: Any, y: Any = None) -> Assignment:
     """Return which model fits new data; `florets.api.run.Run.assign` explains the parameters."""
     has_targets = run.task.spec.loss != "reconstruction"
     in_file = isinstance(x, str | Path) or is_frame(x) or is_torch_data(x)
-    key = None if client is None else _key(folder, client)
     with _in_own_words():
         if y is None and has_targets and (not in_file or run.frozen_by == "descriptors"):
-            return assign_unlabelled(run, _read(folder, run, x, None, key, labelled=False))
-        return assign_data(run, _read(folder, run, x, y, key, labelled=has_targets))
+            return assign_unlabelled(run, _read(run, x, None, labelled=False))
+        return assign_data(run, _read(run, x, y, labelled=has_targets))
 
 
-def _read(folder: Path, run: RunModels, x: Any, y: Any, client: str | None, labelled: bool) -> NewData:
+def _read(run: RunModels, x: Any, y: Any, labelled: bool) -> NewData:
     if isinstance(x, str | Path):
         _refuse_targets(y)
-        return read_data(run, folder, Path(x).expanduser().absolute(), client, labelled)
+        return read_data(run, Path(x).expanduser().absolute(), labelled)
     if is_frame(x):
         _refuse_targets(y)
         with tempfile.TemporaryDirectory() as place:
             # Read exactly as a site's file is.
-            return _read_table(run, folder, write_table(x, Path(place)), client, labelled)
+            return _read_table(run, write_table(x, Path(place)), labelled)
     if run.preprocessing is not None:
         raise ConfigError("x: the run was on tables; give a data frame of raw records, or a file.")
     if is_torch_data(x):

@@ -140,8 +140,7 @@ class Run:
             Inputs (n, ...) as the clients have them; raw records, where the run was on tables; or a file or folder as
             `florets predict` takes it.
         client : str, optional
-            Client of the run whose model predicts: its own where it has one, else its group's. Where each client
-            standardises its own table, also whose scale holds.
+            Client of the run whose model predicts: its own where it has one, else its group's.
         model : int, optional
             Number of the model in place of a client.
 
@@ -159,7 +158,7 @@ class Run:
 
         return predict_new(self.folder, self._models, x, client, model)
 
-    def assign(self, x: Any, y: Any = None, *, client: str | int | None = None) -> "Assignment":
+    def assign(self, x: Any, y: Any = None) -> "Assignment":
         """Return which model fits data with their targets, and how well.
 
         Parameters
@@ -168,8 +167,6 @@ class Run:
             As `predict` takes it; a data frame, data set, file or folder has the targets in it.
         y : array, optional
             Targets (n,) of arrays. Only runs that place data by their inputs alone (FLUX) need none.
-        client : str, optional
-            Client whose scale holds, where each client standardises its own table.
 
         Returns
         -------
@@ -183,7 +180,7 @@ class Run:
         """
         from florets.api.new_data import assign_new
 
-        return assign_new(self.folder, self._models, x, y, client)
+        return assign_new(self._models, x, y)
 
     @cached_property
     def _models(self) -> "RunModels":
@@ -210,7 +207,7 @@ def run(experiment: Any = None, /, **keys: Any) -> Run:
         ``train={"learning_rate": 0.1}``. `model`, `data` and `partition` are short for ``task.model`` and so on; they
         and the strategy may be classes and functions, the model a module and the strategy an instance as well. Data
         in memory are given as ``clients=``, a `Federation` or what it takes; its arguments ``target=``, ``owner=``,
-        ``clusters=``, ``names=``, ``classes=`` and ``regression=`` may be given as well.
+        ``clusters=``, ``classes=`` and ``regression=`` may be given as well.
 
     Returns
     -------

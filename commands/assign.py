@@ -17,7 +17,6 @@ def assign(
     run: str | Path,
     data: str | Path,
     *,
-    client: str | None = None,
     unlabelled: bool = False,
     trust: bool = False,
 ) -> None:
@@ -33,9 +32,6 @@ def assign(
     data : str or Path
         A table as the sites have it (.csv, .tsv, ..., one record is enough) with the target, a .npz archive (x and
         y), or a folder of images, one folder for each class.
-    client : str, optional
-        Client whose scale a table has, in a run with ``task.table.standardise=site``; a new site with 30 records or
-        more has its own.
     unlabelled : bool
         Whether the data have no targets; for runs of FLUX.
     trust : bool
@@ -49,14 +45,12 @@ def assign(
     folder, path = _absolute(run), _absolute(data)
     with _loaded(folder, trust) as loaded:
         if unlabelled:
-            found = new_data.assign_unlabelled(loaded, new_data.read_data(loaded, folder, path, client, False))
+            found = new_data.assign_unlabelled(loaded, new_data.read_data(loaded, path, False))
             print(f"Model {found.model} fits best: {found.why}.")
             return
         # An autoencoder's targets are its inputs.
         labelled = loaded.task.spec.loss != "reconstruction"
-        new = new_data.read_data(loaded, folder, path, client, labelled)
-        if client is not None and loaded.preprocessing is None:
-            raise ConfigError(f"client={client}: says whose scale a table has, and these data are no table.")
+        new = new_data.read_data(loaded, path, labelled)
         _print_notes(new, path)
         _print_assignment(new_data.assign_data(loaded, new), loaded)
 
@@ -94,7 +88,7 @@ def predict(
     with _loaded(folder, trust) as loaded:
         state, whose = new_data.chosen_model(loaded, folder, model, client)
         target = _new_file(output)
-        new = new_data.read_data(loaded, folder, path, client, False)
+        new = new_data.read_data(loaded, path, False)
         _print_notes(new, path)
         found = new_data.predict_data(loaded, state, whose, new)
         if (count := len(found.classes)) > new_data.MOST_CLASSES:

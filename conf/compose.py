@@ -326,8 +326,7 @@ def _with_preprocessing(table: Mapping[str, Any], problems: list[str]) -> dict[s
 
     try:
         values = json.loads(Path(given).expanduser().read_text("utf-8")) if isinstance(given, str) else given
-        # Scales of an earlier run's sites are theirs: each site takes its own.
-        found = dataclasses.replace(Preprocessing.of(values), sites={})
+        found = Preprocessing.of(values)
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or str(error).removesuffix(".")
         problems.append(f"{key}={show(given)[:200]}: {reason}; docs/tables.md has an example.")

@@ -379,15 +379,14 @@ def _privacy(config: Config) -> Iterator[str]:
         return
     if config.privacy.hides_records and config.task.table.preprocessing:
         table = config.task.table
-        for key, value, why, remedy in (
-            ("standardise", table.standardise == "site", "inputs", "give means and spreads in the file"),
-            ("stratify", table.stratify, "place in the split", "give task.table.stratify=false"),
-            ("group", table.group, "place in the split", "leave it out"),
+        for key, value, remedy in (
+            ("stratify", table.stratify, "give task.table.stratify=false"),
+            ("group", table.group, "leave it out"),
         ):
             if value:
                 yield (
-                    f"task.table.{key}={show(getattr(table, key))}: not covered by {kind}: one record would move the "
-                    f"others' {why}; {remedy}."
+                    f"task.table.{key}={show(getattr(table, key))}: not covered by {kind}: one record would move "
+                    f"others in the split; {remedy}."
                 )
     declared = config.task.partition == OWN and {"input_shape", "num_outputs"} <= config.task.partition_options.keys()
     if not declared and not config.task.table.preprocessing:

@@ -424,7 +424,6 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
     ]
     how = {
         "pooled": "standardised by the pooled mean and spread",
-        "site": "standardised by each site alone",
         "none": "as they are",
     }
     said.append(f"inputs: {_first_of(names)}; {prepared.width} numbers, {how[prepared.standardise]}")

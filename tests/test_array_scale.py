@@ -53,7 +53,7 @@ def test_values_and_inputs_of_any_scale_are_learned_and_predicted_in_their_unit(
     sys.modules.pop("preprocess", None)
     shipped = runpy.run_path(str(Path(folder) / "predict.py"))
     del sys.modules["preprocess"]
-    inputs, _ = shipped["read_inputs"](str(folder_x), "0")
+    inputs, _ = shipped["read_inputs"](str(folder_x))
     np.testing.assert_allclose(shipped["predict"]("0", inputs)[:, 0], run.predict(x).labels, rtol=0, atol=0.05)
 
 

@@ -23,7 +23,7 @@ from florets.server_app.run_models import RunModels, load_run
 from florets.task.data.new_data import read_new_table
 from florets.task.data.tables import table_text
 from florets.task.data.tables.declaration import MISSING, Declaration
-from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Preprocessing, Scale
+from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Preprocessing
 from florets.task.new_client import loaded_module, predict
 from florets.task.task import Task, TaskSpec
 
@@ -108,7 +108,7 @@ def test_raw_records_are_predicted_without_florets_as_with_it(run: Path, exporte
     elsewhere(exported, *((which, tmp_path / data, to) for (which, data), to in zip(calls, targets, strict=True)))
     loaded = load_run(run)
     assert loaded.preprocessing is not None
-    table = read_new_table(tmp_path / "new.csv", Declaration(), loaded.preprocessing, None, False)
+    table = read_new_table(tmp_path / "new.csv", Declaration(), loaded.preprocessing, False)
     models = ((loaded.own[own], targets[:2]), (loaded.models[0], targets[2:3]), (loaded.models[1], targets[3:]))
     for state, targets_of in models:
         expected = predict(loaded.task, state, table.x).probabilities
@@ -182,7 +182,7 @@ REFUSED = [
 
 def own_reader(
     folder: Path, prepared: Preprocessing, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str, str], tuple[torch.Tensor, dict[str, Any]]]:
+) -> Callable[[str], tuple[torch.Tensor, dict[str, Any]]]:
     """Return `read_inputs` as an export with this preprocessing has it."""
     import florets.task.exported
 
@@ -193,7 +193,7 @@ def own_reader(
     (folder / "preprocessing.json").write_text(json.dumps(prepared.to_plain()))
     marks = {"missing": list(MISSING), "cells_of_classes": []}
     (folder / "export.json").write_text(json.dumps({"table": marks}))
-    found: Callable[[str, str], tuple[torch.Tensor, dict[str, Any]]]
+    found: Callable[[str], tuple[torch.Tensor, dict[str, Any]]]
     found = runpy.run_path(str(folder / "preprocess.py"))["read_inputs"]
     return found
 
@@ -204,33 +204,17 @@ def test_a_table_becomes_the_same_inputs_as_in_the_run(tmp_path: Path, monkeypat
         path = tmp_path / f"{number}.csv"
         path.write_text(text)
         path.with_suffix(".toml").write_text(site)
-        expected = read_new_table(path, Declaration(), PREPARED, None, False)
-        x, beside = read(str(path), "")
+        expected = read_new_table(path, Declaration(), PREPARED, False)
+        x, beside = read(str(path))
         np.testing.assert_allclose(x.numpy(), expected.x, rtol=0, atol=1e-6, err_msg=text)
         assert list(map(int, beside["missing"])) == expected.counts["missing"].tolist()
         assert list(map(int, beside["unknown"])) == expected.counts["unknown"].tolist()
     for number, text in enumerate(REFUSED):
         path = tmp_path / f"refused-{number}.csv"
         path.write_text(text)
-        for reader in (read, lambda file, _: read_new_table(Path(file), Declaration(), PREPARED, None, False)):
+        for reader in (read, lambda file: read_new_table(Path(file), Declaration(), PREPARED, False)):
             with pytest.raises(ValueError, match=r"."):
-                reader(str(path), "")
-
-
-def test_a_sites_own_scale_holds_where_sites_standardise_by_themselves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = (NumericInput("a", 1.5, 2.0, True), NumericInput("b", -3.0, 0.5, False))
-    prepared = Preprocessing(plain, (), "y", {}, standardise="site", sites={"east": Scale((0.0, 1.0), (2.0, 4.0))})
-    read = own_reader(tmp_path, prepared, monkeypatch)
-    few, many = tmp_path / "few.csv", tmp_path / "many.csv"
-    few.write_text("a,b\n1,2\n,3\n")
-    many.write_text("a,b\n" + "".join(f"{number},{'' if number > 3 else number}\n" for number in range(40)))
-    for path, site in ((few, "east"), (many, "east"), (many, "new")):
-        expected = read_new_table(path, Declaration(), prepared, site, False).x
-        np.testing.assert_allclose(read(str(path), site)[0].numpy(), expected, rtol=0, atol=1e-6)
-    with pytest.raises(ValueError, match="name a site, or give 30 records"):
-        read(str(few), "new")
+                reader(str(path))
 
 
 def models_of(name: str, shape: tuple[int, ...], loss: str, options: dict[str, Any]) -> Exported:
@@ -309,13 +293,13 @@ def test_arrays_are_read_and_mixtures_are_mixed(tmp_path: Path, monkeypatch: pyt
     assert both[0] is not None
     assert both[1] is not None
     for name in ("x.pt", "x.json", "x.npy", "x.npz"):
-        inputs, beside = shipped["read_inputs"](str(tmp_path / name), "s")
+        inputs, beside = shipped["read_inputs"](str(tmp_path / name))
         assert torch.equal(inputs, x)
         assert beside == {}
     values = shipped["predict"]("s", x)
     np.testing.assert_allclose(values, 0.25 * both[0] + 0.75 * both[1], rtol=0, atol=1e-6)
     torch.save(torch.tensor([[0, 51, 255, 0, 0, 0]], dtype=torch.uint8), tmp_path / "bytes.pt")
-    assert shipped["read_inputs"](str(tmp_path / "bytes.pt"), "s")[0].tolist()[0][:3] == pytest.approx([0, 0.2, 1])
+    assert shipped["read_inputs"](str(tmp_path / "bytes.pt"))[0].tolist()[0][:3] == pytest.approx([0, 0.2, 1])
     torch.save(x[:, :5], tmp_path / "short.pt")
     with pytest.raises(ValueError, match="but the models take"):
-        shipped["read_inputs"](str(tmp_path / "short.pt"), "s")
+        shipped["read_inputs"](str(tmp_path / "short.pt"))

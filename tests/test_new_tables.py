@@ -207,22 +207,6 @@ def test_a_regressions_values_and_errors_are_in_the_targets_unit(
     assert [test.sums.sums[3] / test.n for test in tests if test.sums] == pytest.approx(errors)
 
 
-def test_sites_that_standardise_by_themselves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = train(tmp_path, "task.table.standardise=site", "task.model=mlp")
-    rows = records(9)
-    whole, one = write(tmp_path / "whole.csv", rows), write(tmp_path / "one.csv", rows[:1])
-    capsys.readouterr()
-    predicted(run, whole, "model=0")
-    assert "whole.csv: inputs standardised by mean and spread of these 40 records" in capsys.readouterr().out
-    assert main(["predict", f"run={run}", f"data={one}", f"output={tmp_path / 'p.csv'}"]) == 2
-    assert "name the site whose scale holds, or give at least 30 records" in capsys.readouterr().err
-    (alone,) = predicted(run, one, "client=north")
-    assert "one.csv: inputs standardised by the scale that north had in the run" in capsys.readouterr().out
-    assert alone == predicted(run, whole, "client=north")[0]
-    assert alone != predicted(run, one, "client=west")[0]
-    assert main(["assign", f"run={run}", f"data={one}", "client=north"]) == 0
-
-
 @pytest.mark.parametrize("text", ["{", "[" * 1000, '{"target": "sick"}'])
 def test_a_preprocessing_that_was_made_up_is_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str

@@ -88,16 +88,9 @@ def test_a_file_by_hand_has_defaults_and_travels_within_the_configuration(tmp_pa
     found = Preprocessing.of(config.task.table.preprocessing)
     assert (found.columns, found.width) == (("age", "dose", "sex"), 6)
     assert (found.categorical[0].mode, found.standardise, found.target_std) == ("f", "pooled", 1.0)
-    # Without a scale that all share each site has its own; an earlier run's sites are not these.
-    own = {
-        "target": "y",
-        "numeric": [{"name": "a"}],
-        "standardise": "site",
-        "sites": {"x": {"mean": [1], "std": [1]}},
-    }
-    declared.write_text(json.dumps(own))
+    declared.write_text(json.dumps({"target": "y", "numeric": [{"name": "a"}], "standardise": "none"}))
     values = compose(given[:2]).task.table
-    assert (values.preprocessing["sites"], values.regression, values.columns) == ({}, True, ["a"])
+    assert (values.standardise, values.regression, values.columns) == ("none", True, ["a"])
 
 
 @pytest.mark.parametrize(

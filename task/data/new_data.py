@@ -12,7 +12,7 @@ from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.data.image_files import SUFFIXES, ImageOptions, is_hidden, read_images, read_pixels
 from florets.task.data.samples import Samples, fits_shape, read_arrays, read_npz, samples
 from florets.task.data.tables.declaration import Declaration, is_table, site_of
-from florets.task.data.tables.preprocessing import FEWEST, Preprocessing, Scale
+from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.data.tables.read import read_table
 from florets.task.data.tables.site_table import targets_of
 
@@ -48,7 +48,7 @@ class NewData:
     counts
         Of a table: how many values of each record are missing or unknown.
     notes
-        How a table was read, and by whose scale its inputs were standardised where each site has its own.
+        How a table was read, where that is not plain.
     """
 
     x: FloatArray
@@ -148,9 +148,7 @@ _FAR = 4.0
 """Standard deviations from a run's mean that most values of a new table do not exceed in the same unit."""
 
 
-def read_new_table(
-    path: Path, declared: Declaration, preprocessing: Preprocessing, site: str | None, labelled: bool
-) -> NewData:
+def read_new_table(path: Path, declared: Declaration, preprocessing: Preprocessing, labelled: bool) -> NewData:
     """Read a file as the run's sites read theirs; a node's file next to it says what it has otherwise.
 
     Parameters
@@ -159,23 +157,18 @@ def read_new_table(
         The file.
     declared, preprocessing
         Of the run.
-    site
-        Client key of the site of the run that the records are of; None: a new one.
     labelled
         Whether targets are wanted; else a target column may be missing and is not looked at.
 
     Raises
     ------
     ValueError
-        If the file cannot be read, lacks a column, has targets of no class or, where they are wanted, none at all, or
-        is too short to standardise by itself where the run's sites do.
+        If the file cannot be read, lacks a column, has targets of no class or, where they are wanted, none at all.
     """
     table = read_table(path, _as_the_run(declared, preprocessing, labelled), site_of(path))
     frame, notes = table.frame, list(table.notes)
     preprocessing.check(frame)
-    scale, whose = _scale(preprocessing, frame, site, declared.min_count)
-    notes += [f"inputs standardised by {whose}"] if whose else []
-    notes += _far(preprocessing, frame) if not whose else []
+    notes += _far(preprocessing, frame)
     y = None
     if labelled:
         for name in filter(None, (preprocessing.target, declared.event)):
@@ -193,7 +186,7 @@ def read_new_table(
         for name in preprocessing.ids
         if name in frame.columns
     }
-    prepared = preprocessing.inputs(frame, scale)
+    prepared = preprocessing.inputs(frame)
     counts = {"missing": prepared.missing, "unknown": prepared.unknown}
     return NewData(prepared.x, numbered(len(frame)), y, ids, counts, notes)
 
@@ -230,17 +223,3 @@ def _as_the_run(declared: Declaration, preprocessing: Preprocessing, labelled: b
         group="",
         owner="",
     )
-
-
-def _scale(
-    preprocessing: Preprocessing, frame: "pd.DataFrame", site: str | None, least: int
-) -> tuple[Scale | None, str]:
-    """Return the scale of the records where each site of the run has its own, and whose it is."""
-    if preprocessing.standardise != "site" or not preprocessing.numeric:
-        return None, ""
-    if site is not None and site in preprocessing.sites:
-        return preprocessing.sites[site], f"the scale that {site} had in the run"
-    if len(frame) >= FEWEST:
-        why = f" (the run does not know the scale of {site})" if site is not None else ""
-        return preprocessing.scale_of(frame, least), f"mean and spread of these {len(frame)} records{why}"
-    return None, ""

@@ -45,7 +45,7 @@ if __name__ == "__main__":
         shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
         sys.exit(f"{wrong}usage: python predict.py <site or model> <data>; there are {shown}")
     try:
-        inputs, columns = read_inputs(sys.argv[2], sys.argv[1])
+        inputs, columns = read_inputs(sys.argv[2])
     except (OSError, ValueError) as error:
         sys.exit(f"{error}")
     except Exception as error:  # damaged files: zlib, csv, pickle and torch raise their own errors

@@ -8,7 +8,7 @@ import torch
 ABOUT = json.loads(Path(__file__).with_name("export.json").read_text(encoding="utf-8"))
 
 
-def read_inputs(data: str, which: str) -> tuple[torch.Tensor, dict[str, list[str]]]:
+def read_inputs(data: str) -> tuple[torch.Tensor, dict[str, list[str]]]:
     """Return inputs float32 (n, *input_shape); nothing goes along with predictions.
 
     Parameters
@@ -16,8 +16,6 @@ def read_inputs(data: str, which: str) -> tuple[torch.Tensor, dict[str, list[str
     data
         Nested lists (.json), a tensor (.pt), an array (.npy), or the array x of an archive (.npz), as the run's sites
         have them: see README.md.
-    which
-        Not used: the inputs of all sites are read alike.
 
     Raises
     ------

@@ -30,7 +30,7 @@ TABLE = json.loads(Path(__file__).with_name("export.json").read_text(encoding="u
 Records = list[dict[str, str | None]]
 
 
-def read_inputs(data: str, which: str) -> tuple[torch.Tensor, dict[str, list[str]]]:
+def read_inputs(data: str) -> tuple[torch.Tensor, dict[str, list[str]]]:
     """Return inputs float32 (n, width), and columns of text that go along with predictions.
 
     Parameters
@@ -38,9 +38,6 @@ def read_inputs(data: str, which: str) -> tuple[torch.Tensor, dict[str, list[str
     data
         A table (.csv, .tsv, .txt, .data, also gzipped) with a header, or a JSON list of objects, one for each record;
         null and a key that a record lacks are missing values.
-    which
-        Of runs whose sites standardise by their own records: the site whose scale holds. Another name's records, if
-        there are 30 or more, have their own.
 
     Returns
     -------
@@ -56,8 +53,8 @@ def read_inputs(data: str, which: str) -> tuple[torch.Tensor, dict[str, list[str
     records = read_records(Path(data))
     columns, missing, unknown = [], [0] * len(records), [0] * len(records)
     numeric = {column["name"]: _tamed(_numbers(records, column["name"]), column) for column in RULES["numeric"]}
-    scales = _scales(numeric, which)
-    for values, (mean, std) in zip(numeric.values(), scales, strict=True):
+    for column, values in zip(RULES["numeric"], numeric.values(), strict=True):
+        mean, std = column["mean"], column["std"]
         filled = [mean if math.isnan(value) else value for value in values]
         columns.append(filled if RULES["standardise"] == "none" else [(value - mean) / std for value in filled])
         missing = [count + math.isnan(value) for count, value in zip(missing, values, strict=True)]
@@ -112,27 +109,6 @@ def read_records(path: Path) -> Records:
         for record, value in zip(records, _numbers(records, name), strict=True):
             record[name] = None if math.isnan(value) else repr(value * factor)
     return records
-
-
-def _scales(numeric: dict[str, list[float]], which: str) -> list[tuple[float, float]]:
-    """Return mean and standard deviation of each numeric column: the run's, a site's, or those of these records."""
-    pooled = [(column["mean"], column["std"]) for column in RULES["numeric"]]
-    if RULES["standardise"] != "site" or not numeric:
-        return pooled
-    if which in RULES["sites"]:
-        return list(zip(RULES["sites"][which]["mean"], RULES["sites"][which]["std"], strict=True))
-    if len(next(iter(numeric.values()))) < 30:
-        raise ValueError("the sites standardise by their own records: name a site, or give 30 records of a new one")
-    scales = []
-    for values, both in zip(numeric.values(), pooled, strict=True):
-        known = [value for value in values if not math.isnan(value)]
-        if len(known) < 5:
-            scales.append(both)
-            continue
-        mean = math.fsum(known) / len(known)
-        std = math.sqrt(math.fsum((value - mean) ** 2 for value in known) / len(known))
-        scales.append((mean, std if std > 1e-9 * abs(mean) else 1.0))
-    return scales
 
 
 def _tamed(values: list[float], rule: dict[str, Any]) -> list[float]:

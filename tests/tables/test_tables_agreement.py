@@ -234,16 +234,6 @@ def test_what_cannot_be_agreed_on_is_refused_with_the_remedy(
         agreed(declared, **{str(place): table for place, table in enumerate(tables)})
 
 
-def test_each_site_has_its_own_scale_where_it_has_enough_values() -> None:
-    small = frame(30, 1)
-    small.loc[4:, "b"] = math.nan
-    found = agreed(Declaration(target="y", standardise="site"), large=frame(40), small=small).preprocessing
-    assert found is not None
-    np.testing.assert_allclose(found.sites["small"].mean[0], small["a"].mean())
-    assert found.sites["small"].mean[1] == found.numeric[1].mean
-    np.testing.assert_allclose(found.sites["large"].std, frame(40)[["a", "b", "c"]].std(ddof=0))
-
-
 def site_of(y: Sequence, seed: int = 0, declared: Declaration = TARGET, **more: Sequence) -> Description:
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame({"a": rng.normal(50, 10, len(y)), "b": rng.normal(size=len(y)), **more, "y": y})

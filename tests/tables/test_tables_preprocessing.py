@@ -13,7 +13,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.describe import describe_table
-from florets.task.data.tables.preprocessing import Preprocessing, Scale
+from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.data.tables.read import Table
 
 
@@ -62,25 +62,13 @@ def test_a_table_that_does_not_fit_is_refused() -> None:
         replace(found, standardise="none").inputs(records(3, 0).assign(age=1e60))
 
 
-def test_a_sites_own_scale_is_needed_where_sites_standardise_alone() -> None:
-    found = replace(pooled(records(100, 0)), standardise="site", sites={"a": Scale((1.0, 2.0), (2.0, 4.0))})
-    new = records(50, 4)
-    with pytest.raises(ValueError, match="name the site whose scale holds"):
-        found.inputs(new)
-    np.testing.assert_allclose(found.inputs(new, found.sites["a"]).x[:, 0], (new["age"] - 1) / 2, rtol=1e-5)
-    scale = found.scale_of(new, 5)
-    np.testing.assert_allclose(scale.mean, new[["age", "dose"]].mean())
-    np.testing.assert_allclose(scale.std, new[["age", "dose"]].std(ddof=0))
-    assert found.scale_of(new.iloc[:4], 5).mean == tuple(column.mean for column in found.numeric)
-
-
 @pytest.mark.parametrize(
     "change",
     [
         {"numeric": [{"name": "a", "mean": 0.0, "std": 0.0, "indicator": False}]},
         {"numeric": [{"name": ["a"], "mean": 0.0, "std": 1.0, "indicator": True}]},
         {"categorical": [{"name": "k", "categories": ["x"], "other": False, "mode": "y", "indicator": False}]},
-        {"sites": {"a": {"mean": [1.0], "std": [1.0]}}},
+        {"sites": {}},
     ],
 )
 def test_what_no_agreement_makes_is_refused(change: dict) -> None:

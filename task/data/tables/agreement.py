@@ -26,7 +26,6 @@ from florets.task.data.tables.names import (
 from florets.task.data.tables.pooling import (
     categorical_input,
     numeric_input,
-    site_scales,
 )
 from florets.task.data.tables.preprocessing import Preprocessing
 
@@ -110,11 +109,6 @@ def agree(
     tables = {key: site for key, site in sorted(sites.items()) if site.form == "table"}
     others = {key: site for key, site in sorted(sites.items()) if site.form != "table"}
     if not tables:
-        if declared.standardise == "site":
-            raise ValueError(
-                "task.table.standardise=site: holds for tables, and the sites have arrays; these are standardised by "
-                "pooled figures, or not at all (none)."
-            )
         found = _arrays(others, classes, input_shape, num_outputs)
         if declared.standardise == "none":
             return found
@@ -171,7 +165,7 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
     for name, summaries in columns.items():
         known = {key: summaries[key] for key in sites if key in summaries}
         if kind_of(list(known.values())) == "numeric":
-            # Each site's own scale, and none at all, know no pooled bounds.
+            # What is not standardised is not clipped either.
             numeric += numeric_input(name, known, declared.standardise == "pooled", heavy, notes)
         else:
             categorical += categorical_input(name, list(known.values()), notes)
@@ -192,7 +186,6 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         target_mean=mean,
         target_std=std,
         standardise=declared.standardise,
-        sites=site_scales(numeric, sites) if declared.standardise == "site" else {},
         ids=tuple(name for name in dict.fromkeys((*declared.id, *ids, group)) if name),
     )
     return Agreed(

@@ -27,7 +27,7 @@ MISSING = (
 )
 """Cells that stand for a missing value in every table; those with # are a spreadsheet's errors."""
 
-Standardise = Literal["pooled", "site", "none"]
+Standardise = Literal["pooled", "none"]
 
 _MAPPINGS = {"classes": Mapping[str, tuple[str, ...]]}
 """Types of the keys that a configuration has as plain mappings."""
@@ -63,7 +63,7 @@ class Declaration(TableConfig):
             name, of = next(iter(twice.items()))
             raise ValueError(f"task.table: column {name!r} is named as {' and as '.join(of)}; keep one of them.")
         if self.standardise not in get_args(Standardise):
-            raise ValueError(f"task.table.standardise={self.standardise}: must be pooled, site or none.")
+            raise ValueError(f"task.table.standardise={self.standardise}: must be pooled or none.")
         cells = [cell for of in self.classes.values() for cell in of]
         if self.classes and (len(self.classes) < 2 or len(set(cells)) < len(cells) or not all(self.classes.values())):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Pooling of the sites' figures: the input of one column, the scale of a target, each site's own scale."""
+"""Pooling of the sites' figures: the input of one column, the scale of a target."""
 
 import math
 from collections import Counter
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median, median_low
 
-from florets.task.data.tables.description import MOST_CATEGORIES, ColumnSummary, Description, TargetSummary
-from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Scale
+from florets.task.data.tables.description import MOST_CATEGORIES, ColumnSummary, TargetSummary
+from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput
 from florets.task.data.tables.tails import Pooled, clipped, is_heavy, kurtosis
 
 _FAR = 1000.0
@@ -121,25 +121,3 @@ def categorical_input(name: str, sites: Sequence[ColumnSummary], notes: list[str
     # What a small site does not name may be what others do: of no more words than are kept none need be another one.
     has_other = other > 0 and (len(kept) == 1 or any(one.distinct > len(kept) for one in sites))
     return [CategoricalInput(name, tuple(sorted(kept)), has_other, mode, missing > 0)]
-
-
-def site_scales(numeric: Sequence[NumericInput], sites: Mapping[str, Description]) -> dict[str, Scale]:
-    """Return each site's own scale; where it has too few values of a column, the pooled one.
-
-    A site that keeps figures to itself has a scale that nobody else knows, and is left out.
-    """
-    scales = {}
-    for key, site in sites.items():
-        own = {column.name: column for column in site.columns}
-        known = [own[one.name] for one in numeric if own[one.name].known]
-        unsent = [column for column in known if not math.isfinite(column.mean)]
-        if known and (len(unsent) == len(known) or any(column.role != "input" for column in unsent)):
-            continue
-        pairs = [
-            (own[one.name].mean, spread(own[one.name].known, own[one.name].mean, own[one.name].m2))
-            if own[one.name].known and math.isfinite(own[one.name].mean)
-            else (one.mean, one.std)
-            for one in numeric
-        ]
-        scales[key] = Scale(tuple(mean for mean, _ in pairs), tuple(std for _, std in pairs))
-    return scales

@@ -6,7 +6,7 @@ It is fixed before training and saved with the models, so that a prediction depe
 import json
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FloatArray = NDArray[np.float32]
-
-FEWEST = 30
-"""Records of a new site below which their own mean and spread say too little about it (`standardise=site`)."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +82,6 @@ class CategoricalInput:
 
 
 @dataclass(frozen=True)
-class Scale:
-    """Mean and standard deviation of each numeric column of one site's training records, in their order."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-
-@dataclass(frozen=True)
 class Prepared:
     """A model's inputs.
 
@@ -124,9 +113,7 @@ class Preprocessing:
     target_mean, target_std
         A regression's targets are standardised by them.
     standardise
-        By the pooled figures, by each site's own (`sites`), or not at all.
-    sites
-        Scale of each site by client key, where `standardise` is "site".
+        By the pooled figures, or not at all.
     ids
         Columns that come back in predictions.
     """
@@ -138,7 +125,6 @@ class Preprocessing:
     target_mean: float = 0.0
     target_std: float = 1.0
     standardise: Standardise = "pooled"
-    sites: Mapping[str, Scale] = field(default_factory=dict)
     ids: tuple[str, ...] = ()
 
     @property
@@ -156,39 +142,15 @@ class Preprocessing:
         """Number of a model's inputs."""
         return sum(column.width for column in self.numeric) + sum(column.width for column in self.categorical)
 
-    def scale_of(self, frame: "pd.DataFrame", least: int) -> Scale:
-        """Return the scale of a site's own records; the pooled one of a column with fewer than `least` values."""
-        values = self._numbers(frame)
-        known = np.isfinite(values)
-        count = np.maximum(known.sum(axis=0), 1)
-        mean = np.where(known, values, 0.0).sum(axis=0) / count
-        std = np.sqrt((np.where(known, values - mean, 0.0) ** 2).sum(axis=0) / count)
-        std = np.where(std > 1e-9 * np.abs(mean), std, 1.0)
-        few = known.sum(axis=0) < least
-        mean = np.where(few, [column.mean for column in self.numeric], mean)
-        std = np.where(few, [column.std for column in self.numeric], std)
-        return Scale(tuple(mean.tolist()), tuple(std.tolist()))
-
-    def inputs(self, frame: "pd.DataFrame", scale: Scale | None = None) -> Prepared:
+    def inputs(self, frame: "pd.DataFrame") -> Prepared:
         """Return the inputs of raw records.
 
-        Parameters
-        ----------
-        frame
-            Numeric columns float64, the others of strings or None, under the names that all sites use.
-        scale
-            The site's own, where `standardise` is "site".
+        Numeric columns are float64, the others of strings or None, under the names that all sites use.
         """
         self.check(frame)
-        if self.standardise == "site" and scale is None and self.numeric:
-            raise ValueError(
-                "the run's sites standardise by their own records (task.table.standardise=site): name the site whose "
-                f"scale holds, or give at least {FEWEST} records of a new one."
-            )
         values = self._numbers(frame)
         absent = np.isnan(values)
-        pooled = np.array([[c.mean, c.std] for c in self.numeric], dtype=np.float64).reshape(-1, 2).T
-        mean, std = pooled if scale is None else np.array([scale.mean, scale.std])
+        mean, std = np.array([[c.mean, c.std] for c in self.numeric], dtype=np.float64).reshape(-1, 2).T
         filled = np.where(absent, mean, values)
         if self.standardise != "none":
             filled = (filled - mean) / std
@@ -294,7 +256,7 @@ class Preprocessing:
         """
         try:
             _check_keys("", values, cls, ("target",))
-            read: dict[str, Any] = {"numeric": [], "categorical": [], "classes": {}, "sites": {}, **values}
+            read: dict[str, Any] = {"numeric": [], "categorical": [], "classes": {}, **values}
             scale = {} if read.get("standardise", "pooled") == "pooled" else {"mean": 0.0, "std": 1.0}
             for column in read["numeric"]:
                 _check_keys("numeric: ", column, NumericInput, {"name", "mean", "std"} - scale.keys())
@@ -306,16 +268,12 @@ class Preprocessing:
                 CategoricalInput(**{"mode": categories[0], **column, "categories": categories})
                 for column, categories in zip(read["categorical"], texts, strict=True)
             )
-            sites = {
-                key: Scale(tuple(map(float, scale["mean"])), tuple(map(float, scale["std"])))
-                for key, scale in read["sites"].items()
-            }
             pairs = read["classes"].items() if isinstance(read["classes"], Mapping) else read["classes"]
             classes = {str(name): _texts(name, raws) for name, raws in pairs}
             raws = [raw for of in classes.values() for raw in of]
             if len(classes) < len(read["classes"]) or len(set(raws)) < len(raws) or len(classes) == 1:
                 raise ValueError("classes: at least two, each named once, and no cell in two of them")
-            given: dict[str, Any] = {"numeric": numeric, "categorical": words, "sites": sites, "classes": classes}
+            given: dict[str, Any] = {"numeric": numeric, "categorical": words, "classes": classes}
             given["ids"] = tuple(map(str, read.get("ids", ())))
             found = cls(**{**read, **given})
             found._check_plain()
@@ -327,10 +285,6 @@ class Preprocessing:
         """Raise ValueError or TypeError where a value is invalid: the file or message may come from anywhere."""
         names = [*self.columns, self.target, *self.ids]
         scales = [(c.mean, c.std) for c in self.numeric] + [(self.target_mean, self.target_std)]
-        for site in self.sites.values():
-            if len(site.mean) != len(self.numeric) or len(site.std) != len(self.numeric):
-                raise ValueError("a site's scale is of other columns")
-            scales += zip(site.mean, site.std, strict=True)
         if not all(isinstance(name, str) for name in names):
             raise ValueError("a column's name is not a text")
         if not self.columns:

@@ -15,7 +15,7 @@ from florets.task.data.tables.declaration import Declaration, Site, site_of
 from florets.task.data.tables.describe import describe_table, repeating_group, target_name
 from florets.task.data.tables.description import MOST_GUESSED, Description
 from florets.task.data.tables.names import as_numbers
-from florets.task.data.tables.preprocessing import Preprocessing, Scale
+from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.data.tables.read import Table, check_target, read_table
 from florets.task.data.tables.table_text import class_name
 from florets.task.randomness import Purpose, generator
@@ -180,19 +180,12 @@ class SiteTable:
             )
         return self.test[known]
 
-    def scale(self, preprocessing: Preprocessing) -> Scale | None:
-        """Return the scale that this site's inputs are standardised by; None: the pooled one."""
-        if preprocessing.standardise != "site":
-            return None
-        return preprocessing.scale_of(self.table.frame.iloc[self.train], self.declared.min_count)
-
     def dataset(self, preprocessing: Preprocessing) -> Dataset:
         """Return the site's data as a model takes them."""
         frame = self.table.frame
         preprocessing.check(frame)
-        scale = self.scale(preprocessing)
         train, test = self.train, self._tested(preprocessing)
-        x = preprocessing.inputs(frame, scale).x
+        x = preprocessing.inputs(frame).x
         y = targets_of(frame.iloc[np.concatenate([train, test])], preprocessing, self.declared.event)
         y_train, y_test = np.split(y, [len(train)])
         # Values do not group records.
