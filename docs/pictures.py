@@ -44,7 +44,7 @@ def _quickstart(strategy: str, folder: str) -> dict[str, Any]:
         "groups": [int(group) for group in run.clients["true_cluster"]],
         "models": [_letters(row) for row in run.assignments.to_numpy(float).tolist()],
     }
-    if (run.folder / "embeddings.npz").exists():
+    if (run.folder / "embeddings").exists():
         compared = run.embedding()
         found |= {"round": compared.round, "kind": compared.kind}
         rows = compared.vectors if compared.kind in _MATRICES else compared.placed()[0]

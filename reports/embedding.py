@@ -1,25 +1,26 @@
-"""Vectors by which a round compared its clients: `embeddings.npz` of a run's folder."""
+"""Vectors by which a round compared its clients: a file for each such round in a run's folder."""
 
 import zipfile
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from florets.conf.problems import ConfigError
+from florets.reports.folder import make_inside, whole_file
 
 if TYPE_CHECKING:
     from florets.reports.figures import Picture
 
-EMBEDDINGS = "embeddings.npz"
+EMBEDDINGS = "embeddings"
+"""Folder of the files, `<round>.npz`."""
 UNKNOWN = -1
 """Label of a client without a model, and true label of one whose cluster is not known."""
 
-_FIELDS = ("clients", "vectors", "labels", "true_labels")
+_FIELDS = ("kind", "clients", "vectors", "labels", "true_labels")
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,11 @@ class Embedding:
     true_labels: npt.NDArray[np.int64]
     """True cluster of each client (M,); -1 where it is not known."""
 
-    def arrays(self) -> Mapping[str, Any]:
-        """Return the arrays of the file by name: ``<round>/<field>``."""
-        return {f"{self.round}/{name}": np.asarray(getattr(self, name)) for name in ("kind", *_FIELDS)}
+    def save(self, folder: Path) -> None:
+        """Write the file of this round."""
+        make_inside(folder / EMBEDDINGS)
+        with whole_file(folder / EMBEDDINGS / f"{self.round}.npz", "wb") as file:
+            np.savez_compressed(file, **{name: getattr(self, name) for name in _FIELDS})
 
     def plot(self) -> "Picture":
         """Draw the clients in the plane: colour and name of their group, and the true cluster as marker if known.
@@ -93,9 +96,9 @@ def principal_components(
     return np.pad(places, ((0, 0), (0, missing))), np.pad(fractions[:count], (0, missing))
 
 
-def round_of(name: str) -> int:
-    """Return the round of an array by its name in the file."""
-    return int(name.partition("/")[0])
+def rounds_of(folder: Path) -> dict[int, Path]:
+    """Return the files of a run by their rounds, in order."""
+    return dict(sorted((int(path.stem), path) for path in (folder / EMBEDDINGS).glob("[0-9]*.npz")))
 
 
 def embedding(folder: Path, round: int | None = None) -> Embedding:
@@ -106,26 +109,20 @@ def embedding(folder: Path, round: int | None = None) -> Embedding:
     ConfigError
         If the run has nothing of that round.
     """
-    path = folder / EMBEDDINGS
-    if not path.is_file():
+    files = rounds_of(folder)
+    if not files:
+        raise ConfigError([f"{folder}: holds no {EMBEDDINGS}; the strategy compared no clients."])
+    wanted = max(files) if round is None else round
+    if wanted not in files:
+        rounds = [str(one) for one in files]
+        shown = rounds if len(rounds) <= 8 else [*rounds[:4], "...", *rounds[-2:]]
         raise ConfigError(
-            [
-                f"{folder}: holds no {EMBEDDINGS}; the strategy compared no clients, the run is not finished, or an "
-                "earlier version wrote it: run the experiment again."
-            ]
+            [f"round={wanted}: no clients were compared in this round; the run has {', '.join(shown)}."]
         )
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            rounds = sorted({round_of(name) for name in file.files})
-            wanted = rounds[-1] if round is None else round
-            if wanted not in rounds:
-                shown = list(map(str, rounds if len(rounds) <= 8 else [*rounds[:4], "...", *rounds[-2:]]))
-                raise ConfigError(
-                    [f"round={wanted}: no clients were compared in this round; the run has {', '.join(shown)}."]
-                )
-            return Embedding(wanted, str(file[f"{wanted}/kind"]), *(file[f"{wanted}/{name}"] for name in _FIELDS))
-    except ConfigError:
-        raise
+        with files[wanted].open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            kind, *others = (file[name] for name in _FIELDS)
+            return Embedding(wanted, str(kind), *others)
     # NumPy and zipfile raise many kinds of error for a damaged archive.
     except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, zipfile.BadZipFile, zlib.error):
-        raise ConfigError([f"{path}: is damaged; run the experiment again."]) from None
+        raise ConfigError([f"{files[wanted]}: is damaged; run the experiment again."]) from None

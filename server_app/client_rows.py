@@ -1,18 +1,16 @@
-"""The file `clients_over_rounds.csv`: a row for each round and client, written as soon as the round is over."""
+"""What a run keeps of each round and client, written as soon as the round is over: rows of a table, and vectors."""
 
 import csv
 import io
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
-from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import numpy as np
 
 from florets.reports.clients import CLIENTS_OVER_ROUNDS, RoundRow
-from florets.reports.embedding import EMBEDDINGS, UNKNOWN, Embedding, round_of
-from florets.reports.folder import append_lines, make_inside, whole_file
+from florets.reports.embedding import UNKNOWN, Embedding, rounds_of
+from florets.reports.folder import append_lines, whole_file
 from florets.reports.scores import TEST_CELLS, test_cells
 from florets.strategies.base.report import Client, RoundReport
 
@@ -29,13 +27,16 @@ class ClientRows:
     A client has no row for a round in which nothing happened to it: neither sampled, nor sent a message, nor tested,
     and with the model and the true cluster of its last row. Columns of tests are those of the evaluations so far;
     where an evaluation brings new ones, the file is rewritten. A run that goes on after `done_rounds` takes back
-    later ones; ValueError where the file lacks one of those.
+    later ones, and later vectors; ValueError where the file lacks one of those.
     """
 
     def __init__(self, folder: Path, done_rounds: int | None = None) -> None:
         self._path = folder / CLIENTS_OVER_ROUNDS
         self._tests = list(TEST_CELLS)
         self._places: dict[str, _Place] = {}
+        for server_round, path in rounds_of(folder).items():
+            if done_rounds is not None and server_round > done_rounds:
+                path.unlink()
         if done_rounds:
             self._take_back(done_rounds)
         else:
@@ -115,67 +116,18 @@ def _number(text: str) -> int | None:
     return int(text) if text else None
 
 
-PARTS = "embeddings"
-"""Folder of the parts; gone once they are joined."""
-
-
-class Embeddings:
-    """Write `embeddings.npz`, each round's part as soon as it is over; `done_rounds` as in `ClientRows`."""
-
-    def __init__(self, folder: Path, done_rounds: int | None = None) -> None:
-        self._file, self._parts = folder / EMBEDDINGS, folder / PARTS
-        if done_rounds is None:
-            return
-        for part in self._found():
-            if int(part.stem) > done_rounds:
-                part.unlink()
-        if self._file.is_file():
-            # A finished run that is resumed.
-            self._join(lambda server_round: server_round <= done_rounds)
-
-    def add(self, report: RoundReport, truth: Mapping[str, int]) -> None:
-        """Write a round's part, where the round compared clients; `truth` has true clusters by client."""
-        found = report.compared
-        if found is None:
-            return
-        labels = [report.assignment.get(key, UNKNOWN) for key in found.clients]
-        true = [truth.get(key, UNKNOWN) for key in found.clients]
-        part = Embedding(
-            report.server_round,
-            found.kind,
-            np.array(found.clients, dtype=np.str_),
-            found.vectors,
-            np.array(labels, dtype=np.int64),
-            np.array(true, dtype=np.int64),
-        )
-        path = self._parts / f"{report.server_round}.npz"
-        make_inside(self._parts)
-        with whole_file(path, "wb") as file:
-            np.savez(file, **part.arrays())
-
-    def finish(self) -> None:
-        """Join the parts into the file; a run that never compared clients has none."""
-        if self._found():
-            self._join(lambda _: True)
-        # Only now: a run that is killed before has its parts, and joins them again. Killed while it removes them, it
-        # has the folder without a part.
-        if self._parts.is_dir():
-            shutil.rmtree(self._parts)
-
-    def _found(self) -> list[Path]:
-        return sorted(self._parts.glob("*.npz"), key=lambda path: int(path.stem))
-
-    def _join(self, wanted: Callable[[int], bool]) -> None:
-        """Write the file anew from its own rounds, as far as wanted, and from the parts."""
-        sources = [path for path in (self._file, *self._found()) if path.is_file()]
-        with whole_file(self._file, "wb") as file, ZipFile(file, "w", ZIP_DEFLATED) as joined:
-            written: set[str] = set()
-            for source in sources:
-                with ZipFile(source) as part:
-                    for name in part.namelist():
-                        if name not in written and wanted(round_of(name)):
-                            written.add(name)
-                            # Without the time in it, equal runs leave equal files.
-                            member = ZipInfo(name)
-                            member.compress_type = ZIP_DEFLATED
-                            joined.writestr(member, part.read(name))
+def save_embedding(folder: Path, report: RoundReport, truth: Mapping[str, int]) -> None:
+    """Write by what a round compared clients, where it did; `truth` has true clusters by client."""
+    found = report.compared
+    if found is None:
+        return
+    labels = [report.assignment.get(key, UNKNOWN) for key in found.clients]
+    true = [truth.get(key, UNKNOWN) for key in found.clients]
+    Embedding(
+        report.server_round,
+        found.kind,
+        np.array(found.clients, dtype=np.str_),
+        found.vectors,
+        np.array(labels, dtype=np.int64),
+        np.array(true, dtype=np.int64),
+    ).save(folder)

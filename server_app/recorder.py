@@ -22,7 +22,7 @@ from florets.reports.pooled import pooled_figures, statistics_of, to_json
 from florets.reports.run_page import write_report
 from florets.reports.scores import test_cells
 from florets.reports.summary import UNMEASURED, Distances, RoundLine, RunSummary, round_line, round_seconds, summarise
-from florets.server_app.client_rows import ClientRows, Embeddings
+from florets.server_app.client_rows import ClientRows, save_embedding
 from florets.server_app.progress import Progress
 from florets.strategies.base.report import ADVICE, Client, Evaluation, RoundReport
 
@@ -90,7 +90,6 @@ class Recorder:
                 self._warnings += [line["details"][ADVICE] for line in self._lines if ADVICE in line["details"]]
             run_folder.write_whole(self.folder / "config.yaml", config_yaml)
             self._rows = ClientRows(self.folder, done_rounds)
-            self._embeddings = Embeddings(self.folder, done_rounds)
             self._open_log(earlier)
         except BaseException:
             self._lock.release()
@@ -159,7 +158,7 @@ class Recorder:
         line = round_line(report, self._truth, distances, self._clients, data_changed, validation)
         # Before the line, which says that the round is complete.
         self._rows.add(report, self._clients, self._truth)
-        self._embeddings.add(report, self._truth)
+        save_embedding(self.folder, report, self._truth)
         run_folder.append_lines(self.folder / run_folder.MARKER, json.dumps(line, allow_nan=False) + "\n")
         if line["diverged"]:
             log.warning(
@@ -236,8 +235,6 @@ class Recorder:
         # Also where it came too late for the run to end earlier.
         (self.folder / run_folder.STOP).unlink(missing_ok=True)
         run_folder.write_whole(self.folder / "summary.json", summary.to_json())
-        self._embeddings.finish()
-
         write_report(self.folder, self._task_title, pictures)
         log.info("Results are in %s", self.folder)
         return summary

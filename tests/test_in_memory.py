@@ -367,7 +367,7 @@ def test_a_torch_data_set_is_predicted_and_assigned(tmp_path: Path, monkeypatch:
     for name, read in {
         "rounds.jsonl": lambda: run.rounds,
         "clients.csv": lambda: run.clients,
-        "embeddings.npz": lambda: run.embedding(),
+        f"embeddings/{run.embedding().round}.npz": lambda: run.embedding(),
     }.items():
         (run.folder / name).write_bytes((run.folder / name).read_bytes()[:20] + b'\n"\x01,,,,,,\n')
         with pytest.raises(ConfigError, match=re.escape(f"{name}: is damaged")):

@@ -49,7 +49,7 @@ SMALL = (
 
 SAME_BYTES = (
     "clients.csv", "loss_matrix.csv", "models.safetensors", "clusters.safetensors", "own_models.safetensors",
-    "embeddings.npz",
+    *(f"embeddings/{server_round}.npz" for server_round in range(1, 7)),
 )  # fmt: skip
 
 
