@@ -1,4 +1,4 @@
-"""What a run keeps of each round and client, written as soon as the round is over: rows of a table, and vectors."""
+"""A run's rows of each round and client, and the vectors that it compared, written as soon as the round is over."""
 
 import csv
 import io

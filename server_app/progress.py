@@ -11,7 +11,6 @@ from typing import TextIO
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
-from rich.table import Column
 from rich.text import Text
 
 from florets.reports.console import say
@@ -63,44 +62,14 @@ def truth_words(model_error: float | None, cluster_error: float | None, cluster_
     return words
 
 
-_SHORTEST_TITLE, _SHORTEST_BAR = 12, 4
-
-
 class _Bar(RichProgress):
     """A bar, and under it what the last round brought: side by side a terminal of 100 columns cuts both short."""
 
     figures = "starting"
 
-    def __init__(self, console: Console, num_rounds: int) -> None:
-        self._window = console
-        self._title, self._line = Column(no_wrap=True, overflow="ellipsis"), Column()
-        # Of the counts, the time, and a space between each two.
-        self._rest = len(f"{num_rounds}/{num_rounds}") + len("0:00:00") + 3
-        super().__init__(
-            TextColumn("{task.description}", table_column=self._title),
-            BarColumn(bar_width=24, table_column=self._line),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-        )
-
     def get_renderables(self) -> Iterable[RenderableType]:
-        # In a narrow terminal the title and the bar give way, and not the figures.
-        room = self._window.width - self._rest
-        self._title.max_width = max(room - _SHORTEST_BAR, 1)
-        title = max((len(task.description) for task in self.tasks), default=0)
-        self._line.max_width = max(room - title, _SHORTEST_BAR)
-        yield self.make_tasks_table(self.tasks)
+        yield from super().get_renderables()
         yield Text(self.figures, no_wrap=True, overflow="ellipsis")
-
-
-def _fitted(title: str, figures: str, width: int) -> str:
-    """Return a line no longer than a terminal's width: the title gives way first, it is the same in every line."""
-    room = max(width - len(figures) - len(" | "), _SHORTEST_TITLE)
-    if len(title) > room:
-        title = f"{title[: room - 1]}…"
-    line = f"{title} | {figures}"
-    return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 _IS_SILENT = ContextVar("is_silent", default=False)
@@ -135,7 +104,8 @@ class Progress:
         self._console = Console(file=self._stream)
         self._is_silent = _IS_SILENT.get()
         if self._console.is_terminal and not (quiet or self._is_silent):
-            self._bar = _Bar(self._console, num_rounds)
+            columns = TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn()
+            self._bar = _Bar(*columns, console=self._console)
             self._task = self._bar.add_task(title, total=num_rounds, completed=done)
             self._bar.start()
 
@@ -150,11 +120,7 @@ class Progress:
             self._bar.update(self._task, completed=line["round"])
             return
         words = [f"round {line['round']}/{self._num_rounds} {line['phase']}", describe(line), f"{seconds:.2f} s"]
-        figures = "  ".join(filter(None, words))
-        whole = f"{self._title} | {figures}"
-        # A file or a pipe takes a line of any length.
-        on_terminal = self._console.is_terminal
-        say(_fitted(self._title, figures, self._console.width) if on_terminal else whole, self._stream)
+        say(f"{self._title} | {'  '.join(filter(None, words))}", self._stream)
 
     def note(self, text: str) -> None:
         """Show a line of text, above the bar where there is one."""

@@ -23,7 +23,7 @@ from florets.server_app.own_code import (
     recorded_code,
 )
 from florets.server_app.recorder import read_summary
-from florets.strategies.registry import UnknownStrategy, find_strategy, strategy_class
+from florets.strategies.registry import strategy_class
 from florets.task.layers import at_home_hash
 from florets.task.task import Task
 
@@ -163,26 +163,13 @@ def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:
                 f"the run in {folder} was made with checkpoint_every=0: there is nothing to resume; run it again"
             )
         return None
-    different = list(_differences(_renamed(checkpoint.config), as_plain(config)))
+    different = list(_differences(checkpoint.config, as_plain(config)))
     if different:
         raise CheckpointError(
             f"the checkpoint in {folder} is of another configuration than its config.yaml: {'; '.join(different)}. "
             f"Restore config.yaml, or run the experiment again"
         )
     return checkpoint
-
-
-def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a checkpoint's configuration with its strategy's present name: its package may be installed by now."""
-    strategy = values.get("strategy")
-    if not isinstance(strategy, Mapping):
-        return dict(values)
-    try:
-        name = find_strategy(str(strategy.get("name"))).id
-    except UnknownStrategy:
-        # Of another configuration for certain, which is said with its name.
-        return dict(values)
-    return {**values, "strategy": {**strategy, "name": name}}
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
