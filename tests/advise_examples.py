@@ -6,7 +6,7 @@ from florets.reports.pooled import PartStatistics, TestStatistics
 from florets.studies.advise.advice import Advice, Evidence, advise
 from florets.studies.advise.compare import ConstantAnswer, Criterion
 from florets.studies.advise.measures import Name
-from florets.studies.advise.methods import Question, Setup
+from florets.studies.advise.methods import Question
 from florets.studies.advise.outcomes import Finding, Outcome
 from florets.studies.advise.words import Words
 from florets.task.training.figures import sums_of
@@ -16,7 +16,6 @@ OWN = ["data_dir=somewhere", "target=y", "min_clients=5"]
 NONE = Finding("none", (SITES,), (), 0.41)
 TWO = Finding("groups", (("a", "b", "c"), ("d", "e")), (), 0.0025)
 LONE = Finding("lone", (("a", "b", "c", "d"), ("e",)), ("e",), 0.0025)
-SETUP = Setup("accuracy", (0.1,))
 
 
 def part(accuracy: float, records: int = 40, site: int = 1) -> PartStatistics:
@@ -68,6 +67,6 @@ def given(finding: Finding, evidence: Evidence | None = None, **values: list[flo
     return advise(finding, outcomes, Criterion("accuracy"), constant_of(first), evidence)
 
 
-def words(advice: Advice, *overrides: str, setup: Setup = SETUP) -> Words:
+def words(advice: Advice, *overrides: str) -> Words:
     """The texts of an advice."""
-    return Words(advice, Question.of(list(overrides) or OWN), setup)
+    return Words(advice, Question.of(list(overrides) or OWN))

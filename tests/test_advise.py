@@ -20,14 +20,12 @@ from florets.studies.advise.compare import Criterion
 from florets.studies.advise.methods import (
     RIDGE,
     Question,
-    Setup,
     candidate_run,
     candidates,
     command,
     first_run,
     rounds_of,
     search,
-    setup_of,
     slower,
 )
 from florets.studies.advise.outcomes import finding_of
@@ -66,7 +64,7 @@ def test_no_groups_give_fedavg_and_what_the_others_would_do() -> None:
     assert "worse by 15.0 ± " in alone
     assert [one.name for one in advice.outcomes] == ["fedavg", "tuned", "clove", "local"]
     assert said.short.splitlines()[-1].endswith(
-        "min_clients=5 strategy=fedavg train.learning_rate=0.1 num_rounds=17 statistics=true"
+        "min_clients=5 strategy=fedavg train.ridge=0.1 train.local_epochs=1 num_rounds=17 statistics=true"
     )
     assert "3 MB sent and received by all sites in 17 rounds, 12 s" in said.short
     assert "for these 5 sites, from their test records" in said.interval
@@ -147,14 +145,13 @@ def test_the_page_is_whole_in_itself_and_takes_names_as_text(tmp_path: Path) -> 
 
 
 def test_every_method_has_the_same_budget_and_rates_and_what_is_typed_holds() -> None:
-    question = replace(Question.of(OWN), by_newton=False)
-    setup = setup_of(question, "log_loss")
-    assert (len(setup.rates), setup.rates[1]) == (3, question.base.train.learning_rate)
+    question = replace(Question.of(OWN), by_newton=False, measure="log_loss")
+    assert (len(question.rates), question.rates[1]) == (3, question.base.train.learning_rate)
     methods = candidates(question, NONE)
     assert list(methods) == ["fedavg", "intercept", "slopes", "local", "clove"]
     # Coefficients of each client are linear models', fitted by Newton's steps.
     fits = {name: keys for name, keys in methods.items() if name != "slopes"}
-    runs = {name: candidate_run(question, setup, name, keys, 0.02) for name, keys in fits.items()}
+    runs = {name: candidate_run(question, name, keys, 0.02) for name, keys in fits.items()}
     for config in runs.values():
         assert (config.num_rounds, config.patience, config.measure, config.statistics) == (40, 3, "log_loss", True)
         assert (config.train.learning_rate, config.train.solver) == (0.02, "sgd")
@@ -163,20 +160,18 @@ def test_every_method_has_the_same_budget_and_rates_and_what_is_typed_holds() ->
     assert "discovery" in candidates(question, TWO)
     assert first_run(question).strategy.settings.place_one_class is True  # type: ignore[attr-defined]
     typed = Question.of([*OWN, "num_rounds=6", "train.learning_rate=0.5", "patience=9"])
-    fixed = setup_of(typed, "log_loss")
-    config = candidate_run(typed, fixed, "fedavg", methods["fedavg"], fixed.rates[0])
-    assert (fixed.rates, config.num_rounds, config.patience) == ((0.5,), 6, 9)
-    shown = command(question, "clove", TWO, setup, 0.02, 17)
+    config = candidate_run(typed, "fedavg", methods["fedavg"], typed.rates[0])
+    assert (typed.rates, config.num_rounds, config.patience) == ((0.5,), 6, 9)
+    shown = command(question, "clove", TWO, 0.02, 17)
     assert shown.endswith("strategy=clove k=2 train.learning_rate=0.02 num_rounds=17 statistics=true")
 
 
 def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_cannot_matter() -> None:
-    question = Question.of(OWN)
+    question = replace(Question.of(OWN), measure="log_loss")
     assert question.by_newton
-    setup = setup_of(question, "log_loss")
-    assert (setup.key, setup.rates) == (RIDGE, (0.1, 1.0, 10.0, 100.0))
+    assert (question.tuned_key, question.rates) == (RIDGE, (0.1, 1.0, 10.0, 100.0))
     assert list(candidates(question, NONE)) == ["fedavg", "intercept", "slopes", "local"]
-    config = candidate_run(question, setup, "fedavg", candidates(question, NONE)["fedavg"], 10.0)
+    config = candidate_run(question, "fedavg", candidates(question, NONE)["fedavg"], 10.0)
     assert (config.train.solver, config.train.ridge, config.num_rounds, config.eval_every) == ("newton", 10.0, 8, 8)
     values = Question.of([*OWN, "task.loss=squared_error", "task.table.regression=true"])
     rounds = {name: rounds_of(values, name) for name in candidates(values, TWO)}
@@ -187,13 +182,13 @@ def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_can
     assert first_run(question).num_rounds == first_run(values).num_rounds == 16
     # Who trains alone takes all steps in one round.
     assert "train.local_epochs=8 train.ridge=10 num_rounds=1 statistics=true" in command(
-        question, "local", NONE, setup, 10.0, 1
+        question, "local", NONE, 10.0, 1
     )
-    assert "train.ridge=10 train.local_epochs=1 num_rounds=3" in command(question, "fedavg", NONE, setup, 10.0, 3)
+    assert "train.ridge=10 train.local_epochs=1 num_rounds=3" in command(question, "fedavg", NONE, 10.0, 3)
     # The run that looks for groups is the run of one model per group as well.
-    groups = candidate_run(question, setup, "discovery", candidates(question, TWO)["discovery"], 1.0)
+    groups = candidate_run(question, "discovery", candidates(question, TWO)["discovery"], 1.0)
     assert groups == replace(first_run(question), measure=groups.measure, pictures=False)
-    assert setup_of(Question.of([*OWN, "train.ridge=3"]), "r2").rates == (3.0,)
+    assert Question.of([*OWN, "train.ridge=3"]).rates == (3.0,)
 
 
 def test_of_three_rates_the_best_is_taken_and_those_below_a_better_one_are_spared(
@@ -217,9 +212,8 @@ def test_of_three_rates_the_best_is_taken_and_those_below_a_better_one_are_spare
     question = replace(Question.of(OWN), by_newton=False)
     methods = candidates(question, NONE)
     wanted = {name: methods[name] for name in ("fedavg", "intercept", "local")}
-    setup = Setup("accuracy", (0.03, 0.1, 0.3))
-    found, trials = search(question, setup, wanted, Criterion("accuracy"), run)
-    assert asked == [("fedavg", 0.1), ("fedavg", 0.3), ("local", 0.1), ("local", 0.3), ("local", 0.03)]
+    found, trials = search(question, wanted, Criterion("accuracy"), run)
+    assert asked == [("fedavg", 0.1), ("fedavg", 0.3), ("local", 0.1), ("local", 0.3), ("local", 0.0333)]
     figures = {name: Criterion("accuracy").figure(one.validation) for name, one in found.items()}
     assert figures == pytest.approx({"fedavg": 0.9, "tuned": 0.9, "local": 0.8})
     assert len(trials) == 7
@@ -234,9 +228,9 @@ def test_rates_at_which_training_diverges_are_failed_trials_and_smaller_ones_are
 
     question = replace(Question.of(OWN), by_newton=False)
     methods = {"local": candidates(question, NONE)["local"]}
-    found, trials = search(question, Setup("r2", (0.03, 0.1, 0.3)), methods, Criterion("r2"), run)
+    found, trials = search(question, methods, Criterion("r2"), run)
     assert not found
-    assert asked == pytest.approx([0.1, 0.03, 0.01, 0.001])
+    assert asked == pytest.approx([0.1, 0.0333, 0.01, 0.001])
     assert all("NaN" in trial.failure for trial in trials)
     assert [one.rates[1] for one in slower(question)] == pytest.approx([0.0333, 0.01, 1e-3, 1e-4, 1e-6])
     assert first_run(slower(question)[1]).train.learning_rate == pytest.approx(0.01)

@@ -55,7 +55,6 @@ class Difference:
 
     mean: float
     half: float
-    clients: int
 
     @property
     def is_gain(self) -> bool:
@@ -191,7 +190,7 @@ class Criterion:
         first, second = ({key: tests[key] for key in keys} for tests in (first, second))
         mean = gain(self._figure(first), self._figure(second), self.measure)
         if not keys or not math.isfinite(mean):
-            return Difference(math.nan, math.inf, len(keys))
+            return Difference(math.nan, math.inf)
         if not are_few:
             error = _jackknife(self._without_each(first) - self._without_each(second))
             error *= abs(gain(1.0, 0.0, self.measure))
@@ -199,7 +198,7 @@ class Criterion:
             error = error_of_joint_r2(first, second)
         else:
             error = self._error_over_records(first, second)
-        return Difference(mean, self._half(error, len(keys)), len(keys))
+        return Difference(mean, self._half(error, len(keys)))
 
     def _is_over_records(self, tests: Tests) -> bool:
         """Return whether intervals are over records; of concordance clients send no replicates."""
@@ -220,13 +219,13 @@ class Criterion:
         first = self.compared(first)
         mean = gain(self._figure(first), reference, self.measure)
         if not first or not math.isfinite(mean):
-            return Difference(math.nan, math.inf, len(first))
+            return Difference(math.nan, math.inf)
         if not self._is_over_records(first):
             error = abs(gain(1.0, 0.0, self.measure)) * _jackknife(self._without_each(first))
         else:
             first = {key: test for key, test in first.items() if test.sums is not None} or first
             error = error_of_joint_r2(first) if self.measure == "r2" else self._error_over_records(first, {})
-        return Difference(mean, self._half(error, len(first)), len(first))
+        return Difference(mean, self._half(error, len(first)))
 
     def _without_each(self, tests: Tests) -> FloatArray:
         """Return the figure without each of the clients."""
@@ -456,7 +455,7 @@ def choose(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
     def beaten(one: Outcome) -> bool:
         found = (criterion.difference(other.validation, one.validation) for other in candidates if other is not one)
         # Two models that are nearly one differ by next to nothing on every record, beyond chance and of no use.
-        unit = criterion.figure(one.validation) if criterion.measure in ("mae", "rmse", "loss") else 1.0
+        unit = criterion.figure(one.validation) if criterion.measure == "loss" else 1.0
         trifle = TRIFLE * abs(gain(unit, 0.0, criterion.measure))
         return any(it.mean - wider * it.half > 0 and it.mean >= trifle for it in found)
 

@@ -94,15 +94,12 @@ def seconds_of(measure: Name, counts: Collection[FloatArray]) -> tuple[Name, ...
     Of classes the accuracy, but where one of two is rare, and a constant is nearly always right; of two classes the
     area under the curve.
     """
-    if measure in OF_VALUES:
-        return ("rmse",) if measure != "rmse" else ("r2",)
-    if measure == "loss" or not counts:
+    if measure == "r2":
+        return ("rmse",)
+    if measure != "log_loss" or not counts:
         return ()
-    is_binary = max(map(len, counts)) == 2
     known: list[Name] = [] if rare_share(counts) < RARE else ["accuracy"]
-    known += ["auc"] if is_binary else []
-    known += ["log_loss"] if measure != "log_loss" else []
-    return tuple(name for name in known if name != measure)
+    return (*known, "auc") if max(map(len, counts)) == 2 else tuple(known)
 
 
 def rare_share(counts: Collection[FloatArray]) -> float:
@@ -114,12 +111,10 @@ def rare_share(counts: Collection[FloatArray]) -> float:
 def for_stopping(measure: Name) -> str:
     """Return the measure by which rounds and learning rates are chosen.
 
-    An accuracy of a few validation records moves in steps, where the log loss says more. R2, RMSE and the loss itself
-    follow the squared error, which each client's loss is, however few validation records it has.
+    An accuracy of a few validation records moves in steps, where the log loss says more. R2 follows the squared
+    error, which each client's loss is, however few validation records it has.
     """
-    if measure == "accuracy":
-        return "log_loss"
-    return "auto" if measure in ("r2", "rmse", "concordance", "loss") else measure
+    return "log_loss" if measure in ("accuracy", "log_loss") else "auto"
 
 
 def is_better(first: float, second: float, measure: Name) -> bool:

@@ -15,7 +15,6 @@ from florets.reports.console import counted
 from florets.strategies.base.federation import FederationError
 from florets.studies.advise.compare import Criterion
 from florets.studies.advise.measures import (
-    NOT_SUMS,
     Name,
     for_stopping,
     gain,
@@ -97,13 +96,14 @@ class Question:
 
     `base`: the experiment with FedAvg, which says everything that all runs share. `slower`: factor of the
     experiment's learning rate, below 1 where training diverges with it. `by_newton`: models are linear, and train by
-    Newton's steps.
+    Newton's steps. `measure`: what methods are compared by, once the data are known.
     """
 
     overrides: tuple[str, ...]
     base: Config
     slower: float = 1.0
     by_newton: bool = False
+    measure: Name = "loss"
 
     @classmethod
     def of(cls, overrides: Sequence[str]) -> "Question":
@@ -167,6 +167,13 @@ class Question:
         rate = self.base.train.learning_rate * self.slower
         return (rate,) if self.gives(RATE) else tuple(float(f"{rate * step:.3g}") for step in STEPS)
 
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Keys of every run of a method: networks are stopped by patience."""
+        # Newton's steps end at the minimum, where one test is enough.
+        stop = "train.local_epochs=1" if self.by_newton else f"patience={PATIENCE}"
+        return (f"measure={for_stopping(self.measure)}", *self.unless_given(stop))
+
     def config(self, *own: str) -> Config:
         """Return the experiment with a strategy, and tests of validation records with sums of them."""
         decided = set(map(_key, own))
@@ -179,27 +186,6 @@ class Question:
             f"num_rounds={self.rounds}",
         )
         return compose([*(text for text in (*self.overrides, *shared) if _key(text) not in decided), *own])
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What all methods that are compared share: the measure that decides, the values tried, and further keys.
-
-    `rates`: learning rates, or ridges: of `key`.
-    """
-
-    measure: Name
-    rates: tuple[float, ...]
-    keys: tuple[str, ...] = ()
-    key: str = RATE
-
-
-def setup_of(question: Question, measure: Name) -> Setup:
-    """Return the first setup: networks are stopped by patience."""
-    # Newton's steps end at the minimum, where one test is enough.
-    keys = ["train.local_epochs=1"] if question.by_newton else [f"patience={PATIENCE}"]
-    shared = (f"measure={for_stopping(measure)}", *question.unless_given(*keys))
-    return Setup(measure, question.rates, shared, question.tuned_key)
 
 
 def as_regression(question: Question) -> Question:
@@ -272,21 +258,19 @@ def rounds_of(question: Question, method: str) -> int:
     return _NEWTON_OF_VALUES if question.base.task.loss in _REGRESSIONS else question.rounds
 
 
-def candidate_run(question: Question, setup: Setup, method: str, keys: Sequence[str], rate: float) -> Config:
+def candidate_run(question: Question, method: str, keys: Sequence[str], rate: float) -> Config:
     """Return one run of a method, with one learning rate or ridge."""
     rounds = rounds_of(question, method)
     every = question.unless_given(f"num_rounds={rounds}", f"eval_every={rounds if question.by_newton else EVERY}")
-    # A setup may have other rounds than its question.
     own = {_key(text) for text in keys}
-    shared = [text for text in setup.keys if _key(text) not in own]
-    every = tuple(text for text in every if _key(text) not in map(_key, shared))
-    return question.config(f"{setup.key}={rate:g}", *every, "pictures=false", *shared, *keys)
+    shared = [text for text in question.shared if _key(text) not in own]
+    return question.config(f"{question.tuned_key}={rate:g}", *every, "pictures=false", *shared, *keys)
 
 
-def num_runs(methods: int, setup: Setup) -> int:
+def num_runs(methods: int, question: Question) -> int:
     """Return about how many runs a search takes: of ridges, methods but two take the common model's."""
-    tried = min(len(setup.rates), len(STEPS))
-    return methods + (tried if setup.key == RIDGE and tried > 1 else methods * (tried - 1))
+    tried = min(len(question.rates), len(STEPS))
+    return methods + (tried if question.by_newton and tried > 1 else methods * (tried - 1))
 
 
 def num_groups(finding: Finding) -> int:
@@ -294,15 +278,15 @@ def num_groups(finding: Finding) -> int:
     return max(2, len(finding.groups)) if finding.kind in ("groups", "lone") else 2
 
 
-def command(question: Question, method: str, finding: Finding, setup: Setup, rate: float, rounds: int) -> str:
+def command(question: Question, method: str, finding: Finding, rate: float, rounds: int) -> str:
     """Return the command that uses a method, with the settings that were chosen."""
     method_keys = METHODS[method].keys.format(epochs=question.fine_tune_epochs, k=num_groups(finding)).split()
     if method == "local":
         method_keys += _alone(question)
     shown = [shlex.quote(text) for text in question.overrides if _key(text) not in _HOW]
     own = {_key(text) for text in method_keys}
-    kept = [key for key in setup.keys if key.startswith(("train.", "task.")) and _key(key) not in own]
-    rate_key, at_the_end = f"{setup.key}={rate:g}", [f"num_rounds={rounds}"]
+    kept = [key for key in question.shared if key.startswith("train.") and _key(key) not in own]
+    rate_key, at_the_end = f"{question.tuned_key}={rate:g}", [f"num_rounds={rounds}"]
     # The run then ends with the figure over all records, by which methods were compared.
     at_the_end += ["statistics=true"] if question.has_coefficients else []
     return " ".join(
@@ -337,7 +321,6 @@ class Trial:
 
 def search(
     question: Question,
-    setup: Setup,
     methods: Mapping[str, Sequence[str]],
     criterion: Criterion,
     run: Run,
@@ -352,14 +335,14 @@ def search(
     criterion
         Decides on the rates: of classes by the log loss, which every validation record has a part in.
     """
-    if criterion.measure in ("accuracy", *NOT_SUMS):
+    if criterion.measure == "accuracy":
         criterion = replace(criterion, measure="log_loss")
     kept: dict[str, Outcome] = {}
     trials: list[Trial] = []
 
     def improves(figure: float, last: float) -> bool:
         """Return whether a setting is better than another; of ridges, by enough to matter."""
-        if setup.key == RIDGE and math.isfinite(figure):
+        if question.by_newton and math.isfinite(figure):
             return gain(figure, last, criterion.measure) > _LEAST * abs(gain(1.0, 0.0, criterion.measure))
         return is_better(figure, last, criterion.measure)
 
@@ -371,10 +354,10 @@ def search(
             figure = named(criterion.figure(one.validation), criterion.measure)
             return f"{counted(one.rounds, 'round')}, validation {figure}"
 
-        kind = setup.key.rpartition(".")[2].removeprefix("learning_")
-        name = method + (f"-{kind}-{rate:g}" if len(setup.rates) > 1 else "")
+        kind = question.tuned_key.rpartition(".")[2].removeprefix("learning_")
+        name = method + (f"-{kind}-{rate:g}" if len(question.rates) > 1 else "")
         try:
-            place = run(name, candidate_run(question, setup, method, methods[method], rate), result)
+            place = run(name, candidate_run(question, method, methods[method], rate), result)
         except FederationError as error:
             trials.append(Trial(method, rate, 0, math.nan, str(error)))
             return math.nan
@@ -396,12 +379,12 @@ def search(
                 return number > 0
         return bool(rates)
 
-    rates = sorted(setup.rates)
+    rates = sorted(question.rates)
     middle = rates[(len(rates) - 1) // 2]
     below, above = [rate for rate in rates if rate < middle][::-1], [rate for rate in rates if rate > middle]
     for method in methods:
         # What clients learn together has many records, and its ridge matters little: the plain model's will do.
-        plain = kept.get("fedavg") if setup.key == RIDGE and method == "intercept" else None
+        plain = kept.get("fedavg") if question.by_newton and method == "intercept" else None
         try:
             first = attempt(method, middle if plain is None else plain.rate)
         except ConfigError:
@@ -409,9 +392,9 @@ def search(
                 raise
             continue
         # Coefficients of clients have a prior of their own: the usual ridge will do.
-        if plain is not None or (setup.key == RIDGE and method == "slopes"):
+        if plain is not None or (question.by_newton and method == "slopes"):
             continue
-        if setup.key == RIDGE and method == "discovery" and "fedavg" in kept and kept["fedavg"].rate == middle:
+        if question.by_newton and method == "discovery" and "fedavg" in kept and kept["fedavg"].rate == middle:
             # Where it does not matter to one model for all, it hardly does to one per group.
             continue
         if not math.isfinite(first):
@@ -420,6 +403,6 @@ def search(
             climb(method, [*below, *smaller], first)
         # Figures have one peak over the rates: a better one above the middle spares those below it. Of the records of
         # all clients together a smaller ridge than the usual one changes nothing.
-        elif not climb(method, above, first) and (setup.key != RIDGE or method == "local"):
+        elif not climb(method, above, first) and (not question.by_newton or method == "local"):
             climb(method, below, first)
     return kept, trials

@@ -29,14 +29,12 @@ from florets.studies.advise.compare import ConstantAnswer, Criterion
 from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, Name, seconds_of, suitable
 from florets.studies.advise.methods import (
     Question,
-    Setup,
     Trial,
     as_regression,
     candidates,
     first_run,
     num_runs,
     search,
-    setup_of,
     slower,
 )
 from florets.studies.advise.outcomes import (
@@ -58,9 +56,9 @@ class Meter:
     def __init__(self) -> None:
         self._runs = self._finished = 0
 
-    def plan(self, methods: int, question: Question, setup: Setup) -> None:
+    def plan(self, methods: int, question: Question) -> None:
         """Show what is ahead from now on."""
-        self._runs, self._finished = num_runs(methods, setup), 0
+        self._runs, self._finished = num_runs(methods, question), 0
         self.note(f"about {counted(self._runs, 'run')} of up to {counted(question.rounds, 'round')}")
 
     def end(self, name: str, result: str) -> None:
@@ -98,8 +96,8 @@ def answer(question: Question, play: Play, caller: Path | None = None) -> tuple[
     folder = advice_folder(question, here)
     with _warnings_once():
         study = _Study(question, play, folder, here)
-        advice, setup, trials = study.advise()
-    _write(folder, advice, study.question, setup, trials)
+        advice, trials = study.advise()
+    _write(folder, advice, study.question, trials)
     return advice, folder
 
 
@@ -147,8 +145,8 @@ class _Study:
         self._play, self._folder, self._here, self._meter = play, folder, here, Meter()
         self._known: list[tuple[Config, Path]] = []
 
-    def advise(self) -> tuple[Advice, Setup, list[Trial]]:
-        """Make all runs and return the advice, the setup that was used, and the trials of learning rates."""
+    def advise(self) -> tuple[Advice, list[Trial]]:
+        """Make all runs and return the advice, and the trials of learning rates."""
         place = self._first()
         _say_problems(place)
         parts = [part for one in read_test_statistics(place).values() for part in one.parts.values()]
@@ -172,14 +170,14 @@ class _Study:
             raise ConfigError(["advise: compares what several clients should do, and there is one; add clients."])
         measure = self._measure(place, first, regression)
         usable = [own for key, own in counts.items() if key not in one_class]
-        setup = setup_of(question, measure)
+        question = self.question = dataclasses.replace(question, measure=measure)
         seconds = seconds_of(measure, usable)
         criterion = Criterion.of(measure, first.test, one_class if measure in OF_CLASSES else (), seconds)
         sites = read_sites(place, first.train, measure in OF_VALUES)
         reasons = differences(sites, one_class)
         methods = candidates(question, finding)
-        self._meter.plan(len(methods), question, setup)
-        outcomes, trials = search(question, setup, methods, criterion, self._run)
+        self._meter.plan(len(methods), question)
+        outcomes, trials = search(question, methods, criterion, self._run)
         constant = ConstantAnswer.of(measure, read_test_statistics(place), seconds)
         if not outcomes:
             failed = next((trial.failure for trial in trials if trial.failure), "")
@@ -190,7 +188,7 @@ class _Study:
         advice = advise(finding, outcomes, criterion, constant, evidence)
         rule = self._rule(advice)
         found = tuple([rule, *(one for one in reasons if one.kind != "labels")] if rule else reasons)
-        return dataclasses.replace(advice, evidence=dataclasses.replace(evidence, reasons=found)), setup, trials
+        return dataclasses.replace(advice, evidence=dataclasses.replace(evidence, reasons=found)), trials
 
     def _first(self) -> Path:
         """Look for groups, with smaller learning rates where training diverges."""
@@ -254,8 +252,8 @@ def _groups_of(place: Path) -> str:
     return f"{len(found.groups)} groups" if found.kind in ("groups", "lone") else "no groups"
 
 
-def _write(folder: Path, advice: Advice, question: Question, setup: Setup, trials: Sequence[Trial]) -> None:
-    words = Words(advice, question, setup)
+def _write(folder: Path, advice: Advice, question: Question, trials: Sequence[Trial]) -> None:
+    words = Words(advice, question)
     criterion = advice.criterion
     values = {
         "answer": words.answer,

@@ -19,7 +19,7 @@ from florets.studies.advise.compare import (
 )
 from florets.studies.advise.measures import FORMS, OF_VALUES, Name, amount, named, plain, value
 from florets.studies.advise.measures import gain as gain_in
-from florets.studies.advise.methods import METHODS, Question, Setup, command
+from florets.studies.advise.methods import METHODS, Question, command
 from florets.studies.advise.outcomes import Kind, Outcome
 
 _MOST_NAMES = 6
@@ -90,8 +90,8 @@ class SiteRow:
 class Words:
     """Texts of one advice; `site` is what a client is called, and `rows` is the table of sites."""
 
-    def __init__(self, advice: Advice, question: Question, setup: Setup) -> None:
-        self.advice, self.question, self.setup = advice, question, setup
+    def __init__(self, advice: Advice, question: Question) -> None:
+        self.advice, self.question = advice, question
         self.site = "site" if question.is_own else "client"
         self.measure = advice.criterion.measure
         self.is_regression = self.measure in OF_VALUES
@@ -223,7 +223,7 @@ class Words:
     def command(self) -> str:
         """The command that uses the advised method."""
         best = self.advice.best
-        return command(self.question, best.name, self.advice.finding, self.setup, best.rate, best.rounds)
+        return command(self.question, best.name, self.advice.finding, best.rate, best.rounds)
 
     @property
     def short(self) -> str:
