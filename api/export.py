@@ -26,7 +26,7 @@ from florets.reports.summary import read_lines
 from florets.server_app.data_agreement import declaration_of, is_own
 from florets.server_app.recorder import read_summary
 from florets.server_app.run_models import Arrays, RunModels, load_run
-from florets.strategies.layers.noise import LEDGER, read_budget
+from florets.strategies.layers.budget import LEDGER, read_budget
 from florets.strategies.registry import find_strategy
 from florets.task.data.tables.declaration import MISSING
 

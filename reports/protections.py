@@ -10,7 +10,7 @@ import yaml
 from florets.reports.summary import RoundLine, privacy_words
 from florets.strategies.base.report import QUARANTINE, SUMMED, named
 from florets.strategies.core.accountant import epsilon_of
-from florets.strategies.layers.noise import LEDGER, read_budget
+from florets.strategies.layers.budget import LEDGER, read_budget
 
 
 def protections(folder: Path, lines: Sequence[RoundLine], left_out: Sequence[str]) -> list[tuple[str, str]]:

@@ -51,7 +51,7 @@ from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, ClientRound, RoundReport, named
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.layers.noise import LEDGER, Budget, read_budget
+from florets.strategies.layers.budget import LEDGER, Budget, read_budget
 from florets.strategies.registry import find_strategy
 from florets.task.layers import at_home_arrays, at_home_hash
 from florets.task.node_config import MOST_MESSAGES

@@ -4,11 +4,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
-from florets.commands import main
 from florets.engines.local_grid import LocalGrid
 from florets.strategies.base import federation
 from florets.strategies.base.federation import (
@@ -16,11 +14,9 @@ from florets.strategies.base.federation import (
     FederationError,
     WrongNodeCount,
 )
-from florets.strategies.base.introductions import InputMagnitudes
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 from florets.task.wire.flower import NodeInfo
-from florets.task.wire.replies import Magnitude
 from tests.fakes import FakeClients, models
 
 Fault = Callable[[RecordDict], RecordDict]
@@ -110,31 +106,6 @@ def test_parts_of_a_federation_share_a_deadline(
     assert [begun[place] for place in (0, 2, 4)] == [pytest.approx(at, abs=0.6) for at in starts]
     assert grid.now == pytest.approx(end, abs=0.9)
     assert sorted(found.clients) == [str(place) for place in range(6) if place not in silent]
-
-
-def node(folder, pixels):
-    folder.mkdir(parents=True)
-    np.savez(folder / "data.npz", x=pixels, y=np.arange(len(pixels)) % 2)
-
-
-def test_floats_from_0_to_255_beside_bytes_are_named_before_training(tmp_path, caplog):
-    pixels = np.random.default_rng(0).integers(0, 256, (20, 4), dtype=np.uint8)
-    for name, x in (("a", pixels), ("b", pixels / np.float32(255)), ("c", pixels.astype(np.float32)), ("d", pixels)):
-        node(tmp_path / "data" / name, x)
-    given = ["experiment=own_data", "strategy=fedavg", "k=1", "num_rounds=1", "-q", "pictures=false"]
-    given += ["task.partition_options={input_shape: [4], num_outputs: 2}", f"data_dir={tmp_path / 'data'}"]
-    with caplog.at_level(logging.WARNING, "florets"):
-        assert main.main([*given, f"results_dir={tmp_path / 'results'}"]) == 0
-    (line,) = [record.getMessage() for record in caplog.records if "orders of magnitude" in record.getMessage()]
-    # 148 / 0.58, each with one digit: 100 / 0.6.
-    assert (
-        "the median client's they are 300 times as large at c. If pixels are floats from 0 to 255, divide them"
-        in line
-    )
-
-
-def far(**values: float) -> str | None:
-    return InputMagnitudes().warning({key: Magnitude(value, False) for key, value in values.items()})
 
 
 def arriving(*counts: int) -> LocalGrid:

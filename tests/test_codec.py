@@ -78,7 +78,6 @@ BROKEN: list[tuple[str, str, str | None, Any, str]] = [
     # What a client says of itself.
     *((kinds.HELLO, kinds.CONFIG, kinds.CLIENT_KEY, x, "client-key") for x in ("", "a\nb", "\x1b[2J", "=1", b"x")),
     (kinds.HELLO, METRICS, kinds.CLUSTER, -5, "true-cluster is -5, not an integer from -1"),
-    (kinds.HELLO, kinds.CONFIG, kinds.MAGNITUDE, 0.5, "with scaled"),
 ]  # fmt: skip
 
 

@@ -20,8 +20,8 @@ from florets.engines import engine
 from florets.strategies.base.federation import BudgetSpent
 from florets.strategies.base.report import Client
 from florets.strategies.coverage import Releases
+from florets.strategies.layers.budget import LEDGER, read_budget
 from florets.strategies.layers.example_noise import ExampleGuard
-from florets.strategies.layers.noise import LEDGER, read_budget
 from florets.strategies.settings import Privacy
 from florets.task.training import dp_sgd, loop
 from florets.task.training.losses import Objective, Proximal, loss_vector

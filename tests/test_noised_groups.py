@@ -13,7 +13,7 @@ from florets.engines import engine
 from florets.strategies.core.accountant import level_of
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.core.noised_groups import PARTS, NoisedGroups, Release, centres_of, differ, noised_groups
-from florets.strategies.layers.noise import LEDGER, read_budget
+from florets.strategies.layers.budget import LEDGER, read_budget
 from florets.task.wire import noise
 
 

@@ -18,11 +18,13 @@ from florets.conf.problems import ConfigError
 from florets.engines import engine
 from florets.server_app.checkpoint import CheckpointError, Checkpointing
 from florets.server_app.resume import read_resume
+from florets.strategies.base.federation import BudgetSpent
 from florets.strategies.base.report import Client
 from florets.strategies.core.accountant import delta_of, epsilon_of, level_of
 from florets.strategies.core.noised_groups import nearest_centre, noised_centres
 from florets.strategies.coverage import Releases
-from florets.strategies.layers.noise import LEDGER, LENGTHS, Budget, BudgetSpent, Guard, multiplier, read_budget
+from florets.strategies.layers.budget import LEDGER, Budget, multiplier, read_budget
+from florets.strategies.layers.noise import LENGTHS, Guard
 from florets.strategies.settings import Privacy
 from florets.task.wire import noise
 

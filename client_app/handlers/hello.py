@@ -1,8 +1,5 @@
 """`query.hello` and `query.describe`: what a client says of itself before the first round."""
 
-import math
-
-import torch
 from flwr.app import Context, RecordDict
 
 from florets.client_app.client import Client, device_of, partition_id
@@ -15,7 +12,7 @@ from florets.task.wire.codec import pack
 from florets.task.wire.description import pack_description
 from florets.task.wire.flower import INSTALLED
 from florets.task.wire.leaving import named, unanswered
-from florets.task.wire.replies import Introduction, rounded_magnitude
+from florets.task.wire.replies import Introduction
 from florets.task.wire.sampled_noise import accountants
 
 
@@ -47,10 +44,9 @@ def hello(client: Client) -> RecordDict:
         cluster = _stated_cluster(client.context)
         if nodes and task.spec.num_clusters and not task.is_own:
             cluster = task.cluster_of(partition_id(client.context))
-    scaled = task.data.scaled if task.is_own else None
     if kinds.PRIVACY in client.config:
         # Where single records are hidden, how many there are is public.
-        examples, scaled = examples if client.hides_records else 1, None
+        examples = examples if client.hides_records else 1
     config = client.context.node_config
     never = ",".join(sorted(named(config.get(kinds.NEVER_SEND, "")) | unanswered(answered_by(config))))
     return pack(
@@ -62,8 +58,6 @@ def hello(client: Client) -> RecordDict:
         flower=INSTALLED,
         true_cluster=cluster,
         num_partitions=nodes,
-        root_mean_square=None if scaled is None else rounded_magnitude(_root_mean_square(client.data.x_train)),
-        scaled=scaled,
         never_send=never or None,
         most_messages=config.get(MOST_MESSAGES),
     )
@@ -85,10 +79,6 @@ def _count(client: Client) -> int:
     if client.task.counts_are_known and client.config.get(kinds.LOSS_DATA) != kinds.HELD_OUT:
         return client.task.num_examples_of(partition_id(client.context))
     return client.num_examples
-
-
-def _root_mean_square(x: torch.Tensor) -> float:
-    return float(torch.linalg.vector_norm(x)) / math.sqrt(x.numel())
 
 
 def _stated_cluster(context: Context) -> int:

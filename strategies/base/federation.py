@@ -13,13 +13,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from florets.strategies.base.exchange import Replies, Request, Waiting, alike, exchange, joined
-from florets.strategies.base.introductions import (
-    InputMagnitudes,
-    client_of,
-    implausible_counts,
-    problem_of,
-    with_number,
-)
+from florets.strategies.base.introductions import client_of, implausible_counts, problem_of, with_number
 from florets.strategies.base.report import Client, named
 from florets.strategies.settings import sampled_of
 from florets.task.wire import codec, kinds
@@ -116,8 +110,8 @@ class Federation:
     leaving
         Names of what leaves the clients in every run of the strategy.
     compares
-        Whether a client's number of samples and the magnitude of its inputs are compared with the other clients'.
-        With privacy no client's place depends on another's data, and all count alike.
+        Whether a client's number of samples is compared with the other clients'. With privacy no client's place
+        depends on another's data, and all count alike.
 
     Attributes
     ----------
@@ -157,7 +151,6 @@ class Federation:
         self._online: set[int] = set()
         # Whether all of them had introduced themselves when they were last looked for.
         self._all_known = False
-        self._magnitudes = InputMagnitudes()
         # What nodes are called that were online and did not get in, by node id.
         self._left_out: dict[int, str] = {}
         self._sorted: list[Client] | None = None
@@ -298,10 +291,7 @@ class Federation:
             )
         # Not before: an error says why by itself.
         replies.warn()
-        magnitudes = {introduced[node].key: hello.magnitude for node, hello in hellos.items()}
-        known_ones = {key: one for key, one in magnitudes.items() if one and key in self.clients and self.compares}
-        far = self._magnitudes.warning(known_ones)
-        for problem in (*problems, *([far] if far else [])):
+        for problem in problems:
             log.warning("%s", problem)
 
     def _ask_who(

@@ -12,7 +12,7 @@ from florets.task.randomness import client_number
 from florets.task.wire import kinds
 from florets.task.wire.flower import INSTALLED, filled, minor
 from florets.task.wire.leaving import refusal
-from florets.task.wire.replies import Introduction, Magnitude, key_problem
+from florets.task.wire.replies import Introduction, key_problem
 
 log = logging.getLogger("florets")
 
@@ -96,40 +96,3 @@ def implausible_counts(claimed: Mapping[int, int], others: Iterable[int]) -> dic
         for node_id, count in claimed.items()
         if count > most
     }
-
-
-_FAR = 20
-"""Ratio to the median client from which on inputs are taken to be in another unit: images differ by less, bytes and
-floats by 255."""
-_MOST_NAMED = 5
-
-
-class InputMagnitudes:
-    """Magnitude of each client's inputs, where clients report it."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, Magnitude] = {}
-
-    def warning(self, new: Mapping[str, Magnitude]) -> str | None:
-        """Add clients, and warn of those whose inputs have another magnitude; None if none has."""
-        self._known.update(new)
-        # Of two clients the smaller one counts: most often the other has forgotten to scale.
-        median = median_low([one.value for one in self._known.values()]) if self._known else 0.0
-        if not median:
-            return None
-        far = {key: one for key, one in sorted(new.items()) if not 1 / _FAR <= one.value / median <= _FAR}
-        if not far:
-            return None
-        named = [f"{_times(one, median)} at {key}" for key, one in list(far.items())[:_MOST_NAMED]]
-        more = f" and {len(far) - _MOST_NAMED} more" if len(far) > _MOST_NAMED else ""
-        return (
-            "inputs differ by orders of magnitude, so that groups may be those of the files' form: compared with "
-            f"the median client's they are {', '.join(named)}{more}. If pixels are floats from 0 to 255, divide them "
-            "by 255 or give bytes (uint8); bring other inputs to one unit"
-        )
-
-
-def _times(one: Magnitude, median: float) -> str:
-    ratio = float(f"{one.value / median:.1g}")
-    times = f"{ratio:g} times as large" if ratio < 1e6 else "over a million times as large"
-    return times + (" (pixels scaled to 0..1)" if one.scaled else "")

@@ -13,7 +13,7 @@ from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import choose_k, cluster, match_in_order, match_min_cost
-from florets.strategies.layers.keys import ByLosses
+from florets.strategies.layers.losses import ByLosses
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire.leaving import LOSS_VECTORS, MODELS

@@ -23,11 +23,11 @@ def compose(strategy: Any, num_rounds: int, earlier: Any = None) -> tuple[tuple[
         if hasattr(settings, "outlier_loss"):
             layers.append(LossOutliers(settings.outlier_loss))
     if getattr(settings, "memory", False):
-        from florets.strategies.layers.memory import Memory
+        from florets.strategies.layers.losses import Memory
 
         layers.append(Memory())
     if getattr(settings, "probes", 0):
-        from florets.strategies.layers.probes import Probes
+        from florets.strategies.layers.losses import Probes
 
         layers.append(Probes(settings.probes))
     if getattr(settings, "watch", None) is not None:
@@ -64,8 +64,9 @@ def _guard(strategy: Any, num_rounds: int, earlier: Any) -> Any:
     if not privacy.has_noise or (releases := releases_of(settings, privacy.kind)) is None:
         return None
     from florets.strategies.core.noised_groups import COST
+    from florets.strategies.layers.budget import Budget
     from florets.strategies.layers.example_noise import ExampleGuard
-    from florets.strategies.layers.noise import Budget, Guard
+    from florets.strategies.layers.noise import Guard
 
     # The small constant keeps products such as 0.07 * 100 from adding a round by rounding.
     rounds = strategy.rounds_before + num_rounds

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from florets.strategies.base.report import Client
 from florets.strategies.core.accountant import level_of
 from florets.strategies.coverage import Releases
-from florets.strategies.layers.noise import GROUPING, Budget, Guard, multiplier
+from florets.strategies.layers.budget import GROUPING, Budget, multiplier
+from florets.strategies.layers.noise import Guard
 from florets.strategies.settings import Privacy
 from florets.task.training.settings import Training
 from florets.task.wire import kinds, noise

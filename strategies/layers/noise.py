@@ -1,10 +1,8 @@
-"""Noise on what depends on clients' data (`privacy.kind`): the budget of each client, and the layer."""
+"""Noise on what depends on clients' data (`privacy.kind`): what it costs each client, and the layer."""
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,24 +14,22 @@ from florets.strategies.base.models import Averaging
 from florets.strategies.base.report import PRIVACY, Client, Detail
 from florets.strategies.base.round import Plan, Round, SealedRows
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.accountant import epsilon_of, level_of, usual_delta
+from florets.strategies.core.accountant import epsilon_of
 from florets.strategies.core.noised_groups import COST, nearest_centre, noised_centres
 from florets.strategies.core.rows import Rows as Vectors
 from florets.strategies.coverage import COMPARED, Releases
+from florets.strategies.layers.budget import Budget, multiplier
 from florets.strategies.settings import Privacy
 from florets.task.training.settings import Training
 from florets.task.wire import kinds, noise
 from florets.task.wire.replies import Update
 
-GROUPING = 0.2
-"""Fraction of the budget (of the sum of squared noise levels) that is spent on grouping."""
 SIZES = 0.1
 """Fraction of the cost of a round's update that pays for noised sizes of hidden groups."""
 LENGTHS = 0.3
 """Fraction of the cost of a round's update that pays for measuring the usual length of updates, until it is known."""
 _POWERS = 14
 """Lengths are counted in powers of 2 with exponents of at most this magnitude."""
-_ROUNDING = 1e-9
 _UNCOVERED = "its answers are not noised, so that privacy.kind does not cover them"
 _CENTRAL = "privacy.kind=central"
 _KINDS = frozenset({kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, kinds.LOSSES, kinds.EVALUATE}) | kinds.SECURE
@@ -42,69 +38,6 @@ _COVERED = {
     kinds.TRAIN_SELECT: frozenset({"choices", "folds"}),
 }
 """What `Settings.asks` must name, one of each, for these messages."""
-
-
-@dataclass
-class Budget:
-    """What each client has spent, in squared noise levels, which add up exactly.
-
-    Two federations are neighbours where one client's data are replaced by nothing: it still takes part, and adds 0 to
-    every sum, or sends noise alone. A release has level sensitivity / standard deviation; see `core.accountant`.
-
-    Attributes
-    ----------
-    epsilon, delta
-        The guarantee that the run must not exceed.
-    total
-        What a client can spend.
-    update, grouping
-        What one round's update, and one release for grouping, cost.
-    spent
-        By client key.
-    most
-        Epsilon of the client that has spent most, where it is no sum of levels (`layers.example_noise`); else None.
-    """
-
-    epsilon: float
-    delta: float
-    total: float
-    update: float
-    grouping: float
-    spent: dict[str, float] = field(default_factory=dict)
-    most: float | None = None
-
-    @classmethod
-    def planned(cls, privacy: Privacy, releases: Releases, visits: int, clients: int) -> "Budget":
-        """Return the budget of clients that take part in `visits` rounds."""
-        delta = usual_delta(clients) if privacy.delta is None else privacy.delta
-        epsilon = float(privacy.epsilon or 0.0)
-        total, groupings = level_of(epsilon, delta) ** 2, releases.before + releases.each * visits
-        share = GROUPING if groupings else 0.0
-        return cls(
-            epsilon, delta, total, (1 - share) * total / visits, share * total / groupings if groupings else 0.0
-        )
-
-    def affords(self, key: str, cost: float) -> bool:
-        """Return whether what a client has left covers this cost."""
-        return self.spent.get(key, 0.0) + cost <= self.total * (1 + _ROUNDING)
-
-    @property
-    def reached(self) -> float:
-        """Epsilon of the client that has spent most."""
-        if self.most is not None:
-            return self.most
-        most = max(self.spent.values(), default=0.0)
-        return min(epsilon_of(math.sqrt(most), self.delta), self.epsilon) if most else 0.0
-
-
-def multiplier(cost: float) -> float:
-    """Return the standard deviation of a release's noise, in sensitivities, from its cost."""
-    if cost <= 0:
-        raise ValueError(
-            "a release that is not planned has no noise: declare what it asks for in Settings.asks, and in how many "
-            "rounds in Settings.grouping_rounds"
-        )
-    return 1 / math.sqrt(cost)
 
 
 class Guard:
@@ -492,21 +425,3 @@ class Noise(Layer):
     def details(self, r: Round) -> Mapping[str, Detail]:
         """Return what has been spent so far."""
         return {PRIVACY: self.guard.details}
-
-
-LEDGER = "privacy.json"
-"""File in a run's folder of what has been spent; written before each release."""
-
-
-def read_budget(path: Path) -> Budget:
-    """Return a run's budget as last saved; raise ValueError if it cannot be read."""
-    try:
-        found = Budget(**json.loads(path.read_text(encoding="utf-8")))
-        if not all(isinstance(one, float) and one >= 0 for one in found.spent.values()):
-            raise ValueError("spent")
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"{path}: cannot be read ({error}), so that it is not known what the run has spent of privacy.epsilon; "
-            "start it anew"
-        ) from None
-    return found

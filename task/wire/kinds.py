@@ -201,8 +201,6 @@ CLUSTER = "true-cluster"
 FINGERPRINT = "fingerprint"
 FLOWER = "flower"
 DESCRIPTION = "description"
-MAGNITUDE = "magnitude"
-SCALED = "scaled"
 
 # In a node's config: the server may be told the counts of its tests, label by label.
 SHARE_CONFUSION = "share-confusion"

@@ -234,7 +234,6 @@ def take_work(content: RecordDict) -> Work:
 _LONGEST_NAME = 200
 _FORMULA = "=+-@"
 """A table's cell that begins with one of these is a formula to a spreadsheet, which runs when the table is opened."""
-_LARGEST_MAGNITUDE = 1e300
 
 
 def key_problem(key: str) -> str | None:
@@ -256,18 +255,10 @@ def _problem(text: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class Magnitude:
-    """Root mean square of a node's training inputs, and whether they are integers of pixels scaled to [0, 1]."""
-
-    value: float
-    scaled: bool
-
-
-@dataclass(frozen=True)
 class Introduction:
     """Reply to `query.hello`.
 
-    `num_partitions` is 0 unless the node is simulated. A node with a table says nothing of its inputs' magnitude.
+    `num_partitions` is 0 unless the node is simulated.
     """
 
     key: Annotated[str, Text(kinds.CLIENT_KEY, _problem)]
@@ -277,8 +268,6 @@ class Introduction:
     flower: Annotated[str, Text(kinds.FLOWER, _problem)]
     true_cluster: Annotated[int, Number(least=-1, most=MAX_EXAMPLES, integer=True)]
     num_partitions: Annotated[int, Number(least=-1, most=MAX_EXAMPLES, integer=True)]
-    root_mean_square: Annotated[float | None, Number(kinds.MAGNITUDE, least=0, record=kinds.CONFIG)] = None
-    scaled: Annotated[bool | None, Flag(record=kinds.CONFIG)] = None
     never_send: Annotated[str | None, Text(kinds.NEVER_SEND, _problem)] = None
     """Names of what the node's owner never lets it send, with commas between them."""
     most_messages: Annotated[int | None, Number(kinds.MOST_MESSAGES, least=1, most=2**63 - 1, integer=True)] = None
@@ -288,20 +277,3 @@ class Introduction:
     def cluster(self) -> int | None:
         """The true cluster; None where it is not known."""
         return None if self.true_cluster == kinds.NO_CLUSTER else self.true_cluster
-
-    @property
-    def magnitude(self) -> Magnitude | None:
-        """What the node says of its inputs."""
-        if self.root_mean_square is None or self.scaled is None:
-            return None
-        return Magnitude(self.root_mean_square, self.scaled)
-
-    def check(self) -> None:
-        """Hold the two entries of a magnitude together."""
-        if (self.root_mean_square is None) != (self.scaled is None):
-            raise MalformedMessage(f"{kinds.MAGNITUDE} must be a number from 0, with {kinds.SCALED}")
-
-
-def rounded_magnitude(value: float) -> float:
-    """Return a root mean square with one significant digit, as it is sent."""
-    return float(f"{min(value, _LARGEST_MAGNITUDE):.0e}")

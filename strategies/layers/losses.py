@@ -1,0 +1,126 @@
+"""Losses by which clients are grouped: keys of their layers, memory of absent clients, and probes."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from florets.strategies.base.exchange import Replies
+from florets.strategies.base.layer import Layer
+from florets.strategies.base.models import Models
+from florets.strategies.base.round import Round
+from florets.strategies.starts.restarts import Restarted
+from florets.task.keys import setting
+from florets.task.wire.replies import Losses
+
+
+@dataclass(frozen=True)
+class ByLosses(Restarted):
+    """Keys of grouping by losses: which losses are rejected, and who is watched once groups are frozen."""
+
+    outlier_loss: float | None = setting(
+        100.0,
+        "reject clients whose best loss is over this many times the median client's worst, two rounds running; "
+        "null: reject none",
+        least=1,
+        note="null rejects nobody",
+    )
+    memory: bool = setting(False, "group the latest loss vectors of all clients seen, not only this round's")
+    watch: float | None = setting(
+        None,
+        "once groups are frozen: robust z-score of a client's training loss within its group above which its losses "
+        "are asked for again; 8 works well; null: off",
+        above=0,
+        note="null: no watch",
+    )
+    probes: int = setting(0, "additional random models, never trained, on which loss vectors are also taken", least=0)
+
+    @property
+    def extra_models(self) -> int:
+        """Initial models that the algorithm needs in addition to the K that are trained."""
+        return self.probes
+
+    def conflicts(self) -> list[str]:
+        """Refuse restarts with probes, which belong to one attempt, and a watch of groups that are never frozen."""
+        problems = super().conflicts()
+        if self.restarts > 1 and self.probes > 0:
+            problems.append(f"strategy.probes={self.probes}: cannot be used with strategy.restarts; leave one out.")
+        if self.watch is not None and not self.freezes:
+            problems.append(
+                f"strategy.watch={self.watch:g}: has an effect only once groups are frozen, and with these keys they "
+                "never are; leave it out."
+            )
+        return problems
+
+
+@dataclass
+class Known:
+    """Latest losses of each client seen, by key."""
+
+    latest: dict[str, Losses] = field(default_factory=dict)
+
+
+class Memory(Layer):
+    """Adds the latest losses of all other clients seen, so that small groups are found by more rows."""
+
+    name = "memory"
+    State = Known
+
+    def begin(self, r: Round) -> None:
+        """Forget losses once groups are frozen: if they are opened again, the models have moved on."""
+        if r.strategy.phase == "stable":
+            self.kept(r).latest = {}
+
+    def losses(
+        self, replies: Replies[Losses], limit: float, r: Round, everybody: bool
+    ) -> tuple[Replies[Losses], float]:
+        """Return the round's losses with the latest ones of absent clients.
+
+        A participant whose losses were lost is not among them: it sits the round out.
+        """
+        if not everybody:
+            return replies, limit
+        r.require(replies, "loss vector")
+        known: Known = self.kept(r)
+        fresh, present = dict(replies.ok), {client.key for client in r.participants}
+        old = {key: own for key, own in known.latest.items() if key not in present}
+        known.latest |= {key: replace(own, kept=False) for key, own in fresh.items()}
+        return replace(replies, ok=tuple(sorted({**old, **fresh}.items()))), limit
+
+
+@dataclass
+class Drawn:
+    """The probes; None before round 1."""
+
+    models: Models | None = None
+
+
+class Probes(Layer):
+    """Uses the last initial models as probes, and sends them to clients after the others.
+
+    Source: CLoVE, section 4: more random models than are trained tell clients apart.
+    """
+
+    name = "probes"
+    State = Drawn
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def begin(self, r: Round) -> None:
+        """Take the last initial models out of the round and keep them."""
+        kept: Drawn = self.kept(r)
+        if kept.models is None:
+            wanted = r.strategy.k if isinstance(r.strategy.k, int) else 1
+            if r.models.count < wanted + self.count:
+                raise ValueError(
+                    f"strategy.probes={self.count}: the initial arrays hold {r.models.count} models, and need "
+                    f"{wanted} to train and the probes after them; pack more, or use fewer probes"
+                )
+            kept.models = r.models.replaced(r.models.bank[-self.count :])
+            r.models = r.models.replaced(r.models.bank[: -self.count])
+
+    def compared(self, models: Models, r: Round) -> Models:
+        """Return the models followed by the probes."""
+        kept: Drawn = self.kept(r)
+        assert kept.models is not None
+        return models.replaced(np.concatenate([models.bank, kept.models.bank]))
