@@ -107,14 +107,8 @@ def _known_clients(client: str, keys: Sequence[str]) -> str:
     """Return which clients there are, and the one that was meant where that is plain."""
     if not keys:
         return " clients.csv names none; use model=<number>."
-    if all(key.isdecimal() for key in keys):
-        # Of numbers the one that looks most alike is another client; the padded one is the same.
-        padded = client.zfill(len(keys[0]))
-        hint, listed = f" Did you mean {padded}?" if padded in keys else "", f"{keys[0]} to {keys[-1]}"
-    else:
-        hint, listed = did_you_mean(client, keys), ", ".join(keys[:_MOST_NAMED])
-        listed += f" and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else ""
-    return f"{hint} Its clients are {listed} (clients.csv)."
+    more = f" and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else ""
+    return f"{did_you_mean(client, keys)} Its clients are {', '.join(keys[:_MOST_NAMED])}{more} (clients.csv)."
 
 
 def read_data(run: RunModels, path: Path, labelled: bool) -> NewData:

@@ -75,12 +75,6 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
     if len(sites) > 1:
         findings += _compared(sites, agreed, site_level)
     findings += _pixels(sites)
-    for name in site_level:
-        values = {value for site in sites.values() for value in _values(site.columns, name)}
-        if len(values) > 1:
-            findings.append(_note("", f"{name!r} has one value at each site: it is a property of the site"))
-        elif values and not any(one.text.startswith(f"{name!r} is not used") for one in findings):
-            findings.append(_note("", f"{name!r} has one value at all sites: it predicts nothing"))
     order = {"error": 0, "warning": 1, "note": 2}
     return sorted(_grouped(findings), key=lambda finding: order[finding.level])
 
@@ -105,15 +99,6 @@ def _site_level(sites: Mapping[str, Description]) -> list[str]:
     for column in (column for site in sites.values() for column in site.columns):
         constant[column.name] += column.role == "input" and column.distinct == 1
     return [name for name, count in constant.items() if len(sites) > 2 and count * 2 > len(sites)]
-
-
-def _values(columns: Iterable[ColumnSummary], name: str) -> Iterator[float | str]:
-    """Yield the one value of a column at a site, where the site sends it."""
-    for one in columns:
-        if one.name == name and one.distinct == 1:
-            yield from one.categories
-            if math.isfinite(one.mean):
-                yield float(f"{one.mean:.9g}")
 
 
 def _records(key: str, site: Description) -> Iterator[Finding]:

@@ -257,9 +257,12 @@ def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["assign", "run={run}", "data=there", "clint=x"], r"clint=x.*Did you mean client\?"),
+        (["assign", "run={run}", "data=there", "trusts=x"], r"trusts=x.*Did you mean trust\?"),
         (["predict", "run={run}", "data={data}/0.npz", "model=0", "client=0"], "either model=<number>"),
-        (["predict", "run={run}", "data={data}/0.npz", "client=9"], r"client=9: .* Its clients are 0 to 5 \(clients"),
+        (
+            ["predict", "run={run}", "data={data}/0.npz", "client=9"],
+            r"client=9: .* Its clients are 0, 1, 2, 3, 4 and 1 more \(clients",
+        ),
         (["predict", "run={run}", "data={data}/0.npz", "model=0", "output={data}/0.csv"], "is not overwritten"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
 from florets.task.data.splits import TEST_SHARE, split_rows
-from florets.task.data.tables.declaration import Declaration, Site, site_of
+from florets.task.data.tables.declaration import Declaration, site_of
 from florets.task.data.tables.describe import describe_table, repeating_group, target_name
 from florets.task.data.tables.description import MOST_GUESSED, Description
 from florets.task.data.tables.names import as_numbers
@@ -25,6 +24,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_MOST_READ = 32
+_READ: dict[tuple[Path, int, int, str], Table] = {}
+"""Files as they were read, by their state and what was declared of them."""
 _SEEN = {"1": 1.0, "true": 1.0, "0": 0.0, "false": 0.0}
 
 
@@ -272,24 +274,11 @@ def subjects_of(frame: "pd.DataFrame", group: str) -> NDArray[np.int64] | None:
 
 def read_once(path: Path, declared: Declaration) -> Table:
     """Read a file, or return it as it was read last: a run describes its data, and then prepares them."""
-    state = path.stat()
-    return _kept(path, state.st_mtime_ns, state.st_size, _Key(declared, site_of(path)))
-
-
-class _Key:
-    """What was declared of a file, as a key of a cache."""
-
-    def __init__(self, declared: Declaration, site: Site) -> None:
-        self.declared, self.site = declared, site
-        self._text = repr((declared, site))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self._text == other._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-
-@lru_cache(maxsize=32)
-def _kept(path: Path, modified: int, size: int, key: _Key) -> Table:
-    return read_table(path, key.declared, key.site)
+    state, site = path.stat(), site_of(path)
+    key = (path, state.st_mtime_ns, state.st_size, repr((declared, site)))
+    found = _READ.get(key)
+    if found is None:
+        if len(_READ) >= _MOST_READ:
+            _READ.clear()
+        found = _READ[key] = read_table(path, declared, site)
+    return found
