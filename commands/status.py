@@ -1,5 +1,6 @@
-"""The command `florets status`: how far a run is and which clients are late, in a few lines."""
+"""`florets status` and `florets stop`: how far a run is and which clients are late, and its end after this round."""
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.conf.schema import Config
 from florets.reports.console import counted, duration, say, size
-from florets.reports.folder import STOP, is_held
+from florets.reports.folder import STOP, is_held, naming
 from florets.reports.run_state import OVER, Contact, RunState, clients_of, runs_below, state_of
 from florets.reports.summary import traffic
 from florets.reports.tables import markdown_table
@@ -112,3 +113,28 @@ def _lateness(contact: Contact, now: int) -> str:
     if contact.asked < now:
         words.append(f"not asked for {counted(now - contact.asked, 'round')} (offline, or not sampled)")
     return ", ".join(words)
+
+
+def stop(folder: str, /) -> None:
+    """Let a run end after its current round, with checkpoint, models, tables and report.
+
+    ``florets resume=<folder>`` goes on. To end a run at once, interrupt it (ctrl-C, SIGTERM, `flwr stop`): it keeps
+    the checkpoint of its last whole round.
+
+    Parameters
+    ----------
+    folder : str
+        The run's own, or one of results with a single run in progress.
+    """
+    place = absolute(folder, Path.cwd())
+    going_on = [run for run in runs_below(place) if is_held(run)]
+    if len(going_on) != 1:
+        others = (
+            f"several runs are in progress ({', '.join(map(str, going_on))})" if going_on else "no run is in progress"
+        )
+        raise ConfigError(f"{place}: {others}; florets status <folder> shows its runs.")
+    (run,) = going_on
+    with naming(run / STOP):
+        # Neither a file that is there nor where a link leads is written to.
+        os.close(os.open(run / STOP, os.O_CREAT | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o600))
+    say(f"The run ends after its current round: {run}")

@@ -35,7 +35,7 @@ VERBS = {
     "predict": "commands.assign",
     "provision": "commands.provision",
     "status": "commands.status",
-    "stop": "commands.stop",
+    "stop": "commands.status",
     "theory": "api.theory",
     "tune": "api.sweep",
 }

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from florets.commands import status, stop, verbs
+from florets.commands import status, verbs
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.reports.folder import FolderLock
@@ -25,7 +25,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch, folder: Path, keys: list[str], duri
 
     def stopping(self: Any, told: Any, arrays: Any) -> bool:
         if told.server_round == during:
-            stop.stop(str(folder))
+            status.stop(str(folder))
         return on_round(self, told, arrays)
 
     with monkeypatch.context() as patch:
@@ -70,7 +70,7 @@ def test_a_sweep_keeps_no_stopped_job(
 
     def stopping(self: Checkpointing, done: int, models: Any) -> None:
         after(self, done, models)
-        stop.stop(str(tmp_path))
+        status.stop(str(tmp_path))
 
     with monkeypatch.context() as patch:
         patch.setattr(Checkpointing, "after", stopping)
@@ -83,16 +83,16 @@ def test_a_sweep_keeps_no_stopped_job(
 def test_what_cannot_be_stopped_is_refused(tmp_path: Path) -> None:
     record(tmp_path / "a")
     with pytest.raises(ConfigError, match="no run is in progress"):
-        stop.stop(str(tmp_path))
+        status.stop(str(tmp_path))
     record(tmp_path / "b")
     with FolderLock(tmp_path / "a"), FolderLock(tmp_path / "b"), pytest.raises(ConfigError, match="several runs are"):
-        stop.stop(str(tmp_path))
+        status.stop(str(tmp_path))
     with pytest.raises(ConfigError, match="takes <folder>, and was given a, b"):
         verbs.run("stop", ["a", "b"])
     (tmp_path / "kept").write_text("precious")
     (tmp_path / "a" / "stop").symlink_to(tmp_path / "kept")
     with FolderLock(tmp_path / "a"), pytest.raises(OSError, match="stop cannot be written: it is a symbolic link"):
-        stop.stop(str(tmp_path / "a"))
+        status.stop(str(tmp_path / "a"))
 
 
 def test_status_names_who_is_late_and_for_how_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +110,7 @@ def test_status_names_who_is_late_and_for_how_long(tmp_path: Path, capsys: pytes
             }
             recorder.round(report(number, clients=parts, replies={"ok": 1, "missing": 1, "error": 0, "invalid": 1}))
         status.status(str(tmp_path))
-        stop.stop(str(tmp_path))
+        status.stop(str(tmp_path))
         status.status(str(tmp_path))
     said = capsys.readouterr().out
     assert "Running: round 4 of 8; about 4 s left." in said
