@@ -10,16 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from florets.reports.folder import whole_file
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_ESCAPED = {
-    **{character: rf"\{character}" for character in "&%$#_{}"},
-    **{"±": r"$\pm$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"},
-    **{"·": r"$\cdot$", "≥": r"$\geq$", "<": r"\textless{}", ">": r"\textgreater{}"},
-}
+_SIGNS = {"±": r"$\pm$", "·": r"$\cdot$", "≥": r"$\geq$", "<": "$<$"}
+"""Signs that LaTeX knows in mathematics alone."""
 
 
 @dataclass(frozen=True)
@@ -130,13 +129,21 @@ class ResultTable:
 
         With `caption` or `label`, a `table` is around it.
         """
-        lines = tabular(self.texts, [[False, *(cell.is_best for cell in row)] for row in self.cells])
-        if caption or label:
-            above = [r"\begin{table}", r"\centering"]
-            above += [rf"\caption{{{caption}}}"] if caption else []
-            above += [rf"\label{{{label}}}"] if label else []
-            lines = [*above, *lines, r"\end{table}"]
-        return "\n".join(lines) + "\n"
+        # What stands above the columns' names is printed in the corner.
+        styler = self.frame.rename_axis(index=None, columns=self.corner or None).style
+        marks = np.array([["textbf: --rwrap" if cell.is_best else "" for cell in row] for row in self.cells])
+        styler = styler.apply(lambda frame: marks.reshape(frame.shape), axis=None).format(escape="latex")
+        for axis in ("index", "columns"):
+            styler = styler.format_index(escape="latex", axis=axis)
+        text: str = styler.to_latex(hrules=True, column_format="l" + "r" * len(self.columns))
+        for sign, latex in _SIGNS.items():
+            text = text.replace(sign, latex)
+        if not caption and not label:
+            return text
+        above = [r"\begin{table}", r"\centering"]
+        above += [rf"\caption{{{caption}}}"] if caption else []
+        above += [rf"\label{{{label}}}"] if label else []
+        return "\n".join([*above, text.rstrip(), r"\end{table}"]) + "\n"
 
 
 def _html(cell: Cell) -> str:
@@ -162,30 +169,3 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     ]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     return "\n".join([lines[0], rule, *lines[1:]])
-
-
-def tabular(rows: Sequence[Sequence[str]], bold: Sequence[Sequence[bool]] | None = None) -> list[str]:
-    r"""Return the lines of a tabular for the package `booktabs`, the first of the rows its head.
-
-    `bold` says which cells of the rows after the head are in bold.
-    """
-    marks = bold or [[False] * len(row) for row in rows[1:]]
-    head = " & ".join(map(tex, rows[0])) + r" \\"
-    body = [
-        " & ".join(_bold(tex(text)) if mark else tex(text) for text, mark in zip(row, line, strict=True)) + r" \\"
-        for row, line in zip(rows[1:], marks, strict=True)
-    ]
-    columns = f"l{'r' * (len(rows[0]) - 1)}"
-    rule = [r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
-    return [rf"\begin{{tabular}}{{{columns}}}", *rule, r"\end{tabular}"]
-
-
-def _bold(text: str) -> str:
-    # The sign of the deviation is in mathematics, which bold does not reach.
-    mean, sign, rest = text.partition(r" $\pm$")
-    return rf"\textbf{{{mean}}}{sign}{rest}"
-
-
-def tex(text: str) -> str:
-    """Return a text with the characters that LaTeX takes for its own escaped."""
-    return "".join(_ESCAPED.get(character, character) for character in text)

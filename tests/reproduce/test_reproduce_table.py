@@ -123,7 +123,7 @@ def test_an_item_is_run_and_read_as_data(item: Path, ran: list[tuple[str, int, i
         [False, False],
     ]
     assert found.table("accuracy", turned=True).texts[0] == ["", "4 rotations", "2 rotations"]
-    assert r"4 rotations & \textbf{91.0} $\pm$ 1.0 & 70.0 $\pm$ 0.0 \\" in found.latex("accuracy", caption="Digits")
+    assert r"4 rotations & \textbf{91.0 $\pm$ 1.0} & 70.0 $\pm$ 0.0 \\" in found.latex("accuracy", caption="Digits")
     # t = 21 * sqrt(3) with 2 degrees of freedom: p = 1 - t / sqrt(t^2 + 2).
     assert found.table("accuracy - fedavg").cells[0][0].text == "+21.0 [+18.5, +23.5], p < 0.001"
     assert [path.suffix for path in found.plot("accuracy").save(item.parent / "lines")] == [".png", ".pdf", ".svg"]
