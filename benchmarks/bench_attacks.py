@@ -1,38 +1,35 @@
 """Attack by rule: accuracy and groups of the honest clients of a run in which others are hostile from round 1 on.
 
-Run: ``python -m benchmarks.bench_attacks`` for a look: CLoVE, a fifth hostile, two seeds. A grid in parts, on several
-machines or one after the other, and a table of all that was written::
+Run: ``python -m benchmarks.bench_attacks`` for a look: CLoVE, a fifth hostile, two seeds. A grid::
 
     python -m benchmarks.bench_attacks --strategies clove,ifca --rules none,clip --fractions 0,0.1,0.2,0.3 --seeds 5 \
-        --workers 16 --part 1/4 --csv part1.csv strategy.period=2
-    python -m benchmarks.bench_attacks --summary part1.csv part2.csv
+        --workers 16 --csv attacks.csv strategy.period=2
 
-Each run is a line of the CSV as soon as it ends, and runs that the CSV has are not run again. A federation is a name
-of `FEDERATIONS` (`mnist_skew` takes `data_dir` too) or a preset; it and a rule may bring keys with them
-(``rotation+num_clients=40``, ``clip+hostile=0.3``). `hostile` is else the largest fraction in any group, at least the
-default. Hostile clients are spread over the groups as evenly as possible; they know the models and all that honest
-clients reply. The summary shows, over the seeds, the mean and spread of the accuracy in percent, the least ARI, and
-of a backdoor how often it works.
+Each run is a line of the CSV as soon as it ends. A federation is a name of `FEDERATIONS` (`mnist_skew` takes
+`data_dir` too) or a preset; it and a rule may bring keys with them (``rotation+num_clients=40``,
+``clip+hostile=0.3``). `hostile` is else the largest fraction in any group, at least the default. Hostile clients are
+spread over the groups as evenly as possible; they know the models and all that honest clients reply. The table shows,
+over the seeds, the mean and spread of the accuracy in percent, the least ARI, and of a backdoor how often it works.
 """
 
 import argparse
-import csv
 import logging
+import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import astuple, dataclass, fields, replace
-from itertools import groupby, product
-from multiprocessing import get_context
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, fields, replace
+from itertools import product
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import Any
 from zlib import crc32
 
 import numpy as np
+import pandas as pd
 import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from joblib import Parallel, delayed
 
 from benchmarks.measuring import Heard, ListeningGrid, ended, last_of_each, module_of
 from florets.conf.compose import compose
@@ -143,7 +140,6 @@ ATTACKS = {
     "inner_product_10": Attack(lambda own, honest: own.start - 10 * mean_of_friends(own, honest)),
     "replay": Attack(lambda own, _: own.first),
     "backdoor_5": times(5, data=half_triggered),
-    "claims_a_million": times(-1, claim=lambda _: 10**6),
     "claims_500_times": times(-1, claim=lambda examples: 500 * examples),
     "lying_losses": times(-10, one_model=True, only=("clove", "ifca")),
     "copied_folds": times(-10, folds=True, only=("discovery",)),
@@ -247,6 +243,9 @@ class Case:
     seed: int
 
 
+CASE = [field.name for field in fields(Case)]
+
+
 @dataclass(frozen=True)
 class Row(Case):
     """Its result: accuracy and ARI of the honest clients, how often the backdoor works, CPU seconds."""
@@ -260,6 +259,9 @@ class Row(Case):
 
 def play(case: Case, more: Sequence[str] = ()) -> Row:
     """Run one case in this process, without files."""
+    # Processes that work side by side have a core each.
+    torch.set_num_threads(1)
+    logging.getLogger("florets").setLevel(logging.CRITICAL)
     begin = time.process_time()
     (rule, *keys), (name, *others) = case.rule.split("+"), case.federation.split("+")
     overrides = [*FEDERATIONS.get(name, (f"experiment={name}",)), *others, f"strategy={case.strategy}"]
@@ -301,45 +303,28 @@ def grid_of(given: argparse.Namespace) -> Iterator[Case]:
     for federation, strategy, attack, fraction, rule in product(*(text.split(",") for text in lists)):
         only = ATTACKS[attack].only
         if (attack == "none") == (float(fraction) == 0) and (not only or strategy in only):
-            for seed in range(given.first, given.first + given.seeds):
+            for seed in range(given.seeds):
                 yield Case(federation, strategy, attack, float(fraction), rule, seed)
 
 
-def read_rows(files: Iterable[str]) -> list[Row]:
-    lines = [line for file in files for line in csv.DictReader(Path(file).read_text(encoding="utf-8").splitlines())]
-    return [Row(*(field.type(line[field.name]) for field in fields(Row))) for line in lines]  # type: ignore[operator]  # a field's type reads it
+def cell(rows: pd.DataFrame) -> str:
+    """Return what the table says of the seeds of one case."""
+    if failed := [error for error in rows["error"] if error]:
+        return f"{len(failed)} of {len(rows)} FAILED: {failed[0]}"
+    accuracy = 100 * rows["accuracy"]
+    shown = f"{accuracy.mean():.1f} ± {accuracy.std(ddof=0):.1f} / {rows['ari'].min():.2f}"
+    is_backdoor = ATTACKS[rows["attack"].iloc[0]].data is half_triggered
+    return shown + (f" / {rows['backdoor'].mean():.0%}" if is_backdoor else "")
 
 
-def summary(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the lines of a Markdown table."""
-    rules = list(dict.fromkeys(row.rule for row in rows))
-    yield f"| federation, strategy | attack | hostile | {' | '.join(rules)} |"
-    yield "|---" * (len(rules) + 3) + "|"
-    order = {name: place for place, name in enumerate(ATTACKS)}
-
-    def head(row: Row) -> tuple[str, str, int, float]:
-        return row.federation, row.strategy, order[row.attack], row.fraction
-
-    for (federation, strategy, attack, fraction), some in groupby(sorted(rows, key=head), key=head):
-        found = list(some)
-        cells = [_cell([row for row in found if row.rule == rule]) for rule in rules]
-        yield f"| {federation}, {strategy} | {list(ATTACKS)[attack]} | {fraction:.0%} | {' | '.join(cells)} |"
-
-
-def _cell(rows: Sequence[Row]) -> str:
-    if not rows:
-        return ""
-    if failed := [row for row in rows if row.error]:
-        return f"{len(failed)} of {len(rows)} FAILED: {failed[0].error}"
-    accuracies = [100 * row.accuracy for row in rows]
-    shown = f"{fmean(accuracies):.1f} ± {pstdev(accuracies):.1f} / {min(row.ari for row in rows):.2f}"
-    backdoor = f" / {fmean(row.backdoor for row in rows):.0%}"
-    return shown + backdoor * (ATTACKS[rows[0].attack].data is half_triggered)
-
-
-def _quiet_and_single() -> None:
-    torch.set_num_threads(1)
-    logging.getLogger("florets").setLevel(logging.CRITICAL)
+def summary(rows: pd.DataFrame) -> str:
+    """Return a table of the cases, a column for each rule."""
+    keys = [name for name in CASE if name not in ("rule", "seed")]
+    found = [(*key, cell(some)) for key, some in rows.groupby([*keys, "rule"], sort=False)]
+    table = pd.DataFrame(found, columns=[*keys, "rule", "shown"]).pivot_table(
+        "shown", keys, "rule", aggfunc="first", fill_value="", sort=False
+    )
+    return str(table.to_string())
 
 
 def main() -> None:
@@ -350,32 +335,20 @@ def main() -> None:
     parser.add_argument("--fractions", default="0,0.2")
     parser.add_argument("--rules", default="none,clip,multi_krum")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--part", default="1/1", help="i/n: each n-th case of the grid, from the i-th on")
-    parser.add_argument("--csv", default="", help="file that rows are added to")
-    parser.add_argument("--summary", nargs="+", default=[], help="files to show, in place of runs")
+    parser.add_argument("--csv", default="", help="file that rows are added to; runs that it has are not run again")
     parser.add_argument("overrides", nargs="*", help="further keys, of all runs")
     given = parser.parse_args()
-    if given.summary:
-        print("\n".join(summary(read_rows(given.summary))))
-        return
-    file = Path(given.csv) if given.csv else None
-    rows = read_rows([given.csv]) if file and file.exists() else []
-    part, parts = map(int, given.part.split("/"))
-    known = {astuple(row)[: len(fields(Case))] for row in rows}
-    cases = [case for case in list(grid_of(given))[part - 1 :: parts] if astuple(case) not in known]
-    with ProcessPoolExecutor(given.workers, get_context("spawn"), _quiet_and_single) as pool:
-        for done in as_completed([pool.submit(play, case, given.overrides) for case in cases]):
-            rows.append(done.result())
-            print(*astuple(rows[-1]), file=sys.stderr, flush=True)
-            if file is not None:
-                with file.open("a", encoding="utf-8", newline="") as lines:
-                    writer = csv.writer(lines)
-                    if not lines.tell():
-                        writer.writerow(field.name for field in fields(Row))
-                    writer.writerow(astuple(rows[-1]))
-    print("\n".join(summary(rows)))
+    file = Path(given.csv or os.devnull)
+    rows = [pd.read_csv(file, keep_default_na=False)] if file.is_file() else []
+    known = {key for some in rows for key in some[CASE].itertuples(index=False, name=None)}
+    cases = [case for case in grid_of(given) if astuple(case) not in known]
+    pool = Parallel(given.workers, return_as="generator_unordered")
+    for row in pool(delayed(play)(case, given.overrides) for case in cases):
+        print(*astuple(row), file=sys.stderr, flush=True)
+        rows.append(pd.DataFrame([asdict(row)]))
+        rows[-1].to_csv(file, mode="a", header=not file.is_file(), index=False)
+    print(summary(pd.concat(rows)))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """Attacks on privacy, run against ourselves: membership and group inference on final models, inversion of updates.
 
-Run: ``python -m benchmarks.bench_privacy`` for a look. All cases, and a table of them::
+Run: ``python -m benchmarks.bench_privacy`` for a look. All cases::
 
     python -m benchmarks.bench_privacy --all --seeds 5 --workers 4 --csv attacks.csv
-    python -m benchmarks.bench_privacy --summary attacks.csv
 
 A case is ``federation|strategy|privacy``; a strategy may bring keys (``fedavg+averaging=gradients``), and privacy is
 none, secure, or a kind and epsilon (``central:8``). Models of one seed are attacked with those of the other seeds as
@@ -17,7 +16,6 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -26,6 +24,7 @@ import numpy as np
 import pandas as pd
 import torch
 from flwr.app import ArrayRecord, Message
+from joblib import Parallel, delayed
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from benchmarks.measuring import Heard, ListeningGrid, ended, last_of_each, module_of
@@ -125,9 +124,9 @@ class Played:
     ari: float
 
 
-def play(case: str, seed: int, data_dir: str = "data") -> Played:
+def play(case: str, seed: int) -> Played:
     """Run one seed of a case in this process, without files."""
-    config = compose([*keys_of(case), f"seed={seed}", f"data_dir={data_dir}"])
+    config = compose([*keys_of(case), f"seed={seed}"])
     task, grid = build_task(config), CuriousGrid(config, listens=case.startswith("clients"))
     (last, k, models), groups = ended(config, task, grid), dict[int, list[int]]()
     for client in models:
@@ -311,19 +310,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--csv", default="", help="file that rows are added to; cases that it has are not run again")
-    parser.add_argument("--summary", nargs="+", default=[], help="files to show, in place of runs")
     given = parser.parse_args()
-    if given.summary:
-        return print(summary(pd.concat(map(pd.read_csv, given.summary))))
     file, every = Path(given.csv or os.devnull), range(given.seeds)
     known = dict(list(pd.read_csv(file).groupby("case"))) if file.is_file() else {}
     # Seeds that are attacked with each other's models run in one process.
     jobs = [(case, every) for case in given.cases if case not in known]
     everything = [*known.values()]
-    with ProcessPoolExecutor(given.workers) as pool:
-        for rows in pool.map(attacked, *zip(*jobs, strict=True)):
-            everything.append(rows)
-            rows.to_csv(file, mode="a", header=not file.is_file(), index=False)
+    for rows in Parallel(given.workers, return_as="generator")(delayed(attacked)(*job) for job in jobs):
+        everything.append(rows)
+        rows.to_csv(file, mode="a", header=not file.is_file(), index=False)
     print(summary(pd.concat(everything)))
 
 

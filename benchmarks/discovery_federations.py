@@ -63,15 +63,12 @@ class Cell:
         Samples of each client, or the smallest and the largest of a log-uniform draw.
     alpha, group_alpha
         Of Dirichlet class shares, drawn for each client or for each group; 0: none.
-    fraction
-        Of the clients, drawn uniformly, that take part.
     """
 
     groups: tuple[tuple[Kind, int], ...]
     samples: int | tuple[int, int] = 60
     alpha: float = 0.0
     group_alpha: float = 0.0
-    fraction: float = 1.0
 
 
 def rotations(sizes: Sequence[int]) -> tuple[tuple[Kind, int], ...]:
@@ -150,15 +147,6 @@ FEW_SITES = {
     "2 + 1": Cell(rotations([2, 1]), 96),
     "1 + 1": Cell(rotations([1, 1]), 96),
 }
-SAMPLED = {
-    f"{name}, {number} of 200": replace(cell, fraction=number / 200)
-    for name, cell in {
-        "4 rotations x 90": Cell(rotations([50] * 4), 90),
-        "4 rotations x 30": Cell(rotations([50] * 4), 30),
-        "8 groups x 60": Cell(rotations([25] * 8), 60),
-    }.items()
-    for number in (20, 40, 60)
-}
 STRUCTURE = {
     f"{name}, {samples}": Cell(groups, samples)
     for name, groups in {
@@ -179,7 +167,6 @@ TABLES = {
     "unequal": UNEQUAL,
     "skewed": SKEWED,
     "few_sites": FEW_SITES,
-    "sampled": SAMPLED,
     "structure": STRUCTURE,
 }
 
@@ -190,14 +177,13 @@ class Recipe:
 
     Parameters
     ----------
-    steps, rate, folds, size
-        Steps on each fold and their size, number of folds, samples of a fold.
+    steps, folds, size
+        Steps on each fold, number of folds, samples of a fold.
     width
         See `RowForm`.
     """
 
     steps: int = 0
-    rate: float = 0.0
     folds: int = 0
     size: int = 0
     width: int | None = None
@@ -217,12 +203,9 @@ def rows_of_class() -> list[np.ndarray]:
 def federation(cell: Cell, rng: np.random.Generator) -> tuple[list[Data], np.ndarray]:
     """Return images and labels of each client that takes part, and its true group."""
     everybody = [(kind, group) for group, (kind, number) in enumerate(cell.groups) for _ in range(number)]
-    chosen = np.arange(len(everybody))
-    if cell.fraction < 1.0:
-        chosen = np.sort(rng.choice(len(everybody), size=round(cell.fraction * len(everybody)), replace=False))
     of_group = [rng.dirichlet([cell.group_alpha] * CLASSES) if cell.group_alpha else None for _ in cell.groups]
     clients, truth = [], []
-    for kind, group in (everybody[i] for i in chosen):
+    for kind, group in everybody:
         count = cell.samples
         if isinstance(count, tuple):
             count = round(float(np.exp(rng.uniform(*np.log(count)))))
@@ -263,28 +246,12 @@ def changed(kind: Kind, rows: np.ndarray, rng: np.random.Generator) -> Data:
     return x.reshape(len(rows), PIXELS), (names[labels[rows]] + kind.shift) % CLASSES
 
 
-def nested_digits(seed: int, samples: int) -> tuple[list[dict[str, Data]], np.ndarray]:
-    """Return 20 clients of 2 rotations x a swapped pair, with 100 test records each, and their groups.
-
-    Tests are on digits that no client trains on.
-    """
-    rng = np.random.default_rng([seed, 8])
-    test, train = np.split(rng.permutation(len(pool()[1])), [400])
-    cell = STRUCTURE["2 rotations x swapped pair, 5 each, 60"]
-    kinds = [(kind, group) for group, (kind, number) in enumerate(cell.groups) for _ in range(number)]
-    clients = []
-    for kind, _ in kinds:
-        parts = {"train": rng.choice(train, samples, replace=False), "test": rng.choice(test, 100, replace=False)}
-        clients.append({name: changed(kind, rows, rng) for name, rows in parts.items()})
-    return clients, np.array([group for _, group in kinds])
-
-
 def plan_of(clients: Sequence[Data], recipe: Recipe) -> FoldPlan:
     plan = FoldPlan.of([len(y) for _, y in clients], tests=True)
     if recipe.folds or recipe.size:
         folds = recipe.folds or plan.folds
         plan = replace(plan, folds=folds, size=recipe.size or plan.samples // folds)
-    return replace(plan, steps=recipe.steps or plan.steps, rate=recipe.rate or plan.rate)
+    return replace(plan, steps=recipe.steps or plan.steps)
 
 
 def fold_changes(clients: Sequence[Data], plan: FoldPlan, seed: int) -> tuple[np.ndarray, np.ndarray]:

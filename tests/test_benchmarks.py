@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from benchmarks.bench_attacks import ATTACKS, Sent, hostile_clients
-from benchmarks.bench_privacy import calibrated, hits, inverted, likeness
+from benchmarks.bench_privacy import ALL, calibrated, hits, inverted, keys_of, likeness
+from florets.conf.compose import compose
 
 BENCHMARKS = sorted(path.stem for path in (Path(__file__).parents[1] / "benchmarks").glob("[!_]*.py"))
 
@@ -78,3 +79,8 @@ def test_one_input_is_read_exactly_and_the_only_ones_of_a_unit_are() -> None:
     assert np.isclose(correlation, 1.0)
     assert error == 0
     np.testing.assert_allclose(best, a)
+
+
+@pytest.mark.parametrize("case", ALL)
+def test_keys_of_every_attack_on_privacy_are_those_of_a_run(case: str) -> None:
+    compose(keys_of(case))
