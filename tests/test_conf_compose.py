@@ -107,7 +107,7 @@ WRONG = {
     ("strategy.clustering=kmean",): "for example strategy.clustering=kmeans. Did you mean kmeans?",
     ("strategy.name=ifca",): "strategy.name=ifca: choose a strategy with strategy=<name>.",
     ("strategy=fedavg", "strategy.memory=true"): (
-        "strategy.memory=true: strategy fedavg has no such key; leave it out, or use strategy=clove or fedgwc."
+        "strategy.memory=true: strategy fedavg has no such key; leave it out, or use strategy=clove."
     ),
     (
         "strategy=local",

@@ -66,7 +66,6 @@ def test_a_run_leaves_all_its_results(tmp_path: Path) -> None:
 TWO_PHASE = [
     "strategy=two_phase",
     "strategy.moment_rounds=2",
-    "strategy.inner_steps=2",
     "task.model_options.hidden=[]",
 ]
 
