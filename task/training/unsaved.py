@@ -4,18 +4,14 @@ No message carries it. On a real node each message is answered by a new process,
 built with; a process that serves many clients must do the same.
 """
 
-import random
-import sys
-from collections import deque
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+import copyreg
+import hashlib
+import io
+import pickle
+from collections.abc import Collection, Iterator
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
-from zlib import crc32
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,10 +19,8 @@ from florets.task.training.modules import is_built_in
 
 _OF_TORCH = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training"})
 """Attributes of every module that hold what its state dict has, or what `set_mode` sets."""
-_CONTAINERS = (list, dict, set, deque)
 _CODE = (FunctionType, BuiltinFunctionType, type, ModuleType, nn.Module)
-_SCALARS = (bool, int, float, complex, str, bytes, type(None), type, torch.dtype, torch.device)
-_VALUES = (bool, int, str, bytes, type(None), type, torch.dtype, torch.device, BuiltinFunctionType, ModuleType)
+_SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
 
 class Unsaved:
@@ -41,88 +35,40 @@ class Unsaved:
     """
 
     def __init__(self, module: nn.Module, shared: bool = False) -> None:
-        self._look, self._parameters = partial(_Walk, module, shared), list(module.parameters())
-        self._trained = [value.requires_grad for value in self._parameters]
-        walk = self._look()
-        self._spaces = [
-            space
-            for prefix, part in module.named_modules()
-            for space in _spaces(f"{prefix}." * bool(prefix), part, walk)
-        ]
-        if shared:
-            kinds = {kind for part in module.modules() for kind in type(part).__mro__ if not _is_library(kind)}
-            self._spaces += [_Space.of(f"{kind.__name__}.", partial(_shared, kind), walk) for kind in kinds]
+        self._module, self._shared = module, shared
+        self._before = self._tokens()
         # So that no other object takes the identity of one that is gone.
-        self._alive = walk.alive
+        self._alive = [dict(vars(part)) for part in module.modules()]
 
     def changed(self) -> list[str]:
         """Return the names of the attributes that are not what they were."""
-        names = [name for space in self._spaces for name in space.changed(self._look)]
-        if [value.requires_grad for value in self._parameters] != self._trained:
-            names.append("requires_grad")
-        return sorted(names)
+        now = self._tokens()
+        names = now.keys() | self._before.keys()
+        return sorted(name for name in names if now.get(name) != self._before.get(name))
 
+    def _kept(self) -> Iterator[tuple[str, Any]]:
+        """Yield what is kept, by name; of layers of PyTorch's own their objects count, and not what is inside."""
+        parts = dict(self._module.named_modules())
+        yield "requires_grad", [parameter.requires_grad for parameter in self._module.parameters()]
+        yield "modules", list(map(id, parts.values()))
+        for path, part in parts.items():
+            prefix, is_layer = f"{path}." * bool(path), is_built_in(part)
+            for name, value in vars(part).items():
+                if name not in _OF_TORCH:
+                    by_identity = is_layer and type(value) not in _SCALARS and not isinstance(value, dict)
+                    yield prefix + name, id(value) if by_identity else value
+            yield from ((prefix + name, part._buffers[name]) for name in part._non_persistent_buffers_set)
+        kinds = {kind for part in parts.values() for kind in type(part).__mro__} if self._shared else set()
+        for kind in kinds:
+            if kind.__module__.partition(".")[0] not in ("torch", "builtins", "abc", "typing", "torchvision"):
+                yield from ((f"{kind.__name__}.{name}", value) for name, value in _shared(kind))
 
-@dataclass(frozen=True)
-class _Space:
-    """Named values as they were when this was made.
-
-    `look` returns the present ones; there were `size`, with those that do not count. Those in `tokens` may change
-    inside, and are compared by their tokens; those in `empty` were empty containers. Of the others it is enough that
-    they are the same objects.
-    """
-
-    prefix: str
-    look: Callable[[], Mapping[str, Any]]
-    size: int
-    before: Mapping[str, Any]
-    empty: tuple[str, ...]
-    tokens: Mapping[str, Hashable]
-
-    @classmethod
-    def of(
-        cls,
-        prefix: str,
-        look: Callable[[], Mapping[str, Any]],
-        walk: "_Walk",
-        left_out: Container[str] = (),
-        deep: bool = True,
-    ) -> "_Space":
-        values = look()
-        before = {name: value for name, value in values.items() if name not in left_out}
-        empty = tuple(name for name, value in before.items() if isinstance(value, _CONTAINERS) and not value)
-        tokens = {
-            name: walk.token(value)
-            for name, value in before.items()
-            if name not in empty and not isinstance(value, _SCALARS) and (deep or name.endswith("_hooks"))
-        }
-        return cls(prefix, look, len(values), before, empty, tokens)
-
-    def changed(self, walk_of: Callable[[], "_Walk"]) -> list[str]:
-        now, walk = self.look(), None
-        names = [name for name in self.empty if now.get(name)]
-        for name, value in self.before.items():
-            if (found := now.get(name, _Walk)) is not value or name in self.tokens:
-                walk = walk or walk_of()
-                if found is _Walk or walk.token(found) != (self.tokens.get(name) or walk.token(value)):
-                    names.append(name)
-        if len(now) != self.size:
-            names += now.keys() - self.before.keys() - _OF_TORCH
-        return [self.prefix + name for name in names]
-
-
-def _spaces(prefix: str, part: nn.Module, walk: "_Walk") -> Iterator[_Space]:
-    """Yield a module's own attributes, its non-persistent buffers and its parts."""
-    yield _Space.of(prefix, partial(vars, part), walk, _OF_TORCH, deep=not is_built_in(part))
-    if part._non_persistent_buffers_set:
-        yield _Space.of(prefix, partial(_passing_buffers, part), walk)
-    if part._modules:
-        # TorchScript's is no mapping.
-        yield _Space.of(prefix, lambda: dict(part._modules.items()), walk, deep=False)
-
-
-def _passing_buffers(part: nn.Module) -> dict[str, Tensor | None]:
-    return {name: value for name, value in part._buffers.items() if name in part._non_persistent_buffers_set}
+    def _tokens(self) -> dict[str, object]:
+        saved = {id(part) for part in self._module.modules()} | set(map(id, self._module.parameters()))
+        for part in self._module.modules():
+            own = part._buffers.items()
+            saved |= {id(value) for name, value in own if name not in part._non_persistent_buffers_set}
+        return {name: value if type(value) in _SCALARS else _token(value, saved) for name, value in self._kept()}
 
 
 def keeps_something(module: nn.Module) -> bool:
@@ -138,122 +84,64 @@ def keeps_something(module: nn.Module) -> bool:
     )
 
 
-def _is_library(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in ("torch", "builtins", "abc", "typing", "torchvision")
-
-
-def _shared(kind: type) -> dict[str, Any]:
-    """Return the attributes of a class that its methods can change, and the global variables that they name."""
-    found: dict[str, Any] = {}
+def _shared(kind: type) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of a class that its methods can change, and the global variables that they name."""
     for name, value in vars(kind).items():
         function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
         if isinstance(function, FunctionType):
-            found |= {f"{name}:{one}": seen for one, seen in _variables(function).items()}
+            for used in function.__code__.co_names:
+                if not isinstance(found := function.__globals__.get(used), _CODE):
+                    yield f"{name}:{used}", found
         elif not name.startswith("__"):
-            found[name] = value
-    return found
+            yield name, value
 
 
-def _variables(function: FunctionType) -> dict[str, Any]:
-    """Return the global variables that a function names."""
-    used = {one: function.__globals__.get(one) for one in function.__code__.co_names}
-    return {one: value for one, value in used.items() if not isinstance(value, _CODE)}
+def _token(value: Any, saved: Collection[int]) -> object:
+    """Return what stands for a value; equal tokens mean that nothing inside it has changed."""
+    # Most of them are hooks that nobody has registered.
+    if isinstance(value, dict | list) and not value:
+        return type(value)
+    file = io.BytesIO()
+    try:
+        _Pickler(file, saved).dump(value)
+    except Exception:  # the object may be anybody's; what cannot be looked into counts as changed
+        return object()
+    return hashlib.sha256(file.getbuffer()).digest()
 
 
-class _Walk:
-    """One look at values: equal tokens stand for what has not changed since."""
+class _Pickler(pickle.Pickler):
+    """Writes what is inside a value; nobody reads it back."""
 
-    def __init__(self, module: nn.Module, shared: bool = False) -> None:
-        self._shared = shared
-        self.alive: list[Any] = []
-        self._seen: dict[int, int] = {}
-        self._parts = {id(part) for part in module.modules()}
-        self._saved = {id(value) for value in (*module.parameters(), *_saved_buffers(module))}
+    def __init__(self, file: io.BytesIO, saved: Collection[int]) -> None:
+        super().__init__(file, protocol=5)
+        self._saved = saved
 
-    def token(self, value: Any) -> Hashable:
-        """Return what stands for a value; equal tokens mean that nothing inside it has changed."""
-        self._seen = {}
-        return self._token(value)
+    def persistent_id(self, value: Any) -> int | None:
+        """Return what stands for the module's own parts and tensors, and for code."""
+        is_code = isinstance(value, type | BuiltinFunctionType | ModuleType)
+        return id(value) if is_code or id(value) in self._saved else None
 
-    def _token(self, value: Any) -> Hashable:
-        if isinstance(value, _VALUES):
-            return value if type(value) is not bool else (bool, value)
-        if isinstance(value, float | complex | np.generic):
-            return (type(value), repr(value))
-        if id(value) in self._saved or id(value) in self._parts:
-            return ("own", id(value))
-        if id(value) in self._seen:
-            return ("again", self._seen[id(value)])
-        self._seen[id(value)] = len(self._seen)
-        self.alive.append(value)
-        return (type(value), self._inside(value))
-
-    def _inside(self, value: Any) -> Hashable:
+    def reducer_override(self, value: Any) -> Any:
+        """Return how a value is written, as ``__reduce_ex__`` does."""
         if isinstance(value, Tensor):
-            return (id(value), _entries(value))
-        if isinstance(value, np.ndarray):
-            return (
-                value.dtype.str,
-                value.shape,
-                crc32(np.ascontiguousarray(value).data) if value.dtype != object else self._all(value.flat),
-            )
-        if isinstance(value, bytearray):
-            return bytes(value)
-        if isinstance(value, np.random.Generator):
-            return repr(value.bit_generator.state)
-        if isinstance(value, np.random.RandomState):
-            return repr(value.get_state())
+            return tuple, ((str(value.dtype), tuple(value.shape), _entries(value)),)
         if isinstance(value, torch.Generator):
-            return bytes(value.get_state().tolist())
-        if isinstance(value, random.Random):
-            return value.getstate()
-        if isinstance(value, Mapping):
-            return tuple((self._token(name), self._token(one)) for name, one in value.items())
-        if isinstance(value, list | tuple | deque):
-            return self._all(value)
-        if isinstance(value, set | frozenset):
-            return frozenset(map(self._token, value))
+            return tuple, ((bytes(value.get_state().tolist()),),)
         if isinstance(value, FunctionType):
-            cells: list[Any] = []
-            for cell in value.__closure__ or ():
-                # A cell may be empty as yet.
-                with suppress(ValueError):
-                    cells.append(cell.cell_contents)
-            own = (id(value), self._all(cells), self._all(value.__defaults__ or ()), self._token(vars(value)))
-            return (*own, self._token(_variables(value))) if self._shared else own
-        if isinstance(value, MethodType):
-            return (id(value.__func__), self._token(value.__self__))
-        if isinstance(value, partial):
-            return (self._token(value.func), self._all(value.args), self._token(value.keywords))
-        if type(value).__module__ == "itertools":
-            return repr(value)
-        if type(value).__module__.partition(".")[0] in sys.stdlib_module_names - {"types"}:
-            # Loggers, locks, paths, files: what is behind them is not the model's.
-            return id(value)
-        fields = {name: getattr(value, name) for kind in type(value).__mro__ for name in _slots(kind, value)}
-        if fields or hasattr(value, "__dict__"):
-            return self._token({**fields, **getattr(value, "__dict__", {})})
-        return id(value)
-
-    def _all(self, values: Iterable[Any]) -> Hashable:
-        return tuple(map(self._token, values))
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            return tuple, ((id(value), cells, value.__defaults__, vars(value)),)
+        if type(value) in copyreg.dispatch_table:
+            return NotImplemented
+        try:
+            return value.__reduce_ex__(5)
+        except TypeError:
+            # Locks, files and the like are no part of the model; a counter says where it is.
+            return tuple, ((id(value), repr(value)),)
 
 
-def _entries(tensor: Tensor) -> int | None:
+def _entries(tensor: Tensor) -> object:
     """Return what changes with a tensor's entries, also by `.data` or an array that shares its memory."""
     if tensor.layout == torch.strided and not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        return crc32(tensor.detach().cpu().resolve_conj().contiguous().flatten().view(torch.uint8).numpy().data)
+        return tensor.detach().cpu().resolve_conj().contiguous().flatten().view(torch.uint8).numpy()
     # Inference tensors have no version.
-    return None if tensor.is_inference() else tensor._version
-
-
-def _slots(kind: type, value: Any) -> list[str]:
-    names = vars(kind).get("__slots__", ())
-    return [name for name in ((names,) if isinstance(names, str) else names) if hasattr(value, name)]
-
-
-def _saved_buffers(module: nn.Module) -> Iterator[Tensor]:
-    for part in module.modules():
-        for name, value in part._buffers.items():
-            if value is not None and name not in part._non_persistent_buffers_set:
-                yield value
+    return id(tensor), None if tensor.is_inference() else tensor._version
