@@ -1,6 +1,5 @@
 """Items run cell by cell, their tables and plots of the cells that are finished, and the list of all items."""
 
-import json
 import shlex
 import sys
 import time
@@ -19,7 +18,6 @@ from florets.papers.run import BUSY, check_folder, run_cells, with_data
 from florets.papers.store import stored_cells
 from florets.papers.table import Table, markdown, state_words, table_of, verdict_words, write_table
 from florets.reports.console import counted, say
-from florets.reports.folder import append_lines
 from florets.studies.go_on import Engine
 
 _OF_LIST = ("scale", "stored")
@@ -182,7 +180,6 @@ def _run(table: Table, folder: Path, request: Request, engine: Engine) -> None:
     due = _write(table, folder, request.command)
     for number, (cell, progress, seconds) in enumerate(run_cells(waiting, engine, request.n_jobs), start=1):
         table.found[cell.place.key][cell.seed] = progress
-        append_lines(folder / "log.jsonl", json.dumps({"cell": cell.title, "state": progress.state}) + "\n")
         finished = progress.state == "finished"
         outcome = _outcome(request.item, cell, progress) if finished else f"{progress.state}: {progress.note}"
         say(f"[{number}/{len(waiting)}] {cell.title}: {outcome} ({seconds:.1f} s)")

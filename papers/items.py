@@ -250,24 +250,11 @@ def _source_of(name: str, folder: Path = Path()) -> Source:
         return Source(folder / Path(name).expanduser())
     known = _sources()
     if name not in known:
-        hint = _holding(name, known) or did_you_mean(name, known) or f" There are: {', '.join(sorted(known))}."
+        hint = did_you_mean(name, known) or f" There are: {', '.join(sorted(known))}."
         raise ConfigError(
             [f"{name}: there is no such item.{hint} florets reproduce --list lists all; or name a .yaml file."]
         )
     return known[name]
-
-
-def _holding(name: str, known: Mapping[str, Source]) -> str:
-    """Return which items have the table or figure of a paper that a name has the number of; empty: it has none."""
-    found = re.fullmatch(r"(\w+/)(table|figure)_(\d+)", name)
-    inside = [other for other in sorted(known) if found is not None and other.startswith(found[1])]
-    if found is None or not inside:
-        return ""
-    printed = re.compile(rf"{found[2][:3].title()}[a-z.]* (?:\d+(?:, | and ))*{found[3]}\b")
-    holding = [other for other in inside if printed.search(str(_load(known[other]).get("source")))]
-    if holding:
-        return f" It is part of {' and of '.join(holding)}."
-    return " What was not run of the papers, and why, stands in docs/results.md."
 
 
 class _UniqueKeysLoader(yaml.SafeLoader):

@@ -39,10 +39,6 @@ def test_an_item_that_does_not_exist_is_refused_with_those_that_do(capsys: pytes
     assert main(["reproduce", "discovery/recover"]) == 2
     error = capsys.readouterr().err
     assert "discovery/recover: there is no such item. Did you mean discovery/recovery?" in error
-    assert main(["reproduce", "clove/table_12"]) == 2
-    assert "clove/table_12: there is no such item. It is part of clove/table_3." in capsys.readouterr().err
-    assert main(["reproduce", "clove/table_1000"]) == 2
-    assert "What was not run of the papers, and why, stands in docs/results.md." in capsys.readouterr().err
     assert main(["reproduce"]) == 2
     assert "takes one item, and there is none. There are: " in capsys.readouterr().err
 
