@@ -107,7 +107,7 @@ def plan_of(config: Config) -> Plan:
         Part("round", rounds, participants, participants * one, participants * one),
         Part("test", -(-rounds // config.eval_every), tested, tested * one, 0),
     ]
-    guard, masked = strategy.protect(config.num_rounds), None
+    ledger, masked = strategy.protect(config.num_rounds), None
     if config.secure_aggregation:
         masked = _masked(rounds, participants, models.count, one, models.layout.size)
         if strategy.is_frozen:
@@ -135,7 +135,7 @@ def plan_of(config: Config) -> Plan:
             "in_process": server + clients * samples + workers * (each_model + _ADAM_COPIES * one),
         },
         masked=masked,
-        privacy=None if guard is None else guard.planned,
+        privacy=None if ledger is None else ledger.planned,
     )
 
 

@@ -138,18 +138,18 @@ def _run(
         done_rounds = checkpoint.server_round if checkpoint is not None else 0
         warm_up = _warm_up(max(0, strategy.rounds_before - done_rounds), config.num_rounds)
         budget = _earlier_budget(config, folder, done_rounds) if lock is not None else None
-        guard = strategy.protect(config.num_rounds, budget)
-        if guard is not None and config.num_rounds > _began(config, checkpoint):
+        ledger = strategy.protect(config.num_rounds, budget)
+        if ledger is not None and config.num_rounds > _began(config, checkpoint):
             with refused():
-                guard.require_more(f"num_rounds={config.num_rounds}", strategy.federation.online())
+                ledger.require_more(f"num_rounds={config.num_rounds}", strategy.federation.online())
         recorder = _open_folder(config, folder, total, done_rounds, lock, earlier.buffer)
     if config.task.partition == OWN:
         # It may be there already, and be open to others.
         recorder.folder.chmod(0o700)
     with recorder, Tracking(trackers, recorder) as tracking:
         own.save(recorder.folder)
-        if guard is not None:
-            guard.save = lambda budget: write_whole(recorder.folder / LEDGER, json.dumps(asdict(budget)) + "\n")
+        if ledger is not None:
+            ledger.save = lambda budget: write_whole(recorder.folder / LEDGER, json.dumps(asdict(budget)) + "\n")
         run = _Run(config, task, strategy, recorder, tracking, checkpoint, by_flower, total)
         changed = record_code(recorder.folder, config, checkpoint is not None)
         limited = _limited(strategy.federation.most_messages, total - done_rounds)

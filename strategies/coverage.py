@@ -41,7 +41,7 @@ class Releases:
     first
         Releases for grouping in round 1, with first_round=update.
     compared
-        Rounds after the first one in which clients compare models with the mean client, see `Guard.compared`.
+        Rounds after the first one in which clients compare models with the mean client, see `Ledger.compared`.
     hidden
         Only the server knows who belongs to which group (`privacy.kind=central`): group sizes are noised.
     handlers

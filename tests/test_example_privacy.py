@@ -21,7 +21,7 @@ from florets.strategies.base.federation import BudgetSpent
 from florets.strategies.base.report import Client
 from florets.strategies.coverage import Releases
 from florets.strategies.layers.budget import LEDGER, read_budget
-from florets.strategies.layers.example_noise import ExampleGuard
+from florets.strategies.layers.example_noise import ExampleLedger
 from florets.strategies.settings import Privacy
 from florets.task.training import dp_sgd, loop
 from florets.task.training.losses import Objective, Proximal, loss_vector
@@ -145,7 +145,7 @@ def test_a_record_moves_losses_by_at_most_their_norm_over_the_records(monkeypatc
 
 def test_the_server_asks_no_client_for_more_than_it_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampled.Declared, "spent", lambda self, rate, steps, rounds, losses: rounds + losses / 10)
-    own, one = ExampleGuard(Privacy("example", 4.0), Releases(before=1), 2), Client("a", 0, 0, 10)
+    own, one = ExampleLedger(Privacy("example", 4.0), Releases(before=1), 2), Client("a", 0, 0, 10)
     own.begin([one], [one])
     own.charge_grouping(["a"])
     with pytest.raises(BudgetSpent):
@@ -162,7 +162,7 @@ def test_the_server_asks_no_client_for_more_than_it_declared(monkeypatch: pytest
 def test_a_server_that_is_not_ours_gets_nothing_with_too_little_noise(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", x=np.eye(20, 3), y=np.arange(20) % 2)
     session.adopt(None)
-    honest = ExampleGuard(Privacy("example", 4.0), Releases(before=2), 2).settings
+    honest = ExampleLedger(Privacy("example", 4.0), Releases(before=2), 2).settings
     losses, models = {"records": {kinds.ARRAYS: model(copies=2)}}, {"records": {kinds.ARRAYS: model()}}
     node = {"data-dir": str(tmp_path)}
     for kind, given in ((kinds.LOSSES, losses), (kinds.TRAIN, models)):

@@ -124,11 +124,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "my presets"
 
 
-@pytest.mark.parametrize("option", [["--config-dir", "my presets"], ["--config-dir=my presets"]])
 def test_a_preset_of_ones_own_composes_with_a_task_of_ones_own(
-    folder: Path, option: list[str], capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--cfg", *option, "experiment=mine", "k=3"]) == 0
+    assert main(["--cfg", "--config-dir=my presets", "experiment=mine", "k=3"]) == 0
     shown = yaml.safe_load(capsys.readouterr().out)
     assert (shown["experiment"], shown["num_rounds"], shown["k"]) == ("mine", 3, 3)
     assert shown["task"]["model_options"] == {"hidden": [5]}
@@ -137,23 +136,11 @@ def test_a_preset_of_ones_own_composes_with_a_task_of_ones_own(
     assert "mine" not in choices("experiment")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(["--config-dir", "nowhere"], "--config-dir nowhere: is no folder; presets are the files experiment/<name>")],
-)
-def test_what_is_wrong_with_the_folder_is_named(
-    folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_a_preset_with_the_name_of_one_of_florets_is_refused(
+def test_a_folder_that_is_none_and_a_preset_with_a_name_of_ours_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert main(["--config-dir", "nowhere"]) == 2
+    assert "--config-dir nowhere: is no folder; presets are the files experiment/<name>" in capsys.readouterr().err
     (folder / "experiment" / "quickstart.yaml").write_text(PRESET)
     assert main(["--cfg", "--config-dir", str(folder), "experiment=mine"]) == 2
     assert "quickstart.yaml: florets has one of this name" in capsys.readouterr().err
-
-
-# Sweeps

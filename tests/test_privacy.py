@@ -24,7 +24,7 @@ from florets.strategies.core.accountant import delta_of, epsilon_of, level_of
 from florets.strategies.core.noised_groups import nearest_centre, noised_centres
 from florets.strategies.coverage import Releases
 from florets.strategies.layers.budget import LEDGER, Budget, multiplier, read_budget
-from florets.strategies.layers.noise import LENGTHS, Guard
+from florets.strategies.layers.noise import LENGTHS, Ledger
 from florets.strategies.settings import Privacy
 from florets.task.wire import noise
 
@@ -37,9 +37,9 @@ SMALL = [
 PLAIN = Releases()
 
 
-def guard(releases: Releases = PLAIN, visits: int = 10, **keys: Any) -> Guard:
+def ledger(releases: Releases = PLAIN, visits: int = 10, **keys: Any) -> Ledger:
     privacy = Privacy(**{"kind": "central", "epsilon": 4.0, **keys})
-    return Guard(privacy, releases, Budget.planned(privacy, releases, visits, 100))
+    return Ledger(privacy, releases, Budget.planned(privacy, releases, visits, 100))
 
 
 def clients(count: int) -> list[Client]:
@@ -71,7 +71,7 @@ def test_epsilon_of_many_releases_is_below_renyis_bound_and_near_the_loss_distri
     assert np.trapezoid(excess, grid) == pytest.approx(delta, rel=0.01)
     assert delta_of(0.0, 1.0) == 0.0
     with pytest.raises(ValueError, match="not planned"):
-        guard().noised_sum(["a"], np.ones(3), 1.0)
+        ledger().noised_sum(["a"], np.ones(3), 1.0)
 
 
 def test_a_plan_spends_the_whole_budget_and_no_more() -> None:
@@ -86,7 +86,7 @@ def test_a_plan_spends_the_whole_budget_and_no_more() -> None:
     assert planned.reached <= 2.0
 
 
-def one_group(own: Guard, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def one_group(own: Ledger, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     own.begin(clients(len(rows)), clients(len(rows)))
     own.charge_training([str(row) for row in range(len(rows))], {})
     start = np.zeros((1, rows.shape[1]))
@@ -102,17 +102,17 @@ def test_a_client_moves_the_sum_by_at_most_the_clip_and_one_that_is_not_finite_b
     without = rows.copy()
     for huge in (1e30, math.inf, math.nan):
         rows[2], without[2] = huge, 0.0
-        moved = 5 * (one_group(guard(clip=0.5), rows) - one_group(guard(clip=0.5), without))
+        moved = 5 * (one_group(ledger(clip=0.5), rows) - one_group(ledger(clip=0.5), without))
         assert np.linalg.norm(moved) <= 0.5 + 1e-9
 
 
 def test_noise_has_the_deviation_that_was_paid_for_and_never_repeats() -> None:
-    own = guard(clip=2.0)
+    own = ledger(clip=2.0)
     found = one_group(own, np.zeros((50, 40_000)))
     assert found.std() * 50 == pytest.approx(2.0 * multiplier(own.budget.update), rel=0.02)
     assert (found != one_group(own, np.zeros((50, 40_000)))).all()
     # Sums and sizes of hidden groups share one release: their levels add up to what it costs.
-    hidden = guard(Releases(hidden=True), clip=2.0)
+    hidden = ledger(Releases(hidden=True), clip=2.0)
     hidden.begin(clients(60), clients(60))
     hidden.charge_training([str(row) for row in range(59)], {})
     start, groups = np.zeros((2, 40_000)), np.repeat([0, 1], 30)
@@ -152,21 +152,21 @@ def test_clusters_by_one_sum_compare_models_with_the_mean_client_and_add_one_cli
 def test_the_usual_length_of_updates_is_found_unless_noise_hides_it(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.array([4.0] * 60 + [2.0] * 20 + [9.0] * 20 + [math.inf, 0.0])
     for epsilon, looks, found in ((8.0, 1, 4.0), (0.1, 2, 1.0)):
-        own = guard(epsilon=epsilon)
+        own = ledger(epsilon=epsilon)
         for _ in range(looks):
             bound = own._usual(lengths, multiplier(own.budget.update) / math.sqrt(LENGTHS))
         assert bound == pytest.approx(found, rel=0.25)
     counts = list[np.ndarray[Any, Any]]()
     monkeypatch.setattr(noise, "gaussian", lambda shape, _: np.zeros(shape))
     for rows in (lengths, lengths[1:]):
-        own = guard()
+        own = ledger()
         own._usual(rows, 1.0)
         counts.append(own._lengths)
     assert np.linalg.norm(counts[0] - counts[1]) == 1.0
 
 
 def test_clients_that_cannot_pay_are_not_asked_and_the_run_ends_when_few_are_left() -> None:
-    own, everybody = guard(visits=1), clients(5)
+    own, everybody = ledger(visits=1), clients(5)
     own.begin(everybody, everybody)
     own.charge_training(["0", "1"], {})
     assert [own.can_pay(client) for client in everybody] == [False, False, True, True, True]
@@ -179,7 +179,7 @@ def test_clients_that_cannot_pay_are_not_asked_and_the_run_ends_when_few_are_lef
 
 
 def test_a_budget_is_saved_before_its_release_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
-    own, saved = guard(), list[float]()
+    own, saved = ledger(), list[float]()
     own.save = lambda budget: saved.append(budget.spent["a"])
     own.charge_training(["a"], {})
     assert saved == [own.budget.update]

@@ -17,9 +17,6 @@ from tests.fakes import models, thetas
 ROOT = Path(__file__).parents[1]
 
 
-# Cheap to check
-
-
 WORK = """
 import sys
 from florets.conf.compose import compose
@@ -40,12 +37,6 @@ def test_checking_keys_and_the_help_load_none_of_the_heavy_packages() -> None:
     assert done.returncode == 0, done.stderr
     assert "no_such_key=1: there is no such key" in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-# One place for defaults
-
-
-# Whole or by keyword
 
 
 def test_settings_are_taken_whole_or_by_keyword_and_never_changed() -> None:
@@ -77,9 +68,6 @@ def test_a_constructor_converts_what_loses_nothing() -> None:
     found = CLoVE(fraction_train=1, weighting="Uniform", stability_rounds=np.int64(4), shared_layers=("1",)).settings
     assert found == CLoVESettings(weighting="uniform", stability_rounds=4, shared_layers=["1"])
     assert [type(value) for value in (found.fraction_train, found.stability_rounds)] == [float, int]
-
-
-# State
 
 
 def test_models_of_single_clients_are_kept_exactly_in_float32_where_they_are() -> None:

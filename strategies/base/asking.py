@@ -18,11 +18,7 @@ from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.flower import filled
 from florets.task.wire.narrow import MODEL_RECORDS, Narrowing, widen_reply
-from florets.task.wire.replies import (
-    Answer,
-    check_examples,
-    read_answer,
-)
+from florets.task.wire.replies import Answer, check_examples, read_answer
 
 _PATH = "_florets_path"
 
@@ -263,7 +259,7 @@ class Asking:
         kind
             What they are: "losses", "updates", ...
         keys, vectors
-            The clients and the vector of each, all of one length. Of nobody nothing is kept.
+            The clients and the vector of each, all of one length. Without clients nothing is kept.
 
         Raises
         ------

@@ -21,10 +21,7 @@ from florets.strategies.base.models import Averaging, Models, untrained_of
 from florets.strategies.base.report import Detail, Evaluation, RoundReport, named
 from florets.strategies.base.round import Plan, Round, Sealed, Steps
 from florets.strategies.core import FloatArray
-from florets.strategies.settings import (
-    LossData,
-    RunKeys,
-)
+from florets.strategies.settings import LossData, RunKeys
 from florets.task.device import give_back_freed
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
@@ -344,7 +341,7 @@ class Hooks(FlowerStrategy):
         self.state, self.last = state, replace(self.context, models=models)
 
     def summary(self) -> None:
-        """Log what will run."""
+        """Log what will run; a hook of Flower's."""
         shared = f", shared layers {', '.join(self.shared_layers)}" if self.shared_layers else ""
         name, rate = type(self).__name__, self.settings.fraction_train
         log.info("%s: participation %g, %s%s", name, rate, self.averaging, shared)

@@ -21,12 +21,7 @@ from florets.strategies.core import FloatArray, IntArray
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import filled
-from florets.task.wire.replies import (
-    Losses,
-    SelectedUpdate,
-    Update,
-    read_update,
-)
+from florets.task.wire.replies import Losses, SelectedUpdate, Update, read_update
 
 R = TypeVar("R", covariant=True)
 

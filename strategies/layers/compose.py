@@ -15,8 +15,8 @@ def compose(strategy: Any, num_rounds: int, earlier: Any = None) -> tuple[tuple[
     An `earlier` budget is continued. A training exchange passes the first layer first, both on its way out and back.
     """
     run, settings, layers = strategy.run, strategy.settings, list[Layer]()
-    guard = _guard(strategy, num_rounds, earlier)
-    if guard is None:
+    ledger = _ledger_of(strategy, num_rounds, earlier)
+    if ledger is None:
         from florets.strategies.layers.outliers import LossOutliers, UpdateOutliers
 
         layers.append(UpdateOutliers())
@@ -38,23 +38,23 @@ def compose(strategy: Any, num_rounds: int, earlier: Any = None) -> tuple[tuple[
         from florets.strategies.layers.quarantine import Hostile
 
         # Under local noise an exchange has a price, and a quarantine must not end the budget.
-        layers.append(Hostile(strategy.averaging.robust, moves=guard is None))
+        layers.append(Hostile(strategy.averaging.robust, moves=ledger is None))
     if run.secure_aggregation:
         from florets.strategies.layers.masks import Masks
 
         layers.append(Masks(run.privacy.min_group))
-    if guard is not None:
+    if ledger is not None:
         from florets.strategies.layers.noise import Noise
 
         first = 1 if strategy.first_round == "evaluate" else 2
         last_grouping = first + (settings.grouping_rounds or 0) - 1
-        layers.append(Noise(guard, settings.asks, last_grouping))
+        layers.append(Noise(ledger, settings.asks, last_grouping))
     if shown := [layer.name for layer in layers if layer.name != "update outliers"]:
         log.info("layers around each exchange: %s", ", ".join(shown))
-    return tuple(layers), guard
+    return tuple(layers), ledger
 
 
-def _guard(strategy: Any, num_rounds: int, earlier: Any) -> Any:
+def _ledger_of(strategy: Any, num_rounds: int, earlier: Any) -> Any:
     """Return the budget of a run's noise.
 
     Where rounds sample a fraction of the clients, a client's budget is for that fraction of the rounds.
@@ -65,8 +65,8 @@ def _guard(strategy: Any, num_rounds: int, earlier: Any) -> Any:
         return None
     from florets.strategies.core.noised_groups import COST
     from florets.strategies.layers.budget import Budget
-    from florets.strategies.layers.example_noise import ExampleGuard
-    from florets.strategies.layers.noise import Guard
+    from florets.strategies.layers.example_noise import ExampleLedger
+    from florets.strategies.layers.noise import Ledger
 
     # The small constant keeps products such as 0.07 * 100 from adding a round by rounding.
     rounds = strategy.rounds_before + num_rounds
@@ -75,8 +75,8 @@ def _guard(strategy: Any, num_rounds: int, earlier: Any) -> Any:
     compared = COST * min(releases.compared, visits, rounds if strategy.first_round == "evaluate" else rounds - 1)
     releases = replace(releases, before=releases.before + first + compared)
     if privacy.hides_records:
-        return ExampleGuard(privacy, releases, visits, earlier)
+        return ExampleLedger(privacy, releases, visits, earlier)
     budget = earlier or Budget.planned(privacy, releases, visits, run.num_clients or 1)
     # Of masked updates the server sees no lengths.
     known = replace(privacy, clip=privacy.known_clip) if run.secure_aggregation else privacy
-    return Guard(known, releases, budget)
+    return Ledger(known, releases, budget)

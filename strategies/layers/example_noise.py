@@ -7,7 +7,7 @@ from florets.strategies.base.report import Client
 from florets.strategies.core.accountant import level_of
 from florets.strategies.coverage import Releases
 from florets.strategies.layers.budget import GROUPING, Budget, multiplier
-from florets.strategies.layers.noise import Guard
+from florets.strategies.layers.noise import Ledger
 from florets.strategies.settings import Privacy
 from florets.task.training.settings import Training
 from florets.task.wire import kinds, noise
@@ -17,8 +17,8 @@ _LOSSES = " (losses)"
 """Suffix of a client's key in the ledger for its vectors of losses, which are counted separately."""
 
 
-class ExampleGuard(Guard):
-    """Keeps a run within the releases that clients choose their noise for (`Declared`); see `Guard`.
+class ExampleLedger(Ledger):
+    """Keeps a run within the releases that clients choose their noise for (`Declared`); see `Ledger`.
 
     In the ledger a client can spend 1 on rounds and 1 on losses. Updates arrive noised, so groups of any size have
     models. `training` is the local training that clients are asked for.
@@ -53,7 +53,7 @@ class ExampleGuard(Guard):
         self.training = training
 
     def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
-        """See `Guard.begin`; the number of records of each is public."""
+        """See `Ledger.begin`; the number of records of each is public."""
         self._samples.update({client.key: client.num_examples for client in online})
         super().begin(participants, online)
 

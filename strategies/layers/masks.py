@@ -172,11 +172,11 @@ class SecureAggregation:
     def _masked_requests(self, r: Round, groups: Sequence[Group], requests: Mapping[str, Request]) -> list[Request]:
         """Return the training messages of those whose shares came, with the shares that they are sent."""
         found = []
-        guard = r.privacy
-        bound = math.inf if guard is None or guard.is_local else guard.privacy.known_clip
+        ledger = r.privacy
+        bound = math.inf if ledger is None or ledger.is_local else ledger.privacy.known_clip
         weighting = getattr(r.averaging, "weighting", "examples")
         # Noise is for sums in which every client counts alike.
-        uniform = weighting == "uniform" or guard is not None
+        uniform = weighting == "uniform" or ledger is not None
         limit = _limit(r)
         examples = {client.key: client.num_examples for client in (*r.online, *r.participants)}
         for group in groups:

@@ -40,7 +40,7 @@ _COVERED = {
 """What `Settings.asks` must name, one of each, for these messages."""
 
 
-class Guard:
+class Ledger:
     """Keeps a run within its privacy budget; everything that depends on clients' data passes through it.
 
     Attributes
@@ -328,30 +328,30 @@ class Noise(Layer):
 
     name = "noise"
 
-    def __init__(self, guard: Guard, asks: frozenset[str], last_grouping: int) -> None:
-        self.guard, self.asks, self.last_grouping = guard, asks, last_grouping
+    def __init__(self, ledger: Ledger, asks: frozenset[str], last_grouping: int) -> None:
+        self.ledger, self.asks, self.last_grouping = ledger, asks, last_grouping
 
     @property
     def message(self) -> Mapping[str, str | float]:
         """How clients noise what they send, where they do."""
-        return self.guard.settings
+        return self.ledger.settings
 
     def can_take_part(self, client: Client) -> bool:
         """Say whether a client can pay for another round."""
-        return self.guard.can_pay(client)
+        return self.ledger.can_pay(client)
 
     def averaging(self, averaging: Averaging) -> Averaging:
         """Take means of clipped changes, with noise."""
-        return replace(averaging, privacy=self.guard)
+        return replace(averaging, privacy=self.ledger)
 
     def begin(self, r: Round) -> None:
         """End the run where too few can pay."""
-        self.guard.trains(Training.received(r.config))
-        self.guard.begin(r.participants, r.online)
+        self.ledger.trains(Training.received(r.config))
+        self.ledger.begin(r.participants, r.online)
 
     def allow(self, kind: str, handler: object) -> None:
         """Refuse messages whose answers have no noise, or none that is planned."""
-        self.guard.check(kind, handler)
+        self.ledger.check(kind, handler)
         if (covered := _COVERED.get(kind)) and not covered & self.asks:
             named = " or ".join(sorted(covered))
             raise ValueError(f"{kind}: {_UNCOVERED}, unless Settings.asks names {named}; use privacy.kind=none")
@@ -361,13 +361,13 @@ class Noise(Layer):
 
         def noised(keys: Sequence[str], rows: Rows, k: int, cluster: Cluster) -> Groups:
             is_last = r.server_round >= self.last_grouping
-            if self.guard.is_local:
+            if self.ledger.is_local:
                 return replace(group(keys, rows, k, cluster), is_last=is_last)
             # In place of k-means and matching: which model fits better than it does the mean client.
             opened = rows.opened if isinstance(rows, SealedRows) else rows
             if callable(opened):
                 raise ValueError(f"{_CENTRAL}: these groups are not made of rows alone, and have no noise")
-            labels, centres = self.guard.compared(keys, opened, r.models.count)
+            labels, centres = self.ledger.compared(keys, opened, r.models.count)
             models = np.arange(len(centres))
             return Groups(keys, opened, labels, np.zeros(len(keys), np.bool_), models, centres, is_last)
 
@@ -375,11 +375,11 @@ class Noise(Layer):
 
     def choices(self, r: Round) -> dict[str, int] | None:
         """Compare models with the mean client's losses at first, when all would choose the least noised one."""
-        if self.guard.is_local or "choices" not in self.asks or not 1 < r.server_round <= 1 + COMPARED:
+        if self.ledger.is_local or "choices" not in self.asks or not 1 < r.server_round <= 1 + COMPARED:
             return None
         replies = r.losses().received
         keys, losses = [key for key, _ in replies.ok], np.stack([reply.losses for _, reply in replies.ok])
-        found = self.guard.compared(keys, losses, r.models.count)[0]
+        found = self.ledger.compared(keys, losses, r.models.count)[0]
         return dict(zip(keys, found.tolist(), strict=True))
 
     def trains(self, plan: Plan[Update], r: Round) -> Plan[Update]:
@@ -391,37 +391,37 @@ class Noise(Layer):
             If the server adds the noise, and something is kept for single clients, or the sizes of groups, which the
             means need, are neither known nor noised.
         """
-        keys, guard = [request.key for request in plan.requests], self.guard
-        if not guard.is_local and plan.keep is not None:
+        keys, ledger = [request.key for request in plan.requests], self.ledger
+        if not ledger.is_local and plan.keep is not None:
             raise ValueError(f"{_CENTRAL}: what is kept for single clients has no noise; use privacy.kind=none")
-        known = guard.is_local or guard.releases.hidden or r.models.count == 1
+        known = ledger.is_local or ledger.releases.hidden or r.models.count == 1
         if not known and not plan.groups.keys() >= set(keys):
             raise ValueError(f"{_CENTRAL}: needs the model that each client trains; plan it by Round.train")
-        guard.charge_training(keys, plan.groups)
+        ledger.charge_training(keys, plan.groups)
         return plan
 
     @property
     def seals(self) -> str:
         """No algorithm may look at what only the server adds noise to."""
-        if self.guard.is_local:
+        if self.ledger.is_local:
             return ""
         return f"{_CENTRAL}: covers averages of updates (Round.average), and no single ones; use privacy.kind=none"
 
     @property
     def seals_losses(self) -> str:
         """No algorithm may look at single losses, which the server adds no noise to."""
-        if self.guard.is_local:
+        if self.ledger.is_local:
             return ""
         return f"{_CENTRAL}: covers groups of losses (Round.group), and no single ones; use privacy.kind=none"
 
     def allows_tests(self, r: Round) -> bool:
         """Allow test scores, which have no noise, only in a simulation."""
-        return not self.guard.is_local or r.strategy.federation.is_simulated
+        return not self.ledger.is_local or r.strategy.federation.is_simulated
 
     def combined(self, bank: FloatArray, r: Round) -> FloatArray:
         """Give groups that are too small the others' mean."""
-        return self.guard.merged(bank, r.strategy.assignment)
+        return self.ledger.merged(bank, r.strategy.assignment)
 
     def details(self, r: Round) -> Mapping[str, Detail]:
         """Return what has been spent so far."""
-        return {PRIVACY: self.guard.details}
+        return {PRIVACY: self.ledger.details}

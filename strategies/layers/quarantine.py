@@ -110,13 +110,13 @@ class Hostile(Layer):
     def grouping(self, group: Grouping, r: Round) -> Grouping:
         """Group rows; those of clients in quarantine, and distant ones, join the nearest group afterwards."""
 
-        def guarded(keys: Sequence[str], rows: Rows, k: int, cluster: Cluster) -> Groups:
+        def apart(keys: Sequence[str], rows: Rows, k: int, cluster: Cluster) -> Groups:
             nobody = np.zeros(len(keys), dtype=np.bool_)
             values, strangers = self._without_strangers(keys, rows, k, r) if callable(rows) else (rows, nobody)
             values, aside = self._bounded_rows(keys, values, k, strangers, r)
             return Groups(keys, values, placed(values, aside, cluster), aside)
 
-        return guarded
+        return apart
 
     def _bounded_rows(
         self, keys: Sequence[str], rows: FloatArray, num_clusters: int, strangers: BoolArray, r: Round

@@ -266,24 +266,24 @@ class FoldRound:
         )
         return replace(evidence, p_levels=round(p_levels, 6), p_coefficients=round(p_coefficients, 6))
 
-    def _decide_noised(self, guard: Any, keys: Sequence[str], k: int | None, r: Round, level: float) -> Found:
+    def _decide_noised(self, ledger: Any, keys: Sequence[str], k: int | None, r: Round, level: float) -> Found:
         """Do as `decide` from noised sums over the clients, or from rows that they noised; see `core.noised_groups`.
 
         Which group a client joins then depends on its own rows and on what was released, and the server alone knows
         it (`privacy.kind=central`), or on what the client sent (`local`).
         """
         rows = np.stack([self.rows[key] for key in keys]).astype(np.float64)
-        part = guard.budget.grouping
+        part = ledger.budget.grouping
         release = None
-        if not guard.is_local:
+        if not ledger.is_local:
 
             def add(total: FloatArray, norm: float, parts: int) -> FloatArray:
-                noised: FloatArray = guard.noised_sum(keys, total, norm, parts)
+                noised: FloatArray = ledger.noised_sum(keys, total, norm, parts)
                 return noised
 
-            release = Release(add, guard.grouping_noise)
+            release = Release(add, ledger.grouping_noise)
         found = noised_groups(rows, k, level, r.random(Purpose.FOLD_TEST), release)
-        spent = part if guard.is_local else part * found.parts
+        spent = part if ledger.is_local else part * found.parts
         has_groups = found.k > 1
         sizes = tuple(sorted(np.bincount(found.labels, minlength=found.k).tolist(), reverse=True))
         evidence = Evidence(
@@ -296,7 +296,7 @@ class FoldRound:
             needed=len(keys),
             # Noise that leaves a group empty leaves nothing to estimate either.
             error=found.error if has_groups and all(sizes) else None,
-            epsilon=epsilon_of(math.sqrt(spent), guard.budget.delta),
+            epsilon=epsilon_of(math.sqrt(spent), ledger.budget.delta),
         )
         directions = Centres(found.origin, found.directions, np.zeros(found.k)) if has_groups else None
         return Found(found.k, dict(zip(keys, found.labels.tolist(), strict=True)), directions, evidence)
