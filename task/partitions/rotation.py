@@ -108,7 +108,7 @@ def rotation_blocks(
     num_clients
         C: client c has angle number floor(A c / C) of A.
     num_clusters
-        K, a divisor of A: neighbouring angles are one true cluster, A / K of them.
+        K: neighbouring angles are one true cluster, A / K of them.
     angles
         Degrees, counter-clockwise; by default the full turn in K even steps. Multiples of 90 are exact; others take
         the nearest pixel.
@@ -121,7 +121,16 @@ def rotation_blocks(
     """
     turns = _full_turn(num_clusters) if angles is None else list(angles)
     of_block = [number * num_clusters // len(turns) for number in range(len(turns))] if clusters is None else clusters
-    _check_blocks(data, num_clients, num_clusters, turns, clusters)
+    _check_pool(data, "rotation_blocks")
+    check_images(data, "rotation_blocks")
+    check_turns(data, turns)
+    if len(of_block) != len(turns) or {*of_block} != {*range(num_clusters)}:
+        raise ValueError(
+            f"task.partition_options.clusters={of_block} must name one of the clusters 0 to {num_clusters - 1} "
+            f"(task.num_clusters) for each of the {len(turns)} angles, and each cluster at least once."
+        )
+    if num_clients < len(turns):
+        raise ValueError(f"num_clients={num_clients} is less than the {len(turns)} angles: each needs a client.")
     angle_of = np.arange(num_clients) * len(turns) // num_clients
     blocks = np.array_split(np.arange(len(data.x_train)), len(turns))
     shards = []
@@ -132,33 +141,6 @@ def rotation_blocks(
             num_test = round(TEST_SHARE * len(rows))
             shards.append(Shard(of_block[number], np.sort(mixed[num_test:]), np.sort(mixed[:num_test]), transform))
     return shards
-
-
-def _check_blocks(
-    data: Dataset,
-    num_clients: int,
-    num_clusters: int,
-    turns: list[float],
-    clusters: list[int] | None,
-) -> None:
-    _check_pool(data, "rotation_blocks")
-    if len(data.input_shape) < 2 or data.input_shape[-1] != data.input_shape[-2]:
-        raise ValueError(
-            f"partition rotation_blocks needs square images, but one input has shape {data.input_shape}: choose "
-            "another partition."
-        )
-    if clusters is not None and (len(clusters) != len(turns) or {*clusters} != {*range(num_clusters)}):
-        raise ValueError(
-            f"task.partition_options.clusters={clusters} must name one of the clusters 0 to {num_clusters - 1} "
-            f"(task.num_clusters) for each of the {len(turns)} angles, and each cluster at least once."
-        )
-    if (len(turns) % num_clusters and clusters is None) or not turns:
-        raise ValueError(
-            f"task.partition_options.angles has length {len(turns)}: neighbouring angles make a cluster, so their "
-            f"number must be a multiple of task.num_clusters={num_clusters}."
-        )
-    if num_clients < len(turns):
-        raise ValueError(f"num_clients={num_clients} is less than the {len(turns)} angles: each needs a client.")
 
 
 def _check_pool(data: Dataset, partition: str) -> None:
