@@ -196,37 +196,16 @@ def _inputs(reviews: Sequence[Review], ranks: dict[str, int]) -> FloatArray:
 
 def _reviews(folder: Path, domain: str) -> list[Review]:
     found: list[Review] = []
-    for path in _files(folder, domain):
+    # Archives that were packed on a Mac hold a hidden file next to each.
+    for path in sorted((folder / domain).glob("[!.]*.review")):
         with _AMAZON.reading(path):
             # Titles and texts are in several encodings; of this one every byte is a character.
             text = path.read_text(encoding="latin-1")
-            default = next((label for label, word in enumerate(("negative", "positive")) if word in path.name), None)
-            of_file = list(_lines(text, default))
-            if not of_file and default is not None:
-                raise ValueError("it holds no review")
-            found += of_file
+            default = {"negative": 0, "positive": 1}.get(path.stem)
+            found += _lines(text, default)
     if not found:
         raise _AMAZON.error(f"{folder} has no labelled review of {domain}")
     return found
-
-
-def _files(folder: Path, domain: str) -> list[Path]:
-    """Return a domain's files: those of good, bad and further reviews where they are apart, else all."""
-    paths = sorted(
-        path
-        for path in folder.rglob("*.review")
-        # Archives that were packed on a Mac hold a hidden file next to each.
-        if not path.name.startswith(".") and path.parent.name.lower().startswith(domain)
-    )
-    apart = [path for path in paths if any(word in path.name for word in ("positive", "negative", "unlabeled"))]
-    chosen = apart or paths
-    names = [path.name for path in chosen]
-    if twice := [path for path in chosen if names.count(path.name) > 1]:
-        raise ValueError(
-            f"data amazon_reviews: {twice[0]} and {twice[1]} are both of {domain}, and their reviews would count "
-            "twice: keep one form of the set."
-        )
-    return chosen
 
 
 def _lines(text: str, default: int | None) -> Iterator[Review]:
