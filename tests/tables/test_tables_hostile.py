@@ -59,7 +59,7 @@ def target(**changes: object) -> dict[str, Any]:
         changed(train_records=0),
         changed(columns=[PLAIN["columns"][0]] * 2),
         changed(shape=[3]),
-        changed(form="archive", target=None, columns=[], shape=[3], scale="5.3 mmol/l"),
+        changed(form="archive", target=None, columns=[], shape=[3], are_pixels="5.3 mmol/l"),
         changed(notes=["a\x1b[31m"]),
         changed(more=1),
         {name: value for name, value in PLAIN.items() if name != "notes"},

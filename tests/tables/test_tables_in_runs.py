@@ -69,10 +69,9 @@ def test_a_site_whose_columns_are_in_another_order_trains_on_the_same_features(t
     assert {key: site["records"] for key, site in sites.items()} == {"north": 60, "south": 60}
 
 
-@pytest.mark.parametrize("wrong", ["a", "z"])
-def test_a_misspelt_column_costs_its_site_its_place(
-    tmp_path: Path, wrong: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_misspelt_column_costs_its_site_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # The first site of all.
+    wrong = "a"
     good = folders(tmp_path / "good", n=SAME, m=SAME, p=TURNED)
     bad = folders(tmp_path / "bad", n=SAME, m=SAME, p=TURNED)
     table(bad / wrong / "data.csv", ("age", "dosis", "weight", "price"))
