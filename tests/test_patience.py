@@ -107,7 +107,6 @@ def results(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "how",
     [
-        ("strategy=fedavg",),
         pytest.param(("strategy=clove", "personal=slopes"), marks=pytest.mark.slow),
         ("strategy=fedavg", "measure=auc", "statistics=true", "eval_every=2"),
     ],
