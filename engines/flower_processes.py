@@ -158,18 +158,6 @@ def end(process: "subprocess.Popen[bytes]") -> None:
                 process.wait(STOP_SECONDS)
 
 
-def kill(process: "subprocess.Popen[bytes]") -> None:
-    """End a process and all that descends from it without warning (SIGKILL)."""
-    import psutil
-
-    family = _descendants(process)
-    process.kill()
-    process.wait()
-    for member in {*family, *_descendants(process)}:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            member.kill()
-
-
 def _descendants(process: "subprocess.Popen[bytes]") -> "set[psutil.Process]":
     """Return what descends from a process: its children's children, and whatever carries its mark."""
     # Of the extra `sim`: runs on somebody else's SuperLink start no processes, and need none.

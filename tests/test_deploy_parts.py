@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -43,11 +42,9 @@ def test_every_process_is_ended_although_the_end_of_one_fails(
     assert ended == [3, 2, 1]
 
 
-@pytest.mark.parametrize(
-    ("how", "lives"), [(flower_processes.end, True), (flower_processes.end, False), (flower_processes.kill, False)]
-)
+@pytest.mark.parametrize("lives", [True, False])
 def test_a_child_is_ended_with_its_parent_be_that_dead_already_or_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Callable[[Any], None], lives: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lives: bool
 ) -> None:
     monkeypatch.setattr(flower_processes, "command", lambda name: name)
     monkeypatch.setattr(flower_processes, "STOP_SECONDS", 0.3)
@@ -61,7 +58,7 @@ def test_a_child_is_ended_with_its_parent_be_that_dead_already_or_not(
         assert time.monotonic() < deadline
         time.sleep(0.01)
     child = psutil.Process(int((tmp_path / "child").read_text()))
-    how(parent)
+    flower_processes.end(parent)
     # Gone, or dead and soon gone: whoever inherits orphans takes his time.
     with contextlib.suppress(psutil.NoSuchProcess):
         while child.status() != psutil.STATUS_ZOMBIE:

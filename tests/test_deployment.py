@@ -1,5 +1,6 @@
 """Real SuperLink and SuperNodes with TLS and keys: the demonstration, single methods, and nodes that are killed."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -9,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from safetensors.numpy import load_file
 
 from florets.commands.main import main
 from florets.deploy.demo import follow
 from florets.deploy.federation import Federation
-from florets.engines.flower_processes import kill
 from florets.strategies.base.report import SUMMED
 from florets.task.data.demo_data import write_folders
 from florets.task.data.tables.declaration import NODE_FILE
@@ -138,7 +139,12 @@ def numbers_of_equal_models(federation: Federation, tmp_path: Path, strategy: st
 
 def kill_process(process: "subprocess.Popen[bytes] | None") -> None:
     assert process is not None
-    kill(process)
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    for member in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()
 
 
 def start_again(federation: Federation, name: str) -> None:
