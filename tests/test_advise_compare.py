@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from florets.reports.pooled import PartStatistics, TestStatistics
 from florets.studies.advise.advice import Advice, Evidence, advise
 from florets.studies.advise.causes import cross_losses, differences, rule_of
-from florets.studies.advise.compare import ConstantAnswer, Criterion, choose, low_sites, num_effective
+from florets.studies.advise.compare import Criterion, choose, low_sites, num_effective
+from florets.studies.advise.constant import ConstantAnswer
 from florets.studies.advise.measures import seconds_of, suitable
 from florets.studies.advise.methods import Question
 from florets.studies.advise.outcomes import Finding, Kind, Moments, Outcome, Site

@@ -11,19 +11,51 @@ from florets.studies.advise.causes import Reason
 from florets.studies.advise.compare import (
     FEW_RECORDS,
     TRIFLE,
-    ConstantAnswer,
     Criterion,
     Difference,
     best,
     choose,
     low_sites,
 )
+from florets.studies.advise.constant import ConstantAnswer
 from florets.studies.advise.measures import gain
 from florets.studies.advise.methods import METHODS
 from florets.studies.advise.outcomes import Finding, Outcome
 
 _LEVEL = 0.01
 """Of the tests whether a model is better than the constant answer at one client."""
+
+
+@dataclass(frozen=True)
+class SiteRow:
+    """One site: its group, from 1, its records, and its figures by the advised method, alone and by one for all.
+
+    `gain` is the advised method's over the alternative, with its 95 % interval by the site's own test records. NaN is
+    what is not known; `note` says why the site enters no comparison.
+    """
+
+    key: str
+    name: str
+    group: int | None
+    train: int
+    test: int
+    advised: float
+    alone: float
+    one_model: float
+    gain: float
+    low: float
+    high: float
+    note: str = ""
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether the advised method is better here by more than chance."""
+        return self.low > 0
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether it is worse by more than chance."""
+        return self.high < 0
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,17 @@ class ColumnShift:
     ratio: float
     factor: float | None = None
 
+    def text(self, kind: str) -> str:
+        """Return how the column departs, with its name, in a reason of this kind."""
+        name, equals, category = self.column.partition(" = ")
+        if kind == "unit" and self.factor is not None:
+            return f"{name} (x {self.factor:.3g})"
+        if equals:
+            return f"{name} ({category} is {'more' if self.shift > 0 else 'less'} frequent)"
+        if abs(self.shift) < 0.2:
+            return f"{name} (spread x {self.ratio:.2g})"
+        return f"{name} (mean {self.shift:+.1f} standard deviations)"
+
 
 @dataclass(frozen=True)
 class Reason:

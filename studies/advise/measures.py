@@ -1,7 +1,7 @@
-"""Measures of predictions: which suits the data, which direction is better, and how figures are written."""
+"""Measures of predictions: which suits the data, which direction is better, and how figures and names are written."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -172,3 +172,25 @@ def amount(mean: float, half: float, measure: Name, sign: bool = False) -> str:
     plus = "+" if sign and not shown.startswith("-") else ""
     interval = f" ± {written(half)}" if math.isfinite(half) and abs(mean) <= most else ""
     return f"{plus}{shown}{interval}{' points' if form.percent else ''}"
+
+
+def capital(text: str) -> str:
+    """Return a text with a capital first letter."""
+    return text[:1].upper() + text[1:]
+
+
+def range_of(values: Sequence[float], write: Callable[[float], str]) -> str:
+    """Return the ends of some sorted values, or the one value."""
+    return " to ".join(dict.fromkeys(map(write, (values[0], values[-1]))))
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return names, the first few of them."""
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def p_words(p_value: float | None) -> str:
+    """Return the p value of a test in a sentence."""
+    return "no test" if p_value is None else f"p = {p_value:.2g}"

@@ -25,7 +25,8 @@ from florets.server_app.progress import silent
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.studies.advise.advice import Advice, Evidence, advise
 from florets.studies.advise.causes import Reason, differences, rule_of
-from florets.studies.advise.compare import ConstantAnswer, Criterion
+from florets.studies.advise.compare import Criterion
+from florets.studies.advise.constant import ConstantAnswer
 from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, Name, seconds_of, suitable
 from florets.studies.advise.methods import (
     Question,

@@ -1,14 +1,14 @@
 """Advice in plain words: the answer, why, and what would change it."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from florets.reports.console import counted, duration, size
 from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import Advice
-from florets.studies.advise.causes import ColumnShift, Reason
+from florets.studies.advise.causes import Reason
 from florets.studies.advise.compare import (
     FEW_CLIENTS,
     FEW_RECORDS,
@@ -17,7 +17,19 @@ from florets.studies.advise.compare import (
     joined_accuracy,
     num_effective,
 )
-from florets.studies.advise.measures import FORMS, OF_VALUES, Name, amount, named, plain, value
+from florets.studies.advise.measures import (
+    FORMS,
+    OF_VALUES,
+    Name,
+    amount,
+    capital,
+    listed,
+    named,
+    p_words,
+    plain,
+    range_of,
+    value,
+)
 from florets.studies.advise.measures import gain as gain_in
 from florets.studies.advise.methods import METHODS, Question, command
 from florets.studies.advise.outcomes import Kind, Outcome
@@ -53,38 +65,6 @@ VERDICTS: dict[Kind, tuple[str, str]] = {
     ),
 }
 """By the kind of finding: how the answer goes on after the number of sites, and what would change it, if anything."""
-
-
-@dataclass(frozen=True)
-class SiteRow:
-    """One site: its group, from 1, its records, and its figures by the advised method, alone and by one for all.
-
-    `gain` is the advised method's over the alternative, with its 95 % interval by the site's own test records. NaN is
-    what is not known; `note` says why the site enters no comparison.
-    """
-
-    key: str
-    name: str
-    group: int | None
-    train: int
-    test: int
-    advised: float
-    alone: float
-    one_model: float
-    gain: float
-    low: float
-    high: float
-    note: str = ""
-
-    @property
-    def is_gain(self) -> bool:
-        """Whether the advised method is better here by more than chance."""
-        return self.low > 0
-
-    @property
-    def is_loss(self) -> bool:
-        """Whether it is worse by more than chance."""
-        return self.high < 0
 
 
 class Words:
@@ -371,7 +351,7 @@ class Words:
         """Return a reason in words: where, what, and by how much."""
         many, count = len(reason.sites) > _MOST_LISTED, len(self.advice.finding.groups)
         who = self.sites(len(reason.sites)) if many else self.named(reason.sites)
-        columns = ", ".join(shift_of(one, reason.kind) for one in reason.columns[:_MOST_COLUMNS])
+        columns = ", ".join(one.text(reason.kind) for one in reason.columns[:_MOST_COLUMNS])
         if reason.kind == "unit" and reason.factor is not None:
             times = f"{reason.factor:.2g} times" if reason.factor > 1 else f"1/{1 / reason.factor:.2g} of"
             return (
@@ -493,37 +473,3 @@ class Words:
         if low and advice.chosen is not None:
             figures = self._figures_at(advice.best, low)
             yield f"{self.named(low)}: the advised model does worse here than elsewhere ({figures})."
-
-
-def capital(text: str) -> str:
-    """Return a text with a capital first letter."""
-    return text[:1].upper() + text[1:]
-
-
-def shift_of(one: ColumnShift, kind: str) -> str:
-    """Return how a column departs, with its name."""
-    name, equals, category = one.column.partition(" = ")
-    if kind == "unit" and one.factor is not None:
-        return f"{name} (x {one.factor:.3g})"
-    if equals:
-        return f"{name} ({category} is {'more' if one.shift > 0 else 'less'} frequent)"
-    if abs(one.shift) < 0.2:
-        return f"{name} (spread x {one.ratio:.2g})"
-    return f"{name} (mean {one.shift:+.1f} standard deviations)"
-
-
-def range_of(values: Sequence[float], write: Callable[[float], str]) -> str:
-    """Return the ends of some sorted values, or the one value."""
-    return " to ".join(dict.fromkeys(map(write, (values[0], values[-1]))))
-
-
-def listed(names: Sequence[str], most: int = _MOST_NAMES) -> str:
-    """Return names, the first few of them."""
-    if len(names) > most:
-        return f"{', '.join(names[:most])} and {len(names) - most} more"
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def p_words(p_value: float | None) -> str:
-    """Return the p value of a test in a sentence."""
-    return "no test" if p_value is None else f"p = {p_value:.2g}"
