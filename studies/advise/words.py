@@ -7,7 +7,7 @@ from functools import cached_property
 
 from florets.reports.console import counted, duration, size
 from florets.reports.pooled import PartStatistics
-from florets.studies.advise.advice import Advice
+from florets.studies.advise.advice import Advice, SiteRow
 from florets.studies.advise.causes import Reason
 from florets.studies.advise.compare import (
     FEW_CLIENTS,
