@@ -14,6 +14,7 @@ from florets.task.data.tables.description import (
     ColumnSummary,
     Description,
     Kind,
+    Mark,
     Role,
     TargetSummary,
 )
@@ -111,7 +112,11 @@ def _check(found: Description) -> None:
 
 def _column(column: ColumnSummary, records: int) -> None:
     _name(column.name)
-    if column.kind not in get_args(Kind) or column.role not in get_args(Role):
+    if (
+        column.kind not in get_args(Kind)
+        or column.role not in get_args(Role)
+        or not set(column.marks) <= set(get_args(Mark))
+    ):
         raise ValueError("kind")
     for number in (column.known, column.missing, column.distinct, column.other):
         _count(number, records)

@@ -105,20 +105,32 @@ def marked(cells: Sequence[str], n: int = 40) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    "cell",
+    ("cell", "mark"),
     [
-        *("{} 120", "{}\u202f120", "{}'120", "${},120", "{}%", "{} mg/dl", "01:{}", "120/{}", "({})", "\u2212{}"),
-        *("<{}", '="{}"'),
+        ("{} 120", "blanks"),
+        ("{}\u202f120", "no-break blanks"),
+        ("{}'120", "apostrophes"),
+        ("${},120", "commas and a currency"),
+        ("{}%", "a percent sign"),
+        ("{} mg/dl", "letters"),
+        ("01:{}", "colons"),
+        ("120/{}", "a slash"),
+        ("({})", "brackets"),
+        ("\u2212{}", "a minus sign"),
+        ("<{}", "a sign such as"),
+        ('="{}"', "quotation marks;"),
     ],
 )
-def test_numbers_with_a_mark_are_no_ids(cell: str) -> None:
+def test_numbers_with_a_mark_are_no_ids_and_the_mark_is_named(cell: str, mark: str) -> None:
     cells = [cell.format(number) for number in range(10, 50)]
     for found in (
         agreed(a=marked(cells), b=marked(cells[::-1])),
         agreed(Declaration(target="y", columns=("a", "m")), a=marked(cells)),
     ):
         (warning,) = found.warnings
-        assert warning.startswith("'m' is not used as an input: its cells hold digits and are no plain numbers (")
+        assert warning.startswith(
+            f"'m' is not used as an input: its cells hold digits and are no plain numbers because of {mark}"
+        )
     with pytest.raises(ValueError, match="the target 'y': its cells hold digits and are no plain numbers"):
         agreed(a=frame(40).assign(y=cells))
     # At one site of three it is the site that differs; two sites do without the column.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import MOST_GUESSED, ColumnSummary, Description
-from florets.task.data.tables.marks import MARKED, is_open
+from florets.task.data.tables.marks import in_the_way, is_open
 from florets.task.data.tables.names import (
     NODE_FILE_WORDS,
     listed,
@@ -51,9 +51,10 @@ def agreed_columns(
             continue
         if role == "marked":
             marked = [key for key, columns in own.items() if name in columns and columns[name].role == "marked"]
+            marks = tuple(dict.fromkeys(mark for one in summaries for mark in one.marks))
             at = "" if len(marked) == len(own) else f" at {listed(marked)}"
             warnings.append(
-                f"{name!r} is not used as an input: its cells{at} {MARKED}; if they are categories, name "
+                f"{name!r} is not used as an input: its cells{at} {in_the_way(marks)}; if they are categories, name "
                 "it in task.table.categorical"
             )
             continue
@@ -98,8 +99,10 @@ def agreed_columns(
             if columns[name].kind not in ("empty", kinds[name])
             and not (kinds[name] == "text" and _are_codes(columns[name]))
         ]
-        if wrong and columns[wrong[0]].role == "marked":
-            left_out[key] = f"has no numbers in column {wrong[0]!r}, unlike the other sites: its cells {MARKED}"
+        if wrong and (marks := columns[wrong[0]].marks):
+            left_out[key] = (
+                f"has no numbers in column {wrong[0]!r}, unlike the other sites: its cells {in_the_way(marks)}"
+            )
         elif wrong:
             holds = "words" if columns[wrong[0]].kind == "text" else "numbers"
             left_out[key] = (

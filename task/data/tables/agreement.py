@@ -19,7 +19,7 @@ from florets.task.data.tables.agreed_target import (
 )
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import MOST_GUESSED, ColumnSummary, Description, TargetSummary
-from florets.task.data.tables.marks import MARKED, are_marked, is_open, is_plain
+from florets.task.data.tables.marks import in_the_way, is_open, is_plain, marks_of
 from florets.task.data.tables.names import (
     listed,
 )
@@ -252,8 +252,8 @@ def _note_on_categories(name: str, words: Sequence[str]) -> str:
     if odd and len(odd) < len(words):
         rest = "" if all(map(is_open, odd)) else "; if a word marks missing values, name it in missing"
         return f"{name!r} has few different values, numbers and words ({listed(odd)}): they are categories{rest}"
-    if are_marked(words):
-        return f"{name!r} has few different values, and they are categories: its cells {MARKED}"
+    if marks := marks_of(words):
+        return f"{name!r} has few different values, and they are categories: its cells {in_the_way(marks)}"
     return ""
 
 

@@ -23,6 +23,25 @@ INNER = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 Kind = Literal["numeric", "text", "empty"]
 Role = Literal["input", "id", "date", "words", "marked"]
+Mark = Literal[
+    "blanks",
+    "no-break blanks",
+    "apostrophes",
+    "underscores",
+    "commas",
+    "points",
+    "a currency",
+    "a percent sign",
+    "colons (a time)",
+    "a slash",
+    "brackets",
+    "a minus sign other than -",
+    "quotation marks",
+    "a sign such as < or +",
+    "letters (a unit)",
+    "a decimal mark of another kind",
+]
+"""Reasons why a cell is no number."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +72,8 @@ class ColumnSummary:
         Of all values, in two digits.
     categories, other
         Records of each category that is named, and of all others together.
+    marks
+        Of a column that is "marked": what stands in the way of its numbers, by kind.
     """
 
     name: str
@@ -74,6 +95,7 @@ class ColumnSummary:
     kurtosis: float = math.nan
     categories: Mapping[str, int] = field(default_factory=dict)
     other: int = 0
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -180,7 +202,7 @@ class Description:
 
     def without_figures(self) -> "Description":
         """Return the description with no more than names, kinds and counts of columns, and the target's classes."""
-        counts = ("name", "kind", "role", "known", "missing", "distinct", "repeats", "whole")
+        counts = ("name", "kind", "role", "known", "missing", "distinct", "repeats", "whole", "marks")
         columns = tuple(
             ColumnSummary(**{name: getattr(one, name) for name in counts}, other=one.known) for one in self.columns
         )
@@ -203,7 +225,7 @@ class Description:
         if len(read) != len(values):
             raise ValueError("a description with other entries")
         read["columns"] = tuple(
-            ColumnSummary(**{**_read(column), **_tuples(column, "knots")}) for column in read["columns"]
+            ColumnSummary(**{**_read(column), **_tuples(column, "knots", "marks")}) for column in read["columns"]
         )
         read["target"] = None if read["target"] is None else TargetSummary(**_read(read["target"]))
         for name in ("feature_means", "feature_m2", "shape", "classes", "trained", "notes", "lacking", "leaking"):
