@@ -1,7 +1,7 @@
 """Discovery on digits: right numbers of groups, and false groups.
 
 Run: ``python -m benchmarks.bench_discovery`` for a look, ``python -m benchmarks.bench_discovery groups --seeds 40
---first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled or structure; or
+--first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites or structure; or
 ``private`` for differential privacy. ``--steps 16 --width 512`` and the like change the recipe. CPU seconds on one
 thread.
 """
