@@ -15,22 +15,16 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
 from florets.client_app.caps import Limits
-from florets.client_app.client import (
-    Client,
-    config_of,
-    consent_of,
-    has_process_of_its_own,
-    is_simulated,
-    session,
-    with_folders_config,
-)
+from florets.client_app.client import Client
 from florets.client_app.handlers.custom import custom
 from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.handlers.hello import describe, hello
 from florets.client_app.handlers.secure import keys, masked, refuse_clear, shares, unmask
+from florets.client_app.node import config_of, consent_of, has_process_of_its_own, is_simulated, with_folders_config
 from florets.client_app.parcels import opened
 from florets.client_app.policy import answered
+from florets.client_app.session import session
 from florets.client_app.training import losses, train, train_select
 from florets.task.consent import Refused
 from florets.task.device import one_thread_for_good

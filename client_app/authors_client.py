@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client as Received
-from florets.client_app.client import Config
+from florets.client_app.node import Config
 from florets.client_app.training import (
     Number,
     local_gradient,

@@ -15,7 +15,8 @@ from flwr.app import ArrayRecord, Context, Message
 from numpy.typing import NDArray
 from torch import Tensor
 
-from florets.client_app.client import NOTHING, Client, Prepared, State, clients_at_hand, session
+from florets.client_app.client import NOTHING, Client, Prepared, clients_at_hand
+from florets.client_app.session import State, session
 from florets.client_app.training import reported, sends_gradient, trains_by_newton
 from florets.task.client_data import Part
 from florets.task.randomness import Purpose

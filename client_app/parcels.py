@@ -7,7 +7,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from florets.client_app.caps import Limits
-from florets.client_app.client import is_simulated, partition_id
+from florets.client_app.node import is_simulated, partition_id
 from florets.task.node_config import CLIENTS, NUM_PARTITIONS, PARTITION_ID
 from florets.task.wire import kinds
 from florets.task.wire.flower import become_task

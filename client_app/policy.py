@@ -11,14 +11,8 @@ from typing import Any
 
 from flwr.app import Context, Message, RecordDict
 
-from florets.client_app.client import (
-    Client,
-    client_key,
-    client_of,
-    config_of,
-    has_process_of_its_own,
-    is_simulated,
-)
+from florets.client_app.client import Client, client_of
+from florets.client_app.node import client_key, config_of, has_process_of_its_own, is_simulated
 from florets.task import node_log
 from florets.task.consent import Refused
 from florets.task.node_config import (

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
-from florets.client_app.client import Client, State, session
+from florets.client_app.client import Client
+from florets.client_app.session import State, session
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
 from florets.task.settings import SQUARED

@@ -70,7 +70,7 @@ def run_in(config: Config, folder: Path, resume: bool = False) -> RunSummary:
 @contextmanager
 def same_data() -> "Iterator[None]":
     """Let runs in this process use the data that an earlier one in the block has read: no file changes meanwhile."""
-    from florets.client_app.client import session
+    from florets.client_app.session import session
 
     with session.keeping_data():
         yield
@@ -97,7 +97,7 @@ def _grid(config: Config) -> "Iterator[LocalGrid]":
         start_fork_server()
     from florets.client_app.app import app as client_app
     from florets.client_app.batching import in_blocks
-    from florets.client_app.client import session
+    from florets.client_app.session import session
     from florets.engines.local_grid import LocalGrid
     from florets.engines.own_nodes import check_device, own_nodes
     from florets.task.data.tables.declaration import unread_files
@@ -144,7 +144,7 @@ def client_side() -> "ClientSide":
     """Return the ClientApp for a worker."""
     from florets.client_app.app import app as client_app
     from florets.client_app.batching import cut_blocks, in_blocks
-    from florets.client_app.client import session
+    from florets.client_app.session import session
     from florets.engines.workers import ClientSide
 
     return ClientSide(client_app, in_blocks, cut_blocks, session.adopt)

@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from florets.client_app import batching
 from florets.client_app.app import app
 from florets.client_app.batching import in_blocks
-from florets.client_app.client import session
+from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings

@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 from florets.client_app import app as deadline
 from florets.client_app import caps
 from florets.client_app.app import app
-from florets.client_app.client import session
+from florets.client_app.session import session
 from florets.engines.local_grid import LocalGrid
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.strategies.shared.messages import QUERY_FOLDS

@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import FedAvg as StockFedAvg
 from torch import nn
 
 from florets.client_app.app import _HANDLERS, app, within_deadline
-from florets.client_app.client import session
+from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.engines.local_grid import LocalGrid, as_flowers_process

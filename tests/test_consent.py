@@ -10,9 +10,9 @@ import yaml
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from PIL import Image
 
-from florets.client_app import client as sessions
+from florets.client_app import node as nodes
 from florets.client_app.app import app
-from florets.client_app.client import session
+from florets.client_app.session import session
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.consent import import_paths
@@ -115,7 +115,7 @@ def test_a_node_calls_what_its_owner_has_allowed(allow: object, code: Path, fold
 def test_a_supernode_is_no_simulated_node_whatever_its_config_says(
     code: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "has_process_of_its_own", lambda: True)
+    monkeypatch.setattr(nodes, "has_process_of_its_own", lambda: True)
     monkeypatch.setattr("florets.client_app.app.has_process_of_its_own", lambda: False)
     with pytest.raises(ValueError, match="this node has no data-dir"):
         asked({"partition-id": 0, "num-partitions": 1}, data="evil_or_good:load", data_dir=str(folder))

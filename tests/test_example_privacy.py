@@ -13,7 +13,7 @@ from scipy.stats import norm
 from torch import nn
 
 from florets.client_app import training
-from florets.client_app.client import session
+from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines import engine

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from torch import Tensor, nn
 
-from florets.client_app.client import session
+from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.strategies.base.report import RoundReport
@@ -114,7 +114,7 @@ def test_losses_and_tests_are_computed_there_with_one_transfer_each(make: Callab
 )
 def test_a_run_in_blocks_there_assigns_as_on_the_cpu(keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     here, reports, _ = run(1, *keys)
-    monkeypatch.setattr("florets.client_app.client.find_device", lambda name: DEVICE)
+    monkeypatch.setattr("florets.client_app.node.find_device", lambda name: DEVICE)
     sizes = computed_together(monkeypatch)
     with fake_device():
         found, moved, fetched = run(5, *keys)

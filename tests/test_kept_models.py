@@ -6,7 +6,7 @@ from flwr.app import Message
 from safetensors.numpy import load_file
 
 from florets.client_app.app import app
-from florets.client_app.client import session
+from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.experiment import run_experiment

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from florets.client_app.client import session
+from florets.client_app.session import session
 from florets.commands.main import main
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task import node_log

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 import florets
 from florets.client_app import policy
-from florets.client_app.client import session
+from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json

@@ -74,7 +74,7 @@ def test_beyond_a_number_of_clients_data_are_made_anew_and_no_data_for_an_introd
 
 
 def _session():
-    from florets.client_app.client import session
+    from florets.client_app.session import session
 
     return session
 

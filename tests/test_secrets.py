@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from PIL import Image
 
 from florets.client_app.app import app
-from florets.client_app.client import session
+from florets.client_app.session import session
 from florets.engines.local_grid import LocalGrid
 from florets.task.spec import TaskSpec
 from florets.task.wire import kinds

@@ -10,7 +10,7 @@ import torch
 from flwr.app import ConfigRecord, Context, RecordDict
 from PIL import Image
 
-from florets.client_app.client import Session
+from florets.client_app.session import Session
 from florets.commands import main
 from florets.conf.compose import compose
 from florets.engines.own_nodes import own_nodes

@@ -6,7 +6,8 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from florets.client_app.app import app
-from florets.client_app.client import Client, session
+from florets.client_app.client import Client
+from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.saved import run_folder

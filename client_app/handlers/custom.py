@@ -7,7 +7,8 @@ from typing import Any
 from flwr.app import RecordDict
 
 from florets.client_app.authors_client import Client as AuthorsClient
-from florets.client_app.client import Client, consent_of
+from florets.client_app.client import Client
+from florets.client_app.node import consent_of
 from florets.task.imported import check_handler, imported, module_of
 from florets.task.wire import kinds
 

@@ -9,7 +9,8 @@ import torch
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from florets.client_app.client import Client, State
+from florets.client_app.client import Client
+from florets.client_app.session import State
 from florets.client_app.training import Number, reply, reported, result_on, trained
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose

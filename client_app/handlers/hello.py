@@ -2,8 +2,9 @@
 
 from flwr.app import Context, RecordDict
 
-from florets.client_app.client import Client, device_of, partition_id
+from florets.client_app.client import Client
 from florets.client_app.handlers.custom import handler_of
+from florets.client_app.node import device_of, partition_id
 from florets.task.consent import Refused
 from florets.task.fingerprint import code_fingerprint
 from florets.task.node_config import MOST_MESSAGES, answered_by, check_node_config

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from florets.client_app.client import Client, session
+from florets.client_app.client import Client
+from florets.client_app.session import session
 from florets.client_app.training import reported
 from florets.strategies.two_phase.messages import AnchorUpdate, LocalFactors, Term
 from florets.task.layers import untrained_entries

@@ -9,8 +9,9 @@ import torch
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from florets.client_app.client import Client, State
+from florets.client_app.client import Client
 from florets.client_app.handlers.evaluate import answer_tests, tested_parts
+from florets.client_app.session import State
 from florets.client_app.training import reported, trained
 from florets.task.randomness import Purpose
 from florets.task.training.losses import Evaluated

@@ -10,8 +10,9 @@ from torch.func import functional_call
 from torch.nn import Module, Parameter
 
 from florets import Objective, Term, Update
-from florets.client_app.client import Client, State
+from florets.client_app.client import Client
 from florets.client_app.handlers.evaluate import evaluate
+from florets.client_app.session import State
 from florets.client_app.training import gradient_of, trained
 from florets.task.randomness import Purpose
 from florets.task.training.losses import count, per_sample_losses, targets_of

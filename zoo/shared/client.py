@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from florets.client_app.client import Client, State
+from florets.client_app.client import Client
+from florets.client_app.session import State
 from florets.task.training.features import features
 from florets.task.training.modules import load
 
