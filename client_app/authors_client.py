@@ -26,8 +26,9 @@ from florets.client_app.training import (
 from florets.task.client_data import ClientData
 from florets.task.randomness import Purpose
 from florets.task.training.loop import gradient, steps_of, training_batches
-from florets.task.training.losses import Evaluated, Objective
+from florets.task.training.losses import Evaluated
 from florets.task.training.modules import load
+from florets.task.training.objective import Objective
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
 

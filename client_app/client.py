@@ -32,8 +32,9 @@ from florets.task.randomness import Purpose, generator
 from florets.task.settings import PLAIN_LOSSES
 from florets.task.task import Task
 from florets.task.training.linear import LinearModels, LinearNames
-from florets.task.training.losses import PLAIN, Evaluated, Objective, Proximal, is_joint
+from florets.task.training.losses import Evaluated, is_joint
 from florets.task.training.newton import SecondOrder
+from florets.task.training.objective import PLAIN, Objective, Proximal
 from florets.task.training.settings import KEYS, Training
 from florets.task.training.vectorised import Trained
 from florets.task.wire import kinds

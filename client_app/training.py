@@ -25,18 +25,10 @@ from florets.task.training.linear import (
     linear_test,
     linear_update,
 )
-from florets.task.training.losses import (
-    Evaluated,
-    Objective,
-    count,
-    evaluate,
-    evaluated,
-    in_parts,
-    loss_vector,
-    recorded,
-)
+from florets.task.training.losses import Evaluated, count, evaluate, evaluated, in_parts, loss_vector, recorded
 from florets.task.training.modules import load, on_host, state_of
 from florets.task.training.newton import MOST_PARAMETERS, newton_update
+from florets.task.training.objective import Objective
 from florets.task.training.settings import Quantise, Training
 from florets.task.wire import kinds, noise
 from florets.task.wire.codec import pack

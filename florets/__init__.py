@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from florets.task.imported import handler
     from florets.task.keys import setting
     from florets.task.partitions.shard import Shard
-    from florets.task.training.losses import Anchored, LinearTerm, Objective, Proximal, Term
+    from florets.task.training.objective import Anchored, LinearTerm, Objective, Proximal, Term
     from florets.task.wire.replies import Update
 
 __all__ = [
@@ -90,21 +90,21 @@ if not (_HERE / "strategies").is_dir():
 
 _HOMES = {
     "Advice": "api.advise",
-    "Anchored": "task.training.losses",
+    "Anchored": "task.training.objective",
     "Client": "client_app.authors_client",
     "ConfigError": "conf.problems",
     "Dataset": "task.data.dataset",
     "Experiment": "strategies.settings",
     "Federation": "api.federation",
     "Groups": "api.discover",
-    "LinearTerm": "task.training.losses",
+    "LinearTerm": "task.training.objective",
     "ManyModels": "strategies.settings",
     "Method": "strategies.base.method",
-    "Objective": "task.training.losses",
+    "Objective": "task.training.objective",
     "OneModel": "strategies.settings",
     "PerClient": "strategies.base.method",
     "Plan": "strategies.base.round",
-    "Proximal": "task.training.losses",
+    "Proximal": "task.training.objective",
     "Round": "strategies.base.round",
     "Run": "api.run",
     "Settings": "strategies.settings",
@@ -113,7 +113,7 @@ _HOMES = {
     "Steps": "strategies.base.round",
     "Strategy": "strategies.base.strategy",
     "Sweep": "api.sweep",
-    "Term": "task.training.losses",
+    "Term": "task.training.objective",
     "Update": "task.wire.replies",
     "Weighted": "strategies.settings",
     "advise": "api.advise",

@@ -24,7 +24,8 @@ from florets.strategies.layers.budget import LEDGER, read_budget
 from florets.strategies.layers.example_noise import ExampleLedger
 from florets.strategies.settings import Privacy
 from florets.task.training import dp_sgd, loop
-from florets.task.training.losses import Objective, Proximal, loss_vector
+from florets.task.training.losses import loss_vector
+from florets.task.training.objective import Objective, Proximal
 from florets.task.training.settings import Training
 from florets.task.wire import kinds, noise
 from florets.task.wire import sampled_noise as sampled

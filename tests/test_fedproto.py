@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from florets.task.training.features import NearPrototypes, features, head_inputs
-from florets.task.training.losses import Batch
+from florets.task.training.objective import Batch
 from florets.task.wire import kinds
 from florets.zoo.fedproto.strategy import TRAIN_PROTOTYPES
 from florets.zoo.shared.prototypes import global_prototypes

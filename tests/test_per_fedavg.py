@@ -9,7 +9,8 @@ from torch.func import functional_call
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
 from florets.task.training.loop import gradient, train
-from florets.task.training.losses import Objective, counted
+from florets.task.training.losses import counted
+from florets.task.training.objective import Objective
 from florets.task.training.settings import Training
 from florets.zoo.per_fedavg.client import Adaptation
 from tests.method_runs import SMALL, play

@@ -9,7 +9,7 @@ from torch import nn
 
 from florets.strategies.core.cluster import canonical
 from florets.task.training.loop import train
-from florets.task.training.losses import Anchored, Objective, Proximal
+from florets.task.training.objective import Anchored, Objective, Proximal
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.zoo.pacfl.client import principal_directions

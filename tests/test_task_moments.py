@@ -12,8 +12,9 @@ from florets.strategies.two_phase.client import LocalMoments, sample_moments
 from florets.task.models.mlp import linear, mlp
 from florets.task.training.linear import exact_proximal
 from florets.task.training.loop import train
-from florets.task.training.losses import Objective, Proximal, per_sample_losses, targets_of
+from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.modules import torch_random
+from florets.task.training.objective import Objective, Proximal
 from florets.task.training.settings import Training
 
 CASES = {

@@ -13,19 +13,9 @@ from florets.task.layers import body_and_head, with_head
 from florets.task.models import cnn, linear, mlp
 from florets.task.training.linear import LinearModels, flat, linear_losses, linear_names, linear_test, linear_update
 from florets.task.training.loop import gradient, train
-from florets.task.training.losses import (
-    PLAIN,
-    Batch,
-    Objective,
-    Proximal,
-    Term,
-    evaluate,
-    evaluated,
-    loss_vector,
-    mean_loss,
-    per_sample_losses,
-)
+from florets.task.training.losses import evaluate, evaluated, loss_vector, mean_loss, per_sample_losses
 from florets.task.training.modules import torch_random
+from florets.task.training.objective import PLAIN, Batch, Objective, Proximal, Term
 from florets.task.training.settings import Training
 from tests.own_functions import net
 

@@ -10,7 +10,7 @@ from florets.client_app.training import packed, told_of_training, trained, updat
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
 from florets.task.randomness import Purpose, generator
 from florets.task.training.folds import disjoint_folds, on_folds, rows_of_folds
-from florets.task.training.losses import Anchored, Objective
+from florets.task.training.objective import Anchored, Objective
 from florets.task.wire import kinds, noise
 from florets.task.wire.codec import pack
 from florets.task.wire.folds import LEARNING_RATE, RowForm

@@ -11,8 +11,9 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import Module
 
 from florets.task.training.loop import PlainOptimizer, samples
-from florets.task.training.losses import PLAIN, Objective, per_sample_losses, targets_of
+from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.modules import set_mode, torch_random
+from florets.task.training.objective import PLAIN, Objective
 from florets.task.training.settings import Training
 from florets.task.wire import noise
 from florets.task.wire.sampled_noise import accountants

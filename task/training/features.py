@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.layers import head_or_last
-from florets.task.training.losses import CHUNK, Batch, Term, count
+from florets.task.training.losses import CHUNK, count
+from florets.task.training.objective import Batch, Term
 
 
 def features(module: Module, x: Tensor, head_layers: Sequence[str] = ()) -> NDArray[np.float64]:

@@ -15,10 +15,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from florets.task.settings import PLAIN_LOSSES
 from florets.task.training.linear import CURVATURES, LinearNames, flat, linear_names
 from florets.task.training.loop import train
-from florets.task.training.losses import Objective, count
+from florets.task.training.losses import count
 from florets.task.training.modules import load
 from florets.task.training.networks import network_of
 from florets.task.training.newton import newton_update, parameters_of, second_order
+from florets.task.training.objective import Objective
 from florets.task.training.settings import Training
 from florets.task.training.vectorised import Share, stacked_update
 from florets.task.wire.folds import LEARNING_RATE

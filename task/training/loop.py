@@ -14,17 +14,8 @@ from torch.optim.sgd import sgd
 
 from florets.task.layers import frozen_layers
 from florets.task.training import modules
-from florets.task.training.losses import (
-    CHUNK,
-    PLAIN,
-    Batch,
-    Objective,
-    count,
-    is_joint,
-    per_sample_losses,
-    record,
-    targets_of,
-)
+from florets.task.training.losses import CHUNK, count, is_joint, per_sample_losses, record, targets_of
+from florets.task.training.objective import PLAIN, Batch, Objective
 from florets.task.training.settings import Training
 
 
