@@ -13,7 +13,7 @@ from florets.conf.overrides import quote, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, beyond_defaults, results_folder
 from florets.conf.schema import Config
-from florets.papers.items import Item, Line
+from florets.papers.item import Item, Line
 from florets.papers.measures import Values, values_of
 from florets.reports.folder import MARKER, write_whole
 from florets.reports.scores import HIGHER_IS_BETTER

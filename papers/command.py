@@ -10,7 +10,8 @@ from pathlib import Path
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.papers.cells import Cell, Place, Progress, in_order, places, progress_of
-from florets.papers.items import Item, find_item, item_names
+from florets.papers.item import Item
+from florets.papers.items import find_item, item_names
 from florets.papers.measures import read_measure
 from florets.papers.references import NEVER, NO_VALUE
 from florets.papers.request import Request, read_keys, read_request

@@ -7,7 +7,7 @@ from itertools import combinations
 from statistics import fmean
 
 from florets.papers.cells import Place, Progress
-from florets.papers.items import Item, Line
+from florets.papers.item import Item, Line
 from florets.papers.ranks import ROPE, Pair, Ranking, Skills, pair, ranked
 from florets.reports.statistics import p_text
 from florets.reports.tables import markdown_table

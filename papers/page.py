@@ -12,7 +12,7 @@ from urllib.parse import quote
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.saved import absolute
 from florets.papers.cells import Cell, Progress, in_order, places, progress_of
-from florets.papers.items import Line
+from florets.papers.item import Line
 from florets.papers.request import Request, read_keys, read_request
 from florets.papers.store import CELLS, Store, stored_cells
 from florets.papers.table import (

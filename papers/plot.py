@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.colors import Normalize
 
 from florets.conf.problems import ConfigError
-from florets.papers import items
 from florets.papers.cells import Place
+from florets.papers.item import Line
 from florets.papers.table import Matrix, Table
 from florets.reports import figures
 from florets.reports.clients import read_clients
@@ -46,7 +46,7 @@ def draw(table: Table, folder: Path) -> list[Path]:
         ]
 
 
-def pictures(table: Table) -> Iterator[tuple[items.Line | None, figures.Picture]]:
+def pictures(table: Table) -> Iterator[tuple[Line | None, figures.Picture]]:
     """Yield the pictures that the item's file asks for, with the row that each is of; None: it is of all."""
     plot = table.item.plot
     if not plot or not table.states["finished"]:
@@ -192,7 +192,7 @@ def row_lines(matrix: Matrix, table: Table) -> dict[str, figures.Line]:
     return lines
 
 
-def _curves(table: Table) -> Iterator[tuple[items.Line | None, figures.Picture]]:
+def _curves(table: Table) -> Iterator[tuple[Line | None, figures.Picture]]:
     """Yield the mean over seeds of each column, a picture for each row; rows of one column share a picture."""
     rows = {row.name: row for row in table.item.rows}
     shared = len(table.item.columns) == 1
@@ -207,7 +207,7 @@ def _curves(table: Table) -> Iterator[tuple[items.Line | None, figures.Picture]]
             yield None if shared or len(rows) == 1 else rows[name], picture
 
 
-def _losses(table: Table) -> Iterator[tuple[items.Line | None, figures.Picture]]:
+def _losses(table: Table) -> Iterator[tuple[Line | None, figures.Picture]]:
     """Yield the loss of every model on every client at the end of the first finished run of each row."""
     drawn = set()
     for place in table.places:

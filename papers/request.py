@@ -9,7 +9,8 @@ from pathlib import Path
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.papers.cells import Cell, Place, folder_of
-from florets.papers.items import Item, as_mapping, find_item, item_names
+from florets.papers.item import Item
+from florets.papers.items import as_mapping, find_item, item_names
 
 _OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds", "stored")
 _MISTYPED = ("row", "column")

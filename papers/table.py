@@ -11,7 +11,7 @@ from typing import Any
 
 from florets.papers.cells import Cell, Place, Progress, in_order
 from florets.papers.compared import Comparison
-from florets.papers.items import Item, Line
+from florets.papers.item import Item, Line
 from florets.papers.measures import Measure, read_measure
 from florets.papers.ranks import Ranking, ranked
 from florets.papers.references import NEVER, NO_VALUE, OFF, UNDECIDED, WIDE, Reference, Verdict

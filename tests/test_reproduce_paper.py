@@ -11,7 +11,8 @@ import yaml
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.papers.items import Item, find_item, item_names, read_item
+from florets.papers.item import Item
+from florets.papers.items import find_item, item_names, read_item
 from florets.papers.measures import MEASURES, values_of
 from florets.papers.references import UNDECIDED, Reference
 from florets.papers.request import read_request

@@ -11,7 +11,7 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.papers.cells import Place, Progress
-from florets.papers.items import Line
+from florets.papers.item import Line
 from florets.papers.page import remake
 from florets.papers.store import Store
 from tests.pages import ROOT

@@ -17,7 +17,8 @@ from florets.conf.compose import compose
 from florets.conf.saved import beyond_defaults
 from florets.conf.schema import as_plain
 from florets.papers.cells import Place, in_order, places
-from florets.papers.items import Line, read_item
+from florets.papers.item import Line
+from florets.papers.items import read_item
 from florets.papers.run import BUSY
 from florets.reports.folder import FolderLock
 from florets.server_app.build import build_task, make_data, one_task_kept

@@ -8,7 +8,8 @@ import pytest
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.papers.cells import places
-from florets.papers.items import Item, find_item, item_names, read_item
+from florets.papers.item import Item
+from florets.papers.items import find_item, item_names, read_item
 from florets.papers.measures import read_measure
 from tests.reproduce_item import ITEM
 
