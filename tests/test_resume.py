@@ -2,14 +2,14 @@
 
 import csv
 import json
-import os
 import random
 import shlex
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
@@ -425,37 +425,28 @@ def test_flower_run_takes_the_folder_too(tmp_path: Path, monkeypatch: pytest.Mon
         read_run_config({"resume": str(folder), "seed": 3})
 
 
-class Child:
-    """A process of its own that does some work; forked, so that it need not import everything again."""
+def forked(work: Callable[..., object], *arguments: object) -> ForkProcess:
+    """Begin some work in a process of its own; forked, so that it need not import everything again."""
+    process = get_context("fork").Process(target=work, args=arguments)
+    process.start()
+    return process
 
-    def __init__(self, work: Callable[[], object]) -> None:
-        self.pid = os.fork()
-        if self.pid == 0:
-            code = 1
-            try:
-                work()
-                code = 0
-            finally:
-                os._exit(code)
 
-    def kill(self) -> bool:
-        """Kill it with SIGKILL; say whether it was still at work."""
-        os.kill(self.pid, signal.SIGKILL)
-        return os.WIFSIGNALED(os.waitpid(self.pid, 0)[1])
-
-    def wait(self) -> None:
-        assert os.waitpid(self.pid, 0)[1] == 0
+def ends_well(process: ForkProcess) -> bool:
+    process.join()
+    return process.exitcode == 0
 
 
 def trial(folder: Path, moment: float, overrides: Sequence[str]) -> dict[str, Any] | None:
     """Kill a run at a moment, go on with it, and return its results; None where it had ended before the moment."""
-    child = Child(lambda: straight(folder, overrides))
+    child = forked(straight, folder, overrides)
     time.sleep(moment)
-    if not child.kill():
+    child.kill()
+    if ends_well(child):
         return None
     begun = list(folder.rglob("config.yaml"))
     # Killed before it had made its folder, a run has nothing to go on with.
-    Child(lambda: resumed(begun[0].parent) if begun else straight(folder, overrides)).wait()
+    assert ends_well(forked(resumed, begun[0].parent) if begun else forked(straight, folder, overrides))
     return results(run_folder(folder))
 
 
@@ -463,7 +454,7 @@ def trial(folder: Path, moment: float, overrides: Sequence[str]) -> dict[str, An
 def test_killed_with_sigkill_at_random_moments_a_run_ends_the_same(tmp_path: Path, trials: int) -> None:
     given = settings("clove")
     start = time.monotonic()
-    Child(lambda: straight(tmp_path / "whole", given)).wait()
+    assert ends_well(forked(straight, tmp_path / "whole", given))
     length = time.monotonic() - start
     whole = results(run_folder(tmp_path / "whole"))
     draw, done, number = random.Random(trials), 0, 0
