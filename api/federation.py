@@ -17,9 +17,7 @@ from florets.api.client_data import (
     Arrays,
     ClientData,
     Table,
-    Targets,
     WrongData,
-    agree_on_targets,
     declares_classes,
     declares_codes,
     is_frame,
@@ -30,6 +28,7 @@ from florets.api.client_data import (
     of_whom,
     read_client,
 )
+from florets.api.targets import Targets, agree_on_targets, refuse_few_fractions
 from florets.conf.problems import ConfigError
 from florets.task.data.tables.agreed_target import natural_order
 from florets.task.data.tables.table_text import class_name
@@ -72,8 +71,8 @@ class Federation:
     owner : str, optional
         Column that says whose each record is.
     clusters : sequence, mapping or Series, optional
-        True cluster of each client, for figures such as the ARI alone: in the order of `names`; a mapping or a pandas
-        Series goes by the clients' names. All are given, or none.
+        True cluster of each client, for figures such as the ARI alone: in the order of the clients; a mapping or a
+        pandas Series goes by the clients' names. All are given, or none.
     classes : sequence, optional
         The classes in the order of their labels; by default those that occur.
     regression : bool, optional
@@ -183,14 +182,20 @@ class Federation:
         labels = self._labels()
         root = results_dir / _FOLDER
         folder = root / _digest(files, labels)
-        if folder.is_dir():
+        if self._is_whole(files, folder):
             return folder
         try:
+            shutil.rmtree(folder, ignore_errors=True)
             self._write(files, labels, folder)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise ConfigError(f"results_dir={results_dir}: cannot be written ({reason}); name another.") from None
         return folder
+
+    def _is_whole(self, files: Mapping[str, Mapping[str, Arrays | bytes]], folder: Path) -> bool:
+        """Whether a folder has what was written to it: somebody may have cleaned up, or the disk was full."""
+        paths = [folder / self._folder_of(place) / file for place, own in enumerate(files.values()) for file in own]
+        return all(path.is_file() and path.stat().st_size for path in [*paths, folder / _LABELS])
 
     def _write(self, files: Mapping[str, Mapping[str, Arrays | bytes]], labels: Labels, folder: Path) -> None:
         """Write the whole folder aside, and put it in its place."""
@@ -245,6 +250,12 @@ class Federation:
         if not regression and any(map(declares_classes, columns)):
             _refuse_fractions(self._tables, self._target)
             return Targets(classes=_class_names(columns))
+        if regression is None and all(column.dtype.kind in "iuf" for column in columns):
+            values = {
+                name: [part.frame[part.target].dropna().to_numpy() for part in own]
+                for name, own in self._tables.items()
+            }
+            refuse_few_fractions(values)
         # Where it is not said, the clients agree on it once they have described their columns.
         return Targets(bool(regression))
 

@@ -70,7 +70,7 @@ class Start:
     files: Mapping[str, bytes]
     """Objects that were given in Python, see `florets.task.given`."""
     clients: Place | None = None
-    """Where the `SharedClients` stand in the file; None where each worker makes the data that it needs."""
+    """Location of the `SharedClients` in the file; None where each worker makes the data that it needs."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ _ENDING_SECONDS = 1.0
 
 
 class Worker:
-    """A process at the other end of a pipe, and what it has in hand.
+    """A process at the other end of a pipe, and the unit that it is working on.
 
     It is a copy of a server process, which has loaded the ClientApp and computed nothing: that is made in
     milliseconds, and has none of the threads with which a copy of this process might hang.
@@ -216,6 +216,7 @@ class Worker:
         self.number = number
         self.unit: Unit | None = None
         self.is_ready = False
+        self._began = time.monotonic()
         context = multiprocessing.get_context("forkserver")
         self.pipe, theirs = context.Pipe()
         self._process: BaseProcess = context.Process(target=work, args=(theirs, start), name=f"worker {number}")
@@ -224,6 +225,11 @@ class Worker:
                 self._process.start()
         finally:
             theirs.close()
+
+    @property
+    def age(self) -> float:
+        """Seconds since the process was started."""
+        return time.monotonic() - self._began
 
     @property
     def pid(self) -> int:
@@ -263,6 +269,8 @@ class Worker:
 
 
 _MOST_FAILED_STARTS = 3
+_START_SECONDS = 120.0
+"""A worker that has not loaded the ClientApp after so long hangs."""
 
 
 class Workers:
@@ -284,11 +292,14 @@ class Workers:
             raise
 
     def begin(self, units: Sequence[Unit]) -> None:
-        """Begin an exchange; who still works for the last one is ended, for nobody waits for it any more."""
+        """Begin an exchange; whoever still works for the last one is ended, since nothing waits for it any longer."""
         self._waiting.clear()
         for worker in [worker for worker in self.all if worker.unit is not None]:
             clients = counted(len(worker.unit.sent), "client") if worker.unit is not None else ""
             log.warning("worker process %d did not answer in time for %s: it is replaced", worker.pid, clients)
+            self._replace(worker)
+        for worker in [worker for worker in self.all if not worker.is_ready and worker.age > _START_SECONDS]:
+            log.warning("worker process %d was not ready after %g s: it is replaced", worker.pid, _START_SECONDS)
             self._replace(worker)
         self._exchange += 1
         self._start.file.shorten(self._end)
@@ -357,8 +368,7 @@ class Workers:
             return Worker(number, self._start)
         except OSError as error:
             raise WorkersFailed(
-                f"worker {number + 1} cannot be started ({error}); use fewer workers if the system has no room for "
-                "more"
+                f"worker {number + 1} cannot be started ({error}); use fewer workers if the system cannot start more"
             ) from error
 
     def close(self) -> None:

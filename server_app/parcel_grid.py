@@ -64,7 +64,9 @@ class ParcelGrid(Grid):
         new = [node for node in online if node not in self._asked]
         question = parcels.pack([], self._hosting)
         asked = [Message(question, node, kinds.HOSTED, ttl=_SECONDS, group_id="0") for node in new]
-        self._asked |= dict(zip(new, self._grid.push_messages(asked) if asked else [], strict=True))
+        pushed = zip(new, self._grid.push_messages(asked) if asked else [], strict=True)
+        # Without an id nothing was sent: the node is asked again.
+        self._asked |= {node: message_id for node, message_id in pushed if message_id}
         waiting = {asked: node for node, asked in self._asked.items() if node not in self._places}
         for reply in self._grid.pull_messages(list(waiting)) if waiting else []:
             node = waiting[reply.metadata.reply_to_message_id]
@@ -77,6 +79,9 @@ class ParcelGrid(Grid):
                 continue
             if nodes and nodes * self._hosting.per_node < self._hosting.num_clients and not self._places:
                 raise WrongNodeCount(self._hosting.num_clients, nodes, self._hosting.per_node)
+            if place in self._places.values():
+                log.warning("node %d cannot take part: another node has its clients", node)
+                continue
             self._places[node] = place
 
     def get_nodes(self) -> Iterable[Any]:

@@ -53,6 +53,13 @@ def test_equal_samples_in_any_form_are_equal_files_written_once(same: Any, tmp_p
         assert archive["y"].tolist() == Y.tolist()
 
 
+def test_a_folder_that_lost_a_file_is_written_again(tmp_path: Path) -> None:
+    folder = Federation([(X, Y), OTHER]).write(tmp_path)
+    (folder / "1" / "data.npz").unlink()
+    assert Federation([(X, Y), OTHER]).write(tmp_path) == folder
+    assert (folder / "1" / "data.npz").stat().st_size
+
+
 def test_train_and_test_stay_apart_and_pixels_are_bytes_with_channels_first(tmp_path: Path) -> None:
     image = RNG.integers(0, 256, (6, 8, 9, 3), dtype=np.uint8)
     labels = np.array([0, 1] * 3)
@@ -99,6 +106,11 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         [(X, Y), (X, ["a", "b"] * 10)],
         {},
         "the targets of '1' are names, and those of '0' integers; give all",
+    ),
+    "one fraction": (
+        [(X, Y), (X, np.where(np.arange(20) == 7, 1.5, Y)), (X, Y)],
+        {},
+        "client 1: 1 of its 20 targets have fractions, and the other clients' targets are 2 integers; correct them",
     ),
     "one class": ([(X, Y * 0)] * 2, {}, "clients: the targets of all clients are of one class"),
     "no column": ([FRAME], {"target": "il"}, "client 0 has no column 'il', the target; its columns are age, sex"),

@@ -1,5 +1,6 @@
 """Nodes that host several clients: equal bits, faults of one client alone, and what no reply can do."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -111,6 +112,30 @@ def test_a_node_that_does_not_say_whom_it_hosts_is_not_waited_for(caplog: pytest
     assert "node 3 cannot take part: no place" in caplog.text
     with pytest.raises(WrongNodeCount, match="num_clients=9 and clients_per_node=2, but Flower started 3"):
         ParcelGrid(LocalGrid(app, 3), parcels.Hosting(2, 9)).get_node_ids()
+
+
+def test_a_node_that_says_anothers_place_takes_no_part(caplog: pytest.LogCaptureFixture) -> None:
+    class Twice(LocalGrid):
+        def _deliver(self, message: Message) -> Message:
+            content = parcels.pack_place(0, 3)
+            return Message(content, reply_to=message)
+
+    assert len(ParcelGrid(Twice(app, 3), parcels.Hosting(3, 9)).get_node_ids()) == 3
+    assert caplog.text.count("another node has its clients") == 2
+
+
+def test_a_question_that_was_not_sent_is_asked_again() -> None:
+    class Failing(LocalGrid):
+        fails = True
+
+        def push_messages(self, messages: Iterable[Message]) -> list[str]:
+            return ["" for _ in messages] if self.fails else list(super().push_messages(messages))
+
+    inner = Failing(app, 3)
+    grid = ParcelGrid(inner, parcels.Hosting(3, 9))
+    assert grid.get_node_ids() == []
+    inner.fails = False
+    assert grid.get_node_ids() == [*range(1, 10)]
 
 
 def test_a_node_answers_for_its_own_clients_alone() -> None:

@@ -114,6 +114,13 @@ class Holder:
     n = 0
 
 
+class Hidden:
+    """An object that cannot be pickled."""
+
+    def __getstate__(self) -> object:
+        raise RuntimeError
+
+
 @pytest.mark.parametrize("kind", [None, *KEPT])
 def test_what_changes_outside_the_state_dict_is_seen(kind: str | None) -> None:
     class Own(Model):
@@ -137,4 +144,10 @@ def test_what_changes_outside_the_state_dict_is_seen(kind: str | None) -> None:
     model.load_state_dict(Own((3,), 2).state_dict())
     assert bool(unsaved.changed()) == bool(kind)
     assert keeps_something(model)
+    # Rebuilt alike, or nothing that can be looked into.
+    model.note = ["ab", "".join("ab")]
+    model.things["hidden"] = Hidden()
+    unsaved = Unsaved(model, shared=True)
+    model.note = ["".join("ab"), "".join("ab")]
+    assert unsaved.changed() == []
     assert not keeps_something(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.LSTM(3, 3)))

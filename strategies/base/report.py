@@ -1,4 +1,4 @@
-"""A strategy's state and its reports: clients, estimated costs, and one report per round."""
+"""A strategy's state and its reports: clients, and one report per round."""
 
 import copy
 import dataclasses

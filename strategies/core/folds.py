@@ -267,7 +267,7 @@ def discover(
     Parameters
     ----------
     folds : (M, m, D) float
-        Row of each client and fold: the update of one common model, a projection of it, or its signs. Rows are scaled
+        Row of each client and fold: the update of one common model, or a projection of it. Rows are scaled
         to unit length here. The same fold number means the same thing for all clients (steps, order of batches); all
         folds of a class hold the same number of samples.
     k : int or None

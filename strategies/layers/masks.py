@@ -91,7 +91,8 @@ class SecureAggregation:
             If the plan needs single updates.
         """
         kind = {request.message.metadata.message_type for request in plan.requests}
-        if plan.keep is not None or kind - {kinds.TRAIN} or plan.groups.keys() < {one.key for one in plan.requests}:
+        unplaced = {one.key for one in plan.requests} - plan.groups.keys()
+        if plan.keep is not None or kind - {kinds.TRAIN} or unplaced:
             raise ValueError(f"{_ON}: this strategy's round needs single updates; leave it out")
         clients = {client.key: client for client in (*r.online, *r.participants)}
         with r.meter.part("secure"):

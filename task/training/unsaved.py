@@ -4,6 +4,7 @@ No message carries it. On a real node each message is answered by a new process,
 built with; a process that serves many clients must do the same.
 """
 
+import contextlib
 import copyreg
 import hashlib
 import io
@@ -104,17 +105,19 @@ def _token(value: Any, saved: Collection[int]) -> object:
     file = io.BytesIO()
     try:
         _Pickler(file, saved).dump(value)
-    except Exception:  # the object may be anybody's; what cannot be looked into counts as changed
-        return object()
+    except Exception:  # the object may be anybody's; of what cannot be looked into only its identity is known
+        return id(value)
     return hashlib.sha256(file.getbuffer()).digest()
 
 
 class _Pickler(pickle.Pickler):
-    """Writes what is inside a value; nobody reads it back."""
+    """Serialises a value only to hash it; it is never loaded."""
 
     def __init__(self, file: io.BytesIO, saved: Collection[int]) -> None:
         super().__init__(file, protocol=5)
         self._saved = saved
+        # Without a memo equal strings are written alike, whether they are one object or two.
+        self.fast = True
 
     def persistent_id(self, value: Any) -> int | None:
         """Return what stands for the module's own parts and tensors, and for code."""
@@ -128,13 +131,16 @@ class _Pickler(pickle.Pickler):
         if isinstance(value, torch.Generator):
             return tuple, ((bytes(value.get_state().tolist()),),)
         if isinstance(value, FunctionType):
-            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            cells = []
+            for cell in value.__closure__ or ():
+                with contextlib.suppress(ValueError):  # an empty cell
+                    cells.append(cell.cell_contents)
             return tuple, ((id(value), cells, value.__defaults__, vars(value)),)
         if type(value) in copyreg.dispatch_table:
             return NotImplemented
         try:
             return value.__reduce_ex__(5)
-        except TypeError:
+        except Exception:  # the object may be anybody's
             # Locks, files and the like are no part of the model; a counter says where it is.
             return tuple, ((id(value), repr(value)),)
 
