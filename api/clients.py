@@ -1,4 +1,4 @@
-"""Clients' data among the arguments of a public function: written to a folder, which the keys of the command name."""
+"""Client data passed to a public function, written to a folder, and the keys of the command that name it."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -245,7 +245,7 @@ def _participation(config: Config) -> Iterator[str]:
     compared = clients if settings.compares == "clients" else int(rho * clients + 1e-9)
     if compared > MOST_COMPARED:
         yield (
-            f"num_clients={clients}: every pair of {compared} clients is to be compared, and the server can hold "
+            f"num_clients={clients}: all pairs of {compared} clients must be compared; the server can handle at most "
             f"{MOST_COMPARED}; use fewer, a lower strategy.fraction_train, or a strategy that compares clients with "
             "models (clove, ifca)."
         )

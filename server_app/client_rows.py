@@ -117,7 +117,7 @@ def _number(text: str) -> int | None:
 
 
 def save_embedding(folder: Path, report: RoundReport, truth: Mapping[str, int]) -> None:
-    """Write by what a round compared clients, where it did; `truth` has true clusters by client."""
+    """Write the vectors by which a round compared its clients, if it did; `truth` has true clusters by client."""
     found = report.compared
     if found is None:
         return

@@ -195,7 +195,7 @@ class RunKeys:
     )
     quorum: float = setting(
         0.5,
-        "fraction of the clients asked whose valid replies a round needs; below it it is repeated, twice at most",
+        "fraction of the clients asked whose valid replies a round needs; otherwise it is repeated, at most twice",
         above=0,
         most=1,
         note="1.0 means all",

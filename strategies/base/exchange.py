@@ -195,7 +195,7 @@ def send(
     timeout: float,
     name_of: Callable[[int], str] = "node {}".format,
 ) -> list[Message]:
-    """Send messages and return the replies that arrive within `timeout` seconds; log once a minute who is late.
+    """Send messages and return the replies that arrive within `timeout` seconds; log late clients once a minute.
 
     The pause between two looks grows from 5 ms to 0.25 s: Flower's grids pause 0.1 s (simulation) or 3 s
     (deployment) each time, which is most of a short exchange. A grid with a `wait_for_replies` wakes up itself.

@@ -1,4 +1,4 @@
-"""Noise on what depends on clients' data (`privacy.kind`): what it costs each client, and the layer."""
+"""Noise on what depends on clients' data (`privacy.kind`): the cost to each client, and the layer itself."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
