@@ -178,4 +178,4 @@ def _new_file(output: str | Path) -> Path:
 
 
 def _taken(path: Path | str) -> str:
-    return f"{path} exists and is not overwritten; name another file, or remove it."
+    return f"{path} exists and is not overwritten; name another file (output=<file>), or remove it."

@@ -25,7 +25,7 @@ from florets.task.temporary import held_folder
 
 EXPERIMENT = "own_digits"
 NUM_NODES = 6
-UPGRADED = "table-2"
+UPGRADED = "pictures-2"
 """Node that is stopped and started again after a round of the first run."""
 RUNS = (("CLoVE, with k=2", "strategy=clove k=2", None), ("Discovery, k unknown", "strategy=discovery k=auto", 3))
 """Title, overrides and rounds of each run; None: as many as the command says."""

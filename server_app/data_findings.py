@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Literal
 
 from florets.reports.console import counted
@@ -21,6 +22,8 @@ _MOST_ALIKE = 5
 _MUCH_MISSING = 0.2
 _MANY_UNTARGETED = 0.1
 _MANY_DUPLICATES = 0.02
+_FAR_SPREAD = 10.0
+"""Spread of a site's target, as a multiple of the median of the others', that few records must have caused."""
 _FINE = 0.2
 """Different values of a column for each record from which on equal records are copies; of two columns at least."""
 
@@ -72,6 +75,7 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
         findings += _columns(key, site, site_level, varied)
         if key in taking_part:
             findings += _target(key, site)
+    findings += _spreads(taking_part)
     if len(sites) > 1:
         findings += _compared(sites, agreed, site_level)
     findings += _pixels(sites)
@@ -163,6 +167,19 @@ def _target(key: str, site: Description) -> Iterator[Finding]:
         text = f"the target {target.name!r} has only one class ({next(iter(target.classes))})"
         remedy = "It takes part in training; what sets it apart is its labels, and no model can be judged there."
         yield _warning(key, text, remedy)
+
+
+def _spreads(sites: Mapping[str, Description]) -> Iterator[Finding]:
+    """Find targets with a few values far from all others, in comparison with the other sites."""
+    targets = {key: site.target for key, site in sites.items() if site.target is not None and not site.target.classes}
+    spreads = {key: math.sqrt(one.m2 / one.known) for key, one in targets.items() if one.m2 > 0}
+    for key, spread in spreads.items() if len(spreads) > 2 else ():
+        usual = median(other for name, other in spreads.items() if name != key)
+        if spread > _FAR_SPREAD * usual:
+            times, name = f"{spread / usual:.0f} times", targets[key].name
+            text = f"the spread of the target {name!r} is {times} that of the other sites"
+            remedy = "Look for a row of totals, a mistyped value or a code of missing values, or declare its unit."
+            yield _warning(key, text, remedy)
 
 
 def _compared(

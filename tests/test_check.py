@@ -30,7 +30,9 @@ def write(root: Path, name: str, seed: int, n: int = 200, change: Change = lambd
 
 
 def check(tmp_path: Path, *given: str) -> tuple[int, list[dict[str, str]]]:
-    code = main.main(["check", f"data_dir={tmp_path / 'sites'}", "target=ill", f"results_dir={tmp_path}", *given])
+    target = next((text for text in given if text.startswith("target=")), "target=ill")
+    rest = [text for text in given if text != target]
+    code = main.main(["check", f"data_dir={tmp_path / 'sites'}", target, f"results_dir={tmp_path}", *rest])
     (page,) = (tmp_path / "check").rglob("check.html")
     assert "Findings" in page.read_text(encoding="utf-8")
     return code, json.loads(page.with_name("check.json").read_text(encoding="utf-8"))
@@ -108,6 +110,16 @@ def test_what_is_not_read_and_what_is_there_twice_are_warnings(tmp_path: Path) -
         "'copy', 's0' have equal data. If one is a copy, remove it: it counts twice, and its records are tested on "
         "where they are trained on.",
     ]
+
+
+def test_a_row_of_totals_in_the_target_is_named(tmp_path: Path) -> None:
+    def total(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {**table, "chol": np.where(np.arange(200) % 40, table["chol"], table["chol"].sum())}
+
+    for seed in range(4):
+        write(tmp_path / "sites", f"s{seed}", seed, change=total if seed == 2 else lambda table: table)
+    found = said(check(tmp_path, "target=chol")[1], "warning")
+    assert re.match(r"the spread of the target 'chol' is \d+ times that of the other sites. Look for", found["s2"])
 
 
 def test_a_property_of_the_site_is_no_unit_and_few_records_send_nothing_that_is_equal(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def start_again(federation: Federation, name: str) -> None:
 
 
 def test_a_node_killed_in_a_round_takes_part_again_within_two_rounds(tmp_path: Path) -> None:
-    victim, results = "table-2", tmp_path / "results"
+    victim, results = "pictures-2", tmp_path / "results"
     with Federation(tmp_path / "federation") as federation:
         start_nodes(federation, tmp_path / "data")
         settings = "num_rounds=9 eval_every=9 start_timeout=600"
@@ -201,8 +201,8 @@ def test_a_superlink_killed_in_a_run_is_started_again_and_the_run_goes_on_to_its
             ROOT, {"experiment": "own_digits", "overrides": settings, "results-dir": str(results)}
         )
         wait_for("round 2", lambda: len(rounds(results)) >= 2, 900)
-        received = federation.log("table-2").count("Receiving:")
-        wait_for("a message of round 3", lambda: federation.log("table-2").count("Receiving:") > received, 300)
+        received = federation.log("pictures-2").count("Receiving:")
+        wait_for("a message of round 3", lambda: federation.log("pictures-2").count("Receiving:") > received, 300)
         kill_process(federation.superlink)
         before = rounds(results)
         assert 2 <= len(before) < 5
@@ -233,9 +233,9 @@ _update = update
 
 def update(client, *more):
     node = client.context.node_config["data-dir"].rpartition("/")[2]
-    if client.server_round == 2 and node == "table-2":
+    if client.server_round == 2 and node == "pictures-2":
         _time.sleep(10**6)
-    if client.server_round == 2 and node == "archives-4":
+    if client.server_round == 2 and node == "archive-4":
         _os._exit(1)
     return _update(client, *more)
 """

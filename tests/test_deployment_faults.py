@@ -28,7 +28,7 @@ from tests.test_deployment import DATA_DIR, ROOT, TRUE_CLUSTER, rounds, start_ag
 # Faults of many kinds
 pytestmark = pytest.mark.slow
 
-PAUSED, LATE = "table-2", "archive-1"
+PAUSED, LATE = "pictures-2", "archive-1"
 SECONDS = 900.0
 
 # A node's Python imports this before all else: the clock that Flower reads, and the version that it says it has.

@@ -127,8 +127,9 @@ def run(data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> R
         keys = [f"{key}={quote(value)}" for key, value in cut(given).items()]
         task, folder = compose(given).task, data_dir
         if task.data == "own":
-            folder /= "digits" if task.table.target else "sites"
-            keys += [] if task.table.target else ["target=y"]
+            are_images = "input_shape" in task.partition_options
+            folder /= "digits" if are_images else "sites"
+            keys += [] if are_images else ["target=y"]
         # A folder that no part of the task reads is refused.
         keys += [f"data_dir={folder}"] if reads_files(task.data) is not False else []
         typed = [*given, *keys, f"results_dir={tmp_path}", "-q"]

@@ -27,12 +27,12 @@ KINDS = {
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    # A command puts its folder there.
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_skeleton_has_its_files_and_no_gaps(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A command puts its folder there.
-    monkeypatch.setattr(sys, "path", [*sys.path])
+def test_a_skeleton_has_its_files_and_no_gaps(kind: str, tmp_path: Path) -> None:
     assert main(["new", kind, "mine"]) == 0
     files = {path.relative_to(tmp_path / "mine").as_posix(): path for path in (tmp_path / "mine").rglob("*.*")}
     assert set(files) == KINDS[kind]

@@ -359,7 +359,8 @@ class Words:
                 "unit. Declare the unit (scale in node.toml); the rule may be the same."
             )
         if reason.kind == "unit":
-            return f"Inputs: at {who} another unit seems to be used for {columns}. Declare it (scale in node.toml)."
+            remedy = "`florets check` names the factor to declare."
+            return f"Inputs: at {who} another unit seems to be used for {columns}. {remedy}"
         if reason.kind == "inputs":
             # Where most depart they differ among one another: no column sets all of them apart from the rest.
             most = 2 * len(reason.sites) > self.advice.finding.num_clients

@@ -3,7 +3,6 @@
 ``python -m florets.task.data.demo_data <folder>`` writes four.
 """
 
-import csv
 import sys
 from collections.abc import Callable
 from itertools import cycle
@@ -24,16 +23,6 @@ def _whole_npz(folder: Path, images: Images, labels: Labels) -> None:
     np.savez(folder / "data.npz", x=images[:, None], y=labels)
 
 
-def _tables(folder: Path, images: Images, labels: Labels) -> None:
-    cut = round(TEST_SHARE * len(images))
-    for name, part in (("test", slice(None, cut)), ("train", slice(cut, None))):
-        with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["digit", *(f"pixel{number}" for number in range(64))])
-            for image, label in zip(images[part], labels[part], strict=True):
-                writer.writerow([label, *(f"{pixel / 255:.4f}" for pixel in image.ravel())])
-
-
 def _image_folders(folder: Path, images: Images, labels: Labels) -> None:
     from PIL import Image  # comes with torchvision; only this form needs it
 
@@ -52,13 +41,12 @@ def _npz_parts(folder: Path, images: Images, labels: Labels) -> None:
 
 FORMS: dict[str, Callable[[Path, Images, Labels], None]] = {
     "archive": _whole_npz,
-    "table": _tables,
     "pictures": _image_folders,
     "archives": _npz_parts,
 }
 
 
-def write_folders(root: Path, num_nodes: int = len(FORMS)) -> dict[str, int]:
+def write_folders(root: Path, num_nodes: int = 4) -> dict[str, int]:
     """Write one data folder for each node, in the forms by turns, and return the true cluster of each, by name."""
     data = digits(None, seed=0, num_clusters=1)
     # Bytes, as image files hold them.
