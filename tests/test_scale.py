@@ -81,7 +81,7 @@ def _session():
 
 @pytest.mark.parametrize(
     ("overrides", "rule"),
-    [(["strategy=pacfl"], "every pair of")],
+    [(["strategy=pacfl"], "all pairs of")],
 )
 def test_pairs_of_too_many_clients_are_refused_before_any_work(overrides, rule):
     with pytest.raises(ConfigError, match=rule):
