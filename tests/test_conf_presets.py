@@ -32,7 +32,7 @@ def composes(experiment, strategies):
         elif strategy == "oracle" and not task.num_clusters and task.partition != "own":
             refused = "the oracle needs the true clusters, and this task has none"
         elif settings_type(strategy).compares == "clients" and preset.num_clients > MOST_COMPARED:
-            refused = "is to be compared"
+            refused = "must be compared"
         elif strategy == "fedgwc" and task.partition != "own" and preset.num_clients < 8:
             # It samples 0.4 of them, and compares no fewer than three.
             refused = "FedGWC compares the clients of a round, .* use at least 8 clients"

@@ -10,7 +10,9 @@ import florets
 from florets.conf.compose import compose
 from florets.engines import engine
 from florets.strategies import STRATEGIES
+from florets.strategies.base.layer import Layer
 from florets.strategies.coverage import COVERS
+from florets.strategies.layers.masks import Masks
 from florets.strategies.registry import settings_type
 from florets.strategies.settings import ASKS
 
@@ -151,6 +153,13 @@ def test_single_updates_that_a_protection_hides_cannot_be_looked_at(keys: tuple[
 def test_central_noise_refuses_what_it_does_not_cover(name: str, words: str, tmp_path: Any) -> None:
     with pytest.raises(ValueError, match=words):
         play(name, "privacy.kind=central", "privacy.epsilon=100", results=tmp_path)
+
+
+def test_a_layer_that_does_not_say_so_is_not_covered_by_noise(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(Masks, "under_noise", Layer.under_noise)
+    keys = ("privacy.kind=central", "privacy.epsilon=100", "secure_aggregation=true")
+    with pytest.raises(ValueError, match="noise does not cover masks"):
+        play("EvenOdd", *keys, results=tmp_path)
 
 
 def test_what_strategies_ask_has_words_and_what_protections_cover_is_asked() -> None:

@@ -25,6 +25,8 @@ class Layer:
     name: ClassVar[str]
     """Its name in the log and in checkpoints."""
     State: ClassVar[type[Any] | None] = None
+    under_noise: ClassVar[bool] = False
+    """Whether noise covers what the layer makes of updates and losses; `coverage` says with which keys."""
 
     def kept(self, r: Round) -> Any:
         """Return the layer's own state."""

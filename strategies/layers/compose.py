@@ -49,6 +49,10 @@ def compose(strategy: Any, num_rounds: int, earlier: Any = None) -> tuple[tuple[
         first = 1 if strategy.first_round == "evaluate" else 2
         last_grouping = first + (settings.grouping_rounds or 0) - 1
         layers.append(Noise(ledger, settings.asks, last_grouping))
+        if bare := [layer.name for layer in layers if not layer.under_noise]:
+            raise ValueError(
+                f"privacy.kind={run.privacy.kind}: noise does not cover {', '.join(bare)}; leave one out"
+            )
     if shown := [layer.name for layer in layers if layer.name != "update outliers"]:
         log.info("layers around each exchange: %s", ", ".join(shown))
     return tuple(layers), ledger

@@ -101,6 +101,7 @@ class Probes(Layer):
     """
 
     name = "probes"
+    under_noise = True
     State = Drawn
 
     def __init__(self, count: int) -> None:

@@ -246,6 +246,7 @@ class Masks(Layer):
     """The layer by which the server learns only sums, once groups are frozen."""
 
     name = "masks"
+    under_noise = True
 
     def __init__(self, least: int) -> None:
         self._secure, self._asked = SecureAggregation(least), 0

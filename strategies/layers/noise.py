@@ -327,6 +327,7 @@ class Noise(Layer):
     """
 
     name = "noise"
+    under_noise = True
 
     def __init__(self, ledger: Ledger, asks: frozenset[str], last_grouping: int) -> None:
         self.ledger, self.asks, self.last_grouping = ledger, asks, last_grouping

@@ -35,6 +35,7 @@ class Hostile(Layer):
     """Leaves out clients whose updates or rows depart from all others'; it adds to the robust rule for averages."""
 
     name = "quarantine"
+    under_noise = True
     State = Quarantine
 
     def __init__(self, rule: RobustRule, moves: bool) -> None:

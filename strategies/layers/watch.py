@@ -195,6 +195,7 @@ class Watch(Layer):
     """
 
     name = "watch"
+    under_noise = True
     State = Watched
 
     def __init__(self, threshold: float) -> None:
