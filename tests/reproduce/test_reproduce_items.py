@@ -21,9 +21,11 @@ BRIEFLY = ("discovery/recovery", "clove/table_5", "mixed_regression/figure_1")
     "name", [pytest.param(name, marks=[] if name in BRIEFLY else pytest.mark.slow) for name in item_names()]
 )
 def test_every_items_runs_are_accepted_and_its_published_values_have_a_place_in_the_table(name: str) -> None:
-    item, small = find_item(name), find_item(name, "small")
+    item = find_item(name)
+    # Where a paper's item takes seconds, there is no small one.
+    small = item if item.small is None else find_item(name, "small")
     assert item.title
-    assert small.cut
+    assert small.cut or item.small is None
     assert small.seeds <= item.seeds
     found = list(places(item, {}, Path("/")))
     assert not [place.problem for place in (*found, *places(small, {}, Path("/"))) if place.config is None]
