@@ -26,7 +26,7 @@ from florets.reports.summary import read_lines
 from florets.server_app.data_agreement import declaration_of, is_own
 from florets.server_app.recorder import read_summary
 from florets.server_app.run_models import Arrays, RunModels, load_run
-from florets.strategies.layers.budget import LEDGER, read_budget
+from florets.strategies.layers.budget import BUDGET_FILE, read_budget
 from florets.strategies.registry import find_strategy
 from florets.task.data.tables.declaration import MISSING
 
@@ -135,7 +135,7 @@ def model_card(folder: Path, found: Exported) -> str:
         prepared=prepared,
         summary=(summary := read_summary(folder)),
         protections=protections(folder, read_lines(folder), summary.left_out),
-        spent=read_budget(folder / LEDGER) if config.privacy.has_noise else None,
+        spent=read_budget(folder / BUDGET_FILE) if config.privacy.has_noise else None,
         label=find_strategy(config.strategy.name).label,
         front_matter=_front_matter(found),
         is_own=is_own(config),

@@ -152,7 +152,7 @@ def step(name: str, num_vectors: int) -> dict[str, float]:
 
     from florets.strategies.base.report import snapshot
     from florets.strategies.cfl_gp.profile import GradientProfile, spectral_features
-    from florets.strategies.clove.strategy import Histories
+    from florets.strategies.clove.strategy import CLoVEState
     from florets.strategies.core.cluster import choose_k, cluster, match_min_cost, nearest_centroid
     from florets.strategies.core.folds import discover
     from florets.strategies.core.metrics import adjusted_rand_index
@@ -160,7 +160,7 @@ def step(name: str, num_vectors: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
     truth = np.arange(num_vectors) % 10
     vectors = 2.0 - np.eye(10)[truth] + 0.2 * rng.standard_normal((num_vectors, 10))
-    histories = Histories({str(client): [1, 2, 3] for client in range(num_vectors)})
+    state = CLoVEState(histories={str(client): (1, 2, 3) for client in range(num_vectors)})
     work: list[Callable[[], object]] = [
         lambda: cluster(vectors, 10, "kmeans", rng),
         lambda: cluster(vectors, 10, "agglomerative", rng),
@@ -168,7 +168,7 @@ def step(name: str, num_vectors: int) -> dict[str, float]:
         lambda: match_min_cost(vectors, truth),
         lambda: nearest_centroid(vectors, np.eye(10)),
         lambda: adjusted_rand_index(truth.tolist(), truth.tolist()),
-        lambda: snapshot(histories),
+        lambda: snapshot(state),
         lambda: discover(folds.astype(np.float32), None, rng=rng),
     ]
     if name == STEPS[-1]:

@@ -21,7 +21,7 @@ def new(kind: str, name: str, /) -> None:
     Parameters
     ----------
     kind : {"strategy", "project"}
-        strategy: one file with settings, state and plan; project: a package of a strategy, a data set with its
+        strategy: one file with settings, state and round; project: a package of a strategy, a data set with its
         partition and a model, and a preset, that can be installed and is a Flower app as well.
     name : str
         Of the module, such as my_method.

@@ -144,7 +144,7 @@ class _Reading:
     def read(self, place: Place) -> Any:
         """Return what was pickled at a place."""
         unpickler = pickle.Unpickler(io.BytesIO(self._file.read(place)))
-        unpickler.persistent_load = self._record  # type: ignore[method-assign]
+        unpickler.persistent_load = self._record  # type: ignore[method-assign]  # pickle's hook for another's objects
         return unpickler.load()
 
     def _record(self, place: Place) -> ArrayRecord:
@@ -168,7 +168,7 @@ class _Writing:
         """Return where the messages stand now."""
         stream = io.BytesIO()
         pickler = pickle.Pickler(stream, protocol=5)
-        pickler.persistent_id = self._place  # type: ignore[method-assign]
+        pickler.persistent_id = self._place  # type: ignore[method-assign]  # as above
         pickler.dump(list(sent))
         return self._file.append(stream.getbuffer())
 

@@ -10,7 +10,7 @@ import yaml
 from florets.reports.summary import RoundLine, privacy_words
 from florets.strategies.base.report import QUARANTINE, SUMMED, named
 from florets.strategies.core.accountant import epsilon_of
-from florets.strategies.layers.budget import LEDGER, read_budget
+from florets.strategies.layers.budget import BUDGET_FILE, read_budget
 
 
 def protections(folder: Path, lines: Sequence[RoundLine], left_out: Sequence[str]) -> list[tuple[str, str]]:
@@ -42,7 +42,7 @@ def protections(folder: Path, lines: Sequence[RoundLine], left_out: Sequence[str
 
 def spent_together(folders: Iterable[object]) -> str:
     """Return what several private runs have spent of one client's data; nothing for fewer than two."""
-    ledgers = [Path(folder) / LEDGER for folder in folders if isinstance(folder, str | Path)]
+    ledgers = [Path(folder) / BUDGET_FILE for folder in folders if isinstance(folder, str | Path)]
     try:
         budgets = [read_budget(path) for path in ledgers if path.is_file()]
     except ValueError as error:

@@ -75,7 +75,6 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
         findings += _columns(key, site, site_level, varied)
         if key in taking_part:
             findings += _target(key, site)
-    findings += _spreads(taking_part)
     if len(sites) > 1:
         findings += _compared(sites, agreed, site_level)
     findings += _pixels(sites)
@@ -169,19 +168,6 @@ def _target(key: str, site: Description) -> Iterator[Finding]:
         yield _warning(key, text, remedy)
 
 
-def _spreads(sites: Mapping[str, Description]) -> Iterator[Finding]:
-    """Find targets with a few values far from all others, in comparison with the other sites."""
-    targets = {key: site.target for key, site in sites.items() if site.target is not None and not site.target.classes}
-    spreads = {key: math.sqrt(one.m2 / one.known) for key, one in targets.items() if one.m2 > 0}
-    for key, spread in spreads.items() if len(spreads) > 2 else ():
-        usual = median(other for name, other in spreads.items() if name != key)
-        if spread > _FAR_SPREAD * usual:
-            times, name = f"{spread / usual:.0f} times", targets[key].name
-            text = f"the spread of the target {name!r} is {times} that of the other sites"
-            remedy = "Look for a row of totals, a mistyped value or a code of missing values, or declare its unit."
-            yield _warning(key, text, remedy)
-
-
 def _compared(
     sites: Mapping[str, Description], agreed: Agreed | None, site_level: Container[str]
 ) -> Iterator[Finding]:
@@ -218,6 +204,12 @@ def _compared(
                     f"{apart[key][1]:.3g})",
                     "Compare instruments, codes and units.",
                 )
+            elif isinstance(own, TargetSummary) and (times := _times_as_wide(own, others)) > _FAR_SPREAD:
+                yield _warning(
+                    key,
+                    f"the spread of the target {name!r} is {times:.0f} times that of the other sites",
+                    "Look for a row of totals, a mistyped value or a code of missing values, or declare its unit.",
+                )
             elif isinstance(own, ColumnSummary) and (finding := _words(name, key, own, others)):
                 yield finding
         if known and 2 * len(known) >= len(spans):
@@ -228,6 +220,12 @@ def _compared(
                 f"{name!r} differs between sites as with another unit or code: {sides}",
                 f"Agree on one unit or code; who has another unit says so in {NODE_FILE_WORDS}: scale = {{...}}.",
             )
+
+
+def _times_as_wide(own: TargetSummary, others: Sequence[ColumnSummary | TargetSummary]) -> float:
+    """Return a target's spread as a multiple of the median of the others'; 0 where fewer than two others say it."""
+    known = [math.sqrt(one.m2 / one.known) for one in others if one.m2 > 0]
+    return math.sqrt(own.m2 / own.known) / median(known) if len(known) > 1 and own.m2 > 0 else 0.0
 
 
 def _may_have_a_unit(columns: Iterable[ColumnSummary | TargetSummary]) -> bool:

@@ -51,7 +51,7 @@ from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, ClientRound, RoundReport, named
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.layers.budget import LEDGER, Budget, read_budget
+from florets.strategies.layers.budget import BUDGET_FILE, Budget, read_budget
 from florets.strategies.registry import find_strategy
 from florets.task.layers import at_home_arrays, at_home_hash
 from florets.task.node_config import MOST_MESSAGES
@@ -149,7 +149,7 @@ def _run(
     with recorder, Tracking(trackers, recorder) as tracking:
         own.save(recorder.folder)
         if ledger is not None:
-            ledger.save = lambda budget: write_whole(recorder.folder / LEDGER, json.dumps(asdict(budget)) + "\n")
+            ledger.save = lambda budget: write_whole(recorder.folder / BUDGET_FILE, json.dumps(asdict(budget)) + "\n")
         run = _Run(config, task, strategy, recorder, tracking, checkpoint, by_flower, total)
         changed = record_code(recorder.folder, config, checkpoint is not None)
         limited = _limited(strategy.federation.most_messages, total - done_rounds)
@@ -173,7 +173,7 @@ def _run(
 
 def _earlier_budget(config: Config, folder: Path, done_rounds: int) -> Budget | None:
     """Return what an interrupted run has spent; None where it has released nothing."""
-    path = folder / LEDGER
+    path = folder / BUDGET_FILE
     if not config.privacy.has_noise or not (done_rounds or path.exists()):
         return None
     try:

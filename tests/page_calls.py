@@ -69,7 +69,8 @@ def _cut(words: Sequence[str]) -> list[str]:
         small.append("task.drift.rounds=[2]")
     if words[:1] == ["advise"]:
         small += ["train.learning_rate=0.3", *([] if "data_dir" in given else ["num_clients=8"])]
-    if words[:1] == ["tune"] and "trials" not in given:
+    # Several seeds are for lists of which all combinations are run.
+    if words[:1] == ["tune"] and not given & {"trials", "seed"}:
         small.append("trials=2")
     return small if "num_rounds" in given else [*small, "num_rounds=2"]
 

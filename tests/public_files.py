@@ -1,4 +1,4 @@
-"""Tiny files of public data sets in their exact form; `write_stand_ins` writes all that the project reads."""
+"""Tiny files of public data sets in their exact form; `write_samples` writes all that the project reads."""
 
 import gzip
 import hashlib
@@ -129,8 +129,8 @@ def write_fields(path: Path, features: list[np.ndarray], mines: list[np.ndarray]
     savemat(path, cells)
 
 
-def write_stand_ins(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """Write a stand-in for each public data set: few samples, of all of its classes in both parts."""
+def write_samples(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Write a few samples of each public data set, of all of its classes in both parts."""
     for name, prefixes, classes, each in (
         ("MNIST", ("train", "t10k"), 10, (100, 30)),
         ("FashionMNIST", ("train", "t10k"), 10, (100, 30)),

@@ -243,7 +243,7 @@ class Federation:
         return tuple((x[part::3], y[part::3]) for part in range(3))
 
     def fitted(self, x: Array, y: Array, ridge: float) -> Array:
-        """Least squares on values, or on indicators of classes as a stand-in for logits."""
+        """Least squares on values, or on indicators of classes in place of logits."""
         x = np.column_stack([np.ones(len(x)), x])
         goal = y[:, np.newaxis] if not self.classes else 8.0 * np.eye(self.classes)[y.astype(int)] - 4.0
         if not ridge:

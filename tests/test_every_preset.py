@@ -1,7 +1,7 @@
 """Every preset, task, and strategy with every kind of result runs, cut short, to its report with its pictures.
 
 The cases come from the presets, the tasks and the registry: what is new is a case without a word here. Public data
-are stand-ins, few samples in the published file formats (`tests.public_files.write_stand_ins`).
+are a few drawn samples in the published file formats (`tests.public_files.write_samples`).
 """
 
 import base64
@@ -24,7 +24,7 @@ from florets.reports.summary import RunSummary
 from florets.strategies import STRATEGIES
 from florets.task.data import demo_data
 from florets.task.registry import reads_files
-from tests.public_files import write_csv, write_stand_ins
+from tests.public_files import write_csv, write_samples
 
 pytestmark = [pytest.mark.slow, pytest.mark.pictures]
 
@@ -97,10 +97,10 @@ def cut(given: tuple[str, ...]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return the folder of all stand-ins, and of two kinds of nodes with data of their own: digits/ and sites/."""
+    """Return the folder of all samples, and of two kinds of nodes with data of their own: digits/ and sites/."""
     folder = tmp_path_factory.mktemp("data")
     with pytest.MonkeyPatch.context() as patch:
-        write_stand_ins(folder, patch)
+        write_samples(folder, patch)
         demo_data.write_folders(folder / "digits")
         rng = np.random.default_rng(0)
         for site in range(4):

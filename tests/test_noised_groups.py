@@ -13,7 +13,7 @@ from florets.engines import engine
 from florets.strategies.core.accountant import level_of
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.core.noised_groups import PARTS, NoisedGroups, Release, centres_of, differ, noised_groups
-from florets.strategies.layers.budget import LEDGER, read_budget
+from florets.strategies.layers.budget import BUDGET_FILE, read_budget
 from florets.task.wire import noise
 
 
@@ -122,7 +122,7 @@ def test_a_run_says_what_its_search_for_groups_spent_and_stays_within_epsilon(ki
     ]
     folder = Path(engine.run(compose(given), given).folder)
     first, last = (json.loads(line)["details"] for line in (folder / "rounds.jsonl").read_text().splitlines())
-    budget = read_budget(folder / LEDGER)
+    budget = read_budget(folder / BUDGET_FILE)
     # A fifth of the budget of squared levels.
     spent = 0.2 * level_of(50.0, budget.delta) ** 2
     assert level_of(first["discovery"]["epsilon"], budget.delta) ** 2 == pytest.approx(spent, rel=1e-6)

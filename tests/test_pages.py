@@ -40,7 +40,7 @@ from florets.engines import flower_processes
 from tests import page_data
 from tests.page_calls import check_all, small_runs
 from tests.pages import HOW, OUTPUT, ROOT, Block, blocks, pages
-from tests.public_files import write_stand_ins
+from tests.public_files import write_samples
 from tests.smoke import write_sites
 
 _SLOW_SECONDS = 1800
@@ -107,7 +107,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     )
     (folder / "RUN").symlink_to(run.folder)
     with pytest.MonkeyPatch.context() as patch:
-        write_stand_ins(folder / "DIR", patch)
+        write_samples(folder / "DIR", patch)
         yield folder
 
 

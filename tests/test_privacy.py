@@ -23,7 +23,7 @@ from florets.strategies.base.report import Client
 from florets.strategies.core.accountant import delta_of, epsilon_of, level_of
 from florets.strategies.core.noised_groups import nearest_centre, noised_centres
 from florets.strategies.coverage import Releases
-from florets.strategies.layers.budget import LEDGER, Budget, multiplier, read_budget
+from florets.strategies.layers.budget import BUDGET_FILE, Budget, multiplier, read_budget
 from florets.strategies.layers.noise import LENGTHS, Ledger
 from florets.strategies.settings import Privacy
 from florets.task.wire import noise
@@ -183,9 +183,9 @@ def test_a_budget_is_saved_before_its_release_and_a_damaged_one_is_refused(tmp_p
     own.save = lambda budget: saved.append(budget.spent["a"])
     own.charge_training(["a"], {})
     assert saved == [own.budget.update]
-    (tmp_path / LEDGER).write_text('{"epsilon": 4.0}')
+    (tmp_path / BUDGET_FILE).write_text('{"epsilon": 4.0}')
     with pytest.raises(ValueError, match="not known what the run has spent"):
-        read_budget(tmp_path / LEDGER)
+        read_budget(tmp_path / BUDGET_FILE)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_run_reports_what_it_spends_and_ends_before_it_would_pass_epsilon(
         patch.setattr(Checkpointing, "after", killed)
         with pytest.raises(KeyboardInterrupt):
             engine.run(compose(given), given)
-    (folder,) = {path.parent for path in tmp_path.rglob(LEDGER)}
+    (folder,) = {path.parent for path in tmp_path.rglob(BUDGET_FILE)}
     # Round 2 was released, and its checkpoint lost: it is released once more, and round 3 cannot be paid for.
     again = read_resume([f"resume={folder}"], tmp_path)
     assert again is not None
@@ -241,11 +241,11 @@ def test_a_run_reports_what_it_spends_and_ends_before_it_would_pass_epsilon(
     assert spent[0] < spent[1] == pytest.approx(3.0)
     assert "privacy.epsilon=3: 3 is spent" in (folder / "run.log").read_text()
     assert "of 3 (delta 0.0069, central); covers" in (folder / "report.html").read_text()
-    values = json.loads((damaged / LEDGER).read_text())
-    (damaged / LEDGER).write_text(json.dumps({**values, "spent": {}}))
+    values = json.loads((damaged / BUDGET_FILE).read_text())
+    (damaged / BUDGET_FILE).write_text(json.dumps({**values, "spent": {}}))
     with pytest.raises(CheckpointError, match="which the rounds that are done contradict"):
         engine.resume(again[0], damaged)
-    (damaged / LEDGER).unlink()
+    (damaged / BUDGET_FILE).unlink()
     with pytest.raises(CheckpointError, match="not known what the run has spent"):
         engine.resume(again[0], damaged)
 
@@ -280,5 +280,5 @@ def test_with_local_noise_no_message_holds_a_count_a_loss_or_an_update_without_i
     assert all(values["num_examples"] == 1 for values in sent)
     assert all(values.get("train_loss", 0.0) == 0.0 for values in sent)
     # The noise is many times the bound of an update.
-    assert 3.5 < read_budget(folder / LEDGER).reached <= 4.0
+    assert 3.5 < read_budget(folder / BUDGET_FILE).reached <= 4.0
     assert {row.split(",")[3] for row in (folder / "clients.csv").read_text().splitlines()[1:]} == {"1"}

@@ -427,4 +427,9 @@ def averaging_of(settings: Settings, run: RunKeys) -> Averaging:
     if (name or known[0]) == "models":
         return ModelAveraging(weighting, settings.fraction_train, robust=rule)
     batch = 0 if (run.gradient_batch or settings.gradient_batch) == "full" else run.gradient_batch
-    return GradientAveraging(None, weighting, run.server_optimizer, batch, robust=rule)  # type: ignore[arg-type]
+    return GradientAveraging(
+        weighting=weighting,
+        optimizer=run.server_optimizer,
+        batch=batch,  # type: ignore[arg-type]  # "full" has become 0
+        robust=rule,
+    )

@@ -9,7 +9,7 @@ from florets.strategies.core.accountant import epsilon_of, level_of, usual_delta
 from florets.strategies.coverage import Releases
 from florets.strategies.settings import Privacy
 
-LEDGER = "privacy.json"
+BUDGET_FILE = "privacy.json"
 """File in a run's folder of what has been spent; written before each release."""
 GROUPING = 0.2
 """Fraction of the budget (of the sum of squared noise levels) that is spent on grouping."""

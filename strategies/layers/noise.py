@@ -37,7 +37,7 @@ _COVERED = {
     kinds.LOSSES: frozenset({"losses", "choices", "folds"}),
     kinds.TRAIN_SELECT: frozenset({"choices", "folds"}),
 }
-"""What `Settings.asks` must name, one of each, for these messages."""
+"""Requests, one of which `Settings.asks` must name before a message of this kind is sent."""
 
 
 class Ledger:

@@ -240,7 +240,7 @@ def anchor_step(projected: Float64, alpha: float = 1.0, beta: float = 1.0) -> tu
     The singular vector's sign, which A leaves open, is such that its product with the mean moment is not negative;
     without a rule the estimates diverge. The k x k problem is solved exactly, not by T2 power steps. Equation (2)
     asks for points that are fresh in every round; as in the paper's experiments (Sec. V), the anchor's own examples
-    are used again. No anchor stops for a small sigma, for which the paper takes the true models' distance as known.
+    are used again.
     """
     count, total = len(projected), projected.sum(axis=0)
     moments = (np.outer(total, total) - projected.T @ projected) / (count * (count - 1))

@@ -50,7 +50,7 @@ class ConstantAnswer:
         over_records: dict[Part, float] = {}
         parts: tuple[Part, ...] = ("test", "validation")
         for part in parts if measure != "loss" and statistics else ():
-            known = constant(statistics, measure, part)  # type: ignore[arg-type]
+            known = constant(statistics, measure, part)  # type: ignore[arg-type]  # the loss has none, see above
             over_records[part] = known.pooled
             tests[part] = {
                 key: _Fixed((test := statistics[key].parts[part]).n, {measure: figure}, test.sums)
@@ -61,7 +61,7 @@ class ConstantAnswer:
             measure,
             tests,
             over_records,
-            {name: constant(statistics, name).pooled for name in seconds},  # type: ignore[arg-type]
+            {name: constant(statistics, name).pooled for name in seconds},  # type: ignore[arg-type]  # as above
         )
 
     def figure(self, criterion: Criterion, part: Part = "test") -> float:
