@@ -24,7 +24,7 @@ setup: $(SETUP) ## make the virtual environment
 $(SETUP): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): a few minutes for the first time"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sim,sweep,tune,tensorboard,mlflow,opacus,adapters,survival,dev,docs]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sim,sweep,tune,tensorboard,mlflow,opacus,adapters,dev,docs]"
 	@mkdir -p .types && ln -sfn .. .types/florets
 	touch $@
 

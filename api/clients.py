@@ -75,8 +75,7 @@ def clients_of(
     own = {name: value for name, value in {**form, **federation.settings}.items() if name not in given}
     if federation.has_rows and of_values(str(given.get("loss", given.get("task.loss", "")))):
         own["task.data_options.regression"] = True
-    if "loss" in given or given.get("task.table.event"):
-        # Times are values, and their loss is not the usual one.
+    if "loss" in given:
         own.pop("task.loss", None)
     return experiment, {"data_dir": str(folder), **own, **rest}, federation
 
@@ -92,12 +91,8 @@ def _federation(keys: Mapping[str, Any], rest: Mapping[str, Any]) -> Federation:
     classes = given.get("task.data_options.classes")
     if classes is not None:
         own.setdefault("classes", classes)
-    event = given.get("task.table.event")
-    if (
-        event
-        or given.get("task.data_options.regression")
-        or of_values(str(given.get("loss", given.get("task.loss", ""))))
-    ):
+    loss = str(given.get("loss", given.get("task.loss", "")))
+    if given.get("task.data_options.regression") or of_values(loss):
         own["regression"] = True
     return Federation(keys["clients"], **own)
 

@@ -5,7 +5,7 @@ Handlers of an author's own are given `authors_client.Client`.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -29,10 +29,9 @@ from florets.client_app.session import State, session
 from florets.task.client_data import ClientData, Part, draw_samples, hold_out
 from florets.task.node_config import flag, forbids, shares_statistics
 from florets.task.randomness import Purpose, generator
-from florets.task.settings import PLAIN_LOSSES
 from florets.task.task import Task
 from florets.task.training.linear import LinearModels, LinearNames
-from florets.task.training.losses import Evaluated, is_joint
+from florets.task.training.losses import Evaluated
 from florets.task.training.newton import SecondOrder
 from florets.task.training.objective import PLAIN, Objective, Proximal
 from florets.task.training.settings import KEYS, Training
@@ -150,11 +149,7 @@ class Client:
         for name in ("learning_rate", "local_epochs", "batch_size"):
             if KEYS[name] not in self.config:
                 raise ValueError(f"the message's config has no {KEYS[name]!r}")
-        found = Training.received(self.config).in_round(self.server_round)
-        if self.loss not in PLAIN_LOSSES and is_joint(self.loss, self.module, self.data.x_train, self.data.y_train):
-            # One number for all samples says nothing of a part of them.
-            return replace(found, batch_size=self.num_examples)
-        return found
+        return Training.received(self.config).in_round(self.server_round)
 
     @property
     def objective(self) -> Objective:

@@ -32,7 +32,7 @@ from florets.strategies.registry import DEFAULT, find_strategy
 from florets.strategies.settings import Settings
 from florets.task.keys import type_hints
 from florets.task.registry import reads_files
-from florets.task.settings import COX, PLAIN_LOSSES, TableConfig, TaskConfig
+from florets.task.settings import PLAIN_LOSSES, TableConfig, TaskConfig
 from florets.task.training.settings import OF_STEPS
 
 OWN_DATA = "own_data"
@@ -98,7 +98,6 @@ def compose(overrides: Sequence[str]) -> Config:
     overlay(values, nest({key: entry.value for key, entry in explicit.items()}))
     problems += follow(values, settings, explicit, strategy)
     problems += _steps_or_epochs(values, explicit)
-    _loss_of_events(values, explicit)
     problems += _solver(values, explicit)
     if values.get("k") == "auto" and strategy != DEFAULT and "k" not in explicit:
         # A preset that leaves K open asks CLoVE to find it. The others are given the truth, as in the paper's
@@ -266,13 +265,6 @@ def _steps_or_epochs(values: dict[str, Any], explicit: Mapping[str, Given]) -> l
     if epochs is not None:
         values.get("train", {}).pop("local_steps", None)
     return []
-
-
-def _loss_of_events(values: dict[str, Any], explicit: Mapping[str, Given]) -> None:
-    """Let a column of events choose the loss of survival times, unless one was typed."""
-    task = values.get("task", {})
-    if task.get("table", {}).get("event") and "task.loss" not in explicit:
-        task["loss"] = COX
 
 
 def _solver(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:

@@ -92,8 +92,8 @@ class Config(Experiment):
     measure: str = setting(
         "auto",
         "figure by which models are compared on validation data: accuracy, balanced_accuracy, auc, macro_f1, "
-        "log_loss, r2, mae, rmse, concordance, or a function of (outputs, targets) as package.module:function, which "
-        "returns a number (less is better where it has higher_is_better = False); auto: the loss",
+        "log_loss, r2, mae, rmse, or a function of (outputs, targets) as package.module:function, which returns a "
+        "number (less is better where it has higher_is_better = False); auto: the loss",
     )
     patience: int | None = setting(
         None,

@@ -17,13 +17,11 @@ from florets.strategies.registry import usable_settings
 from florets.strategies.settings import Settings
 from florets.task.keys import range_problems, type_hints
 from florets.task.settings import (
-    COX,
     LOSSES,
     PLAIN_LOSSES,
-    SQUARED,
     TaskConfig,
     is_loss,
-    quantile_of,
+    scales_targets,
 )
 
 MOST_COMPARED = 20_000
@@ -166,8 +164,6 @@ def _engine(config: Config) -> Iterator[str]:
 def _loss(config: Config) -> Iterator[str]:
     """Check what holds for all losses but those that linear models and mixtures know."""
     loss, name = config.task.loss, config.strategy.name
-    if (event := config.task.table.event) and loss != COX and ":" not in loss:
-        yield f"task.table.event={event}: is for task.loss={COX}, or a loss of your own; leave it out."
     if loss in PLAIN_LOSSES:
         return
     if config.strategy.settings.mixes:
@@ -176,28 +172,9 @@ def _loss(config: Config) -> Iterator[str]:
         yield f"train.solver=newton: solves squared errors and cross-entropy, not task.loss={loss}; leave it out."
 
 
-def joint_problems(config: Config) -> list[str]:
-    """Return what cannot work with a loss that is one number for all of a client's samples, one line each."""
-    why = f"task.loss={config.task.loss} is one number for all of a client's records"
-    found = []
-    if config.strategy.settings.splits_samples:
-        found.append(
-            f"strategy={config.strategy.name}: takes losses of parts of them, and {why}; use another strategy."
-        )
-    if config.privacy.hides_records:
-        found.append(f"privacy.kind=example: clips the gradient of each record, and {why}; use local or central.")
-    if config.loss_batch is not None:
-        found.append(f"loss_batch={config.loss_batch}: is a part of them, and {why}; leave it out.")
-    if isinstance(config.gradient_batch, int) or config.strategy.settings.gradient_batch == "train":
-        found.append(f"gradient_batch: {why}; use gradient_batch=full.")
-    return found
-
-
 def _measure(config: Config) -> Iterator[str]:
     loss = config.task.loss
-    figures = {"cross_entropy": _OF_CLASSES, COX: ("concordance",)}.get(loss, ())
-    if loss in SQUARED or quantile_of(loss) is not None:
-        figures = _OF_VALUES
+    figures = _OF_CLASSES if loss == "cross_entropy" else _OF_VALUES if scales_targets(loss) else ()
     if config.statistics and not {*figures} & {*_OF_SUMS}:
         yield (
             f"statistics=true: sums the results of classes or values, and task.loss={loss} has neither; leave "

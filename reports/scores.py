@@ -21,7 +21,6 @@ HIGHER_IS_BETTER = {
     "r2": True,
     "mae": False,
     "rmse": False,
-    "concordance": True,
     "own_score": True,
     "own_error": False,
 }

@@ -13,7 +13,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.schema import Config
-from florets.conf.validate import joint_problems
 from florets.strategies import PERSONAL
 from florets.strategies.base.models import Models, orthonormal_rows, untrained_of
 from florets.strategies.base.report import Client
@@ -24,10 +23,9 @@ from florets.strategies.settings import RunKeys
 from florets.task.fingerprint import code_fingerprint
 from florets.task.layers import at_home_hash, untrained_entries
 from florets.task.registry import OwnCodeFailed
-from florets.task.settings import COX
 from florets.task.task import Task, TaskSpec, initial_models
 from florets.task.training import dp_sgd
-from florets.task.training.scores import concordance_index, measure_function
+from florets.task.training.scores import measure_function
 from florets.task.wire import Layout, bank, kinds
 
 log = logging.getLogger("florets")
@@ -93,7 +91,8 @@ def build_checked(config: Config, task: Task) -> tuple[Strategy[Any, Any], Model
     with refused():
         task.check()
         check_training(config, task)
-        check_loss_and_measure(config, task)
+        if ":" in config.measure:
+            measure_function(config.measure)
         strategy = build_strategy(config, task)
         settings = message_settings(config, task)
         models = Models(build_models(config, task), strategy.shared_layers, untrained_of(settings))
@@ -105,22 +104,6 @@ def check_training(config: Config, task: Task) -> None:
     """Try what local training takes from Opacus, before clients are asked for it."""
     if config.privacy.hides_records:
         dp_sgd.check(task.build_model(), task.input_shape, task.two_examples[1], config.task.loss)
-
-
-def check_loss_and_measure(config: Config, task: Task) -> None:
-    """Refuse what cannot work with a loss that is one number for all samples, and a measure that cannot be taken."""
-    if ":" in config.measure:
-        measure_function(config.measure)
-    if config.task.loss == COX:
-        concordance_index()
-    if task.is_joint:
-        if problems := joint_problems(config):
-            raise ConfigError(problems)
-        log.warning(
-            "task.loss=%s is one number for all of a client's records: clients train without batches, on all of them "
-            "in each step (train.batch_size does not apply)",
-            config.task.loss,
-        )
 
 
 def make_data(config: Config) -> None:

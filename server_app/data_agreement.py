@@ -31,7 +31,7 @@ from florets.task.data.tables.preprocessing import NumericInput, Preprocessing
 from florets.task.node_config import CLIENT_ID, DATA_DIR, shares_statistics
 from florets.task.partitions.own import OWN
 from florets.task.randomness import client_number
-from florets.task.settings import COX, of_values, scales_targets
+from florets.task.settings import of_values, scales_targets
 from florets.task.spec import DECLARED, PREPARED, TaskSpec
 from florets.task.task import Task
 from florets.task.wire import kinds
@@ -334,11 +334,9 @@ def _with_found(config: Config, sites: Mapping[str, Description], found: Agreed)
     if found.num_targets and task.loss == "cross_entropy":
         raise ConfigError(
             f"task.loss=cross_entropy: needs one class a sample, and the targets are {found.num_targets} numbers "
-            "each; use binary_cross_entropy where a sample has several labels, cox for time and event, or "
-            "squared_error; of one column per class with a single 1 give y.argmax(axis=1)."
+            "each; use binary_cross_entropy where a sample has several labels, or squared_error; of one column per "
+            "class with a single 1 give y.argmax(axis=1)."
         )
-    if task.loss == COX:
-        found = replace(found, num_outputs=1)
     options = {**task.data_options}
     has_arrays = any(site.form != "table" for site in sites.values())
     if has_arrays and found.classes:

@@ -13,7 +13,7 @@ from florets.reports.summary import RoundLine
 from florets.server_app.checkpoint import Best
 from florets.strategies.base.report import Evaluation, snapshot
 from florets.strategies.base.strategy import Strategy
-from florets.task.training.scores import CONCORDANCE, name_of
+from florets.task.training.scores import name_of
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import MIN_RECORDS
 
@@ -21,8 +21,8 @@ from florets.task.wire.evaluation import MIN_RECORDS
 def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> float | None:
     """Return a figure over all clients' validation records together; None where there is none, or not a finite one.
 
-    Of the values of `measure`, ``auto`` is the loss, ``accuracy``, ``log_loss``, the concordance index and a user's
-    function are means weighted by records, and the others follow from the sums that clients send (`statistics=true`).
+    Of the values of `measure`, ``auto`` is the loss, ``accuracy``, ``log_loss`` and a user's function are means
+    weighted by records, and the others follow from the sums that clients send (`statistics=true`).
     """
     tests = [
         (one.validation.num_examples, one.validation) for one in evaluations.values() if one.validation is not None
@@ -32,7 +32,7 @@ def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> fl
     total = sum(count for count, _ in tests)
     if measure in ("auto", "log_loss"):
         value = math.fsum(count * test.loss for count, test in tests) / total
-    elif ":" in measure or measure == CONCORDANCE:
+    elif ":" in measure:
         name = kinds.VALIDATED + name_of(measure)
         known = [
             (one.validation.num_examples, one.scores[name])

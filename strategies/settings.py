@@ -251,8 +251,6 @@ class Settings:
     """Takes `k=auto`."""
     mixes: ClassVar[bool] = False
     """A client predicts with a mixture of all K models instead of its assigned one."""
-    splits_samples: ClassVar[bool] = False
-    """Needs losses of single samples or batches, so a loss that is one number for all samples will not do."""
     shares: ClassVar[bool] = False
     """Has, for each client, its share of each model (`Strategy.mixtures`)."""
     follows: ClassVar[Mapping[str, Sequence[str]]] = {

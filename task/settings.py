@@ -74,11 +74,6 @@ class TableConfig:
     """Tables of real sites (task.data=own); `task.data.tables.declaration.Declaration` checks them."""
 
     target: str = setting("", "column to predict; for short target=<column>. Empty: the last one")
-    event: str = setting(
-        "",
-        "column that says whether an event was seen at the time that the target is (1), or the record was censored "
-        "then (0): survival times, task.loss=cox",
-    )
     columns: list[str] = setting([], "input columns; none: those that most sites have")
     drop: list[str] = setting([], "columns that are not inputs")
     id: list[str] = setting([], "columns that identify a record: never trained on, returned with predictions")
@@ -116,8 +111,7 @@ SQUARED = ("squared_error", "half_squared_error")
 """Losses of which linear models have solutions in closed form."""
 PLAIN_LOSSES = ("cross_entropy", *SQUARED, "reconstruction")
 """Losses that several clients' samples are computed on together."""
-COX = "cox"
-LOSSES = (*PLAIN_LOSSES, "binary_cross_entropy", "poisson", "quantile", "quantile_<percent>", COX)
+LOSSES = (*PLAIN_LOSSES, "binary_cross_entropy", "poisson", "quantile", "quantile_<percent>")
 _QUANTILE = re.compile(r"quantile(?:_(\d{1,2}(?:\.\d+)?))?")
 
 
@@ -168,8 +162,8 @@ class TaskConfig:
     loss: str = setting(
         "cross_entropy",
         "cross_entropy, squared_error, half_squared_error, reconstruction, binary_cross_entropy (several labels a "
-        "sample), poisson, quantile_<percent>, cox (extra survival), or a function of (outputs, targets) as "
-        "package.module:function, which returns one loss a sample, or one number for all",
+        "sample), poisson, quantile_<percent>, or a function of (outputs, targets) as package.module:function, which "
+        "returns one loss a sample",
     )
     num_clusters: int = setting(4, "true number of clusters of the partition; 0: unknown (natural, or your own)")
     data_options: dict[str, Any] = setting({}, "options of the data set's function")

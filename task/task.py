@@ -26,9 +26,9 @@ from florets.task.partitions.own import OWN, Agreement
 from florets.task.partitions.shard import Shard, check_shards
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import call, check_options, resolve
-from florets.task.settings import COX, PLAIN_LOSSES, Adapter, Drift, of_values
+from florets.task.settings import Adapter, Drift, of_values
 from florets.task.spec import DECLARED, PREPARED, TaskSpec
-from florets.task.training.losses import check_loss, is_joint
+from florets.task.training.losses import check_loss
 from florets.task.training.model_check import check_model
 from florets.task.training.modules import torch_random
 
@@ -36,7 +36,7 @@ log = logging.getLogger("florets")
 
 __all__ = ["ClientData", "Task", "TaskSpec"]
 
-_RANGES = {"poisson": (0, math.inf), "binary_cross_entropy": (0, 1), COX: (0, math.inf)}
+_RANGES = {"poisson": (0, math.inf), "binary_cross_entropy": (0, 1)}
 """Least and largest target of a loss."""
 MOST_KEPT = 20_000
 """Clients whose data are kept once they are made."""
@@ -326,12 +326,6 @@ class Task:
             shape, dtype=torch.float32 if has_values else torch.int64
         )
 
-    @property
-    def is_joint(self) -> bool:
-        """Whether the loss is one number for all of a client's samples, see `florets.task.training.losses`."""
-        spec = self.spec
-        return spec.loss not in PLAIN_LOSSES and is_joint(spec.loss, self.module_to_load(), *self.two_examples)
-
     def _check_fit(self, x: Tensor, y: Tensor) -> None:
         """Check the model on two samples, forward and backward; warn of what it keeps outside its state dict."""
         spec = self.spec
@@ -366,11 +360,6 @@ class Task:
         low, high = _RANGES.get(spec.loss, (-math.inf, math.inf))
         if y.min() < low or y.max() > high:
             raise ValueError(f"task.loss={spec.loss} needs targets from {low:g} to {high:g}; correct those outside.")
-        if spec.loss == COX and tuple(y.shape[1:]) != (2,):
-            raise ValueError(
-                f"task.loss={COX} needs two numbers as the target of a record, the time and whether the event was "
-                "seen: of tables name its column, task.table.event=<column>; of arrays y has shape (n, 2)."
-            )
 
 
 def _part(shard: Shard, x: Inputs, y: TargetArray, rows: IntArray) -> tuple[Tensor, Tensor]:

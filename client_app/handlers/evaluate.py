@@ -14,10 +14,9 @@ from florets.client_app.session import State
 from florets.client_app.training import Number, reply, reported, result_on, trained
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
-from florets.task.settings import COX
 from florets.task.training.figures import resampling, sums_of, target_sums
 from florets.task.training.losses import Evaluated
-from florets.task.training.scores import CONCORDANCE, LOG_LOSS, in_unit, measured
+from florets.task.training.scores import LOG_LOSS, in_unit, measured
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import MIN_RECORDS, PartSums, pack_scores, pack_sums
 from florets.task.wire.flower import filled
@@ -67,8 +66,8 @@ def answer_tests(
 
 
 def _measured(client: Client, results: Mapping[TestedOn, Evaluated]) -> dict[str, float]:
-    """Return the user's measure, or that of survival times, on each part of the data."""
-    measure = client.task.spec.measure or (CONCORDANCE if client.loss == COX else "")
+    """Return the user's measure on each part of the data."""
+    measure = client.task.spec.measure
     found: dict[str, float] = {}
     for part, test in results.items() if measure else ():
         y = client.data.part(part)[1].cpu()

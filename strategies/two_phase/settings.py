@@ -40,7 +40,6 @@ class TwoPhaseSettings(Settings):
         "different", "the K initial models; phase 1 starts from the first one"
     )
 
-    splits_samples: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models",),
         "personal": ("none", "intercept", "slopes"),

@@ -176,7 +176,7 @@ class Criterion:
         keys = sorted(first.keys() & second.keys())
         if self.measure not in NOT_SUMS:
             keys = [key for key in keys if not any(math.isnan(self._error(tests[key])) for tests in (first, second))]
-        are_few = self._is_over_records({key: first[key] for key in keys})
+        are_few = num_effective({key: first[key] for key in keys}) < FEW_CLIENTS
         if are_few:
             # Of very few records a client sends no sums: they would be the records.
             has_sums = [key for key in keys if first[key].sums is not None and second[key].sums is not None]
@@ -192,21 +192,7 @@ class Criterion:
             error = error_of_joint_r2(first, second)
         else:
             error = self._error_over_records(first, second)
-        return Difference(mean, self._half(error, len(keys)))
-
-    def _is_over_records(self, tests: Tests) -> bool:
-        """Return whether intervals are over records; of concordance clients send no replicates."""
-        return self.measure != "concordance" and num_effective(tests) < FEW_CLIENTS
-
-    def _half(self, error: float, clients: int) -> float:
-        """Return half the width of an interval; of a few clients by Student's t."""
-        if not math.isfinite(error) or (self.measure == "concordance" and clients < 2):
-            return math.inf
-        if self.measure != "concordance":
-            return QUANTILE * error
-        from scipy.stats import t  # slow to import, and needed here alone
-
-        return float(t.ppf(0.975, clients - 1)) * error
+        return Difference(mean, _half(error))
 
     def over(self, first: Tests, reference: float) -> Difference:
         """Return the gain of a method over a fixed number, with its 95 % interval."""
@@ -214,12 +200,12 @@ class Criterion:
         mean = gain(self._figure(first), reference, self.measure)
         if not first or not math.isfinite(mean):
             return Difference(math.nan, math.inf)
-        if not self._is_over_records(first):
+        if num_effective(first) >= FEW_CLIENTS:
             error = abs(gain(1.0, 0.0, self.measure)) * _jackknife(self._without_each(first))
         else:
             first = {key: test for key, test in first.items() if test.sums is not None} or first
             error = error_of_joint_r2(first) if self.measure == "r2" else self._error_over_records(first, {})
-        return Difference(mean, self._half(error, len(first)))
+        return Difference(mean, _half(error))
 
     def _without_each(self, tests: Tests) -> FloatArray:
         """Return the figure without each of the clients."""
@@ -286,6 +272,11 @@ class _Terms:
     lower: FloatArray
     shifts: FloatArray | None = None
     counts: FloatArray | None = None
+
+
+def _half(error: float) -> float:
+    """Return half the width of a 95 % interval."""
+    return QUANTILE * error if math.isfinite(error) else math.inf
 
 
 def _jackknife(without: FloatArray) -> float:

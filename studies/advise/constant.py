@@ -44,8 +44,6 @@ class ConstantAnswer:
 
         `seconds` are measures whose figures over all test records are wanted as well.
         """
-        if measure == "concordance":
-            return cls(measure, {}, {"test": 0.5, "validation": 0.5})
         tests: dict[Part, Tests] = {}
         over_records: dict[Part, float] = {}
         parts: tuple[Part, ...] = ("test", "validation")
@@ -74,7 +72,7 @@ class ConstantAnswer:
         return next((one for one in known if math.isfinite(one)), math.nan)
 
     def _figure(self, criterion: Criterion, part: Part) -> float:
-        if self.measure in (*NOT_SUMS, "r2", "concordance"):
+        if self.measure in (*NOT_SUMS, "r2"):
             return self.pooled.get(part, math.nan)
         return criterion.figure(self.tests.get(part, {}))
 
@@ -84,10 +82,7 @@ class ConstantAnswer:
         It is paired by client where a constant's figure adds up over clients and all of them have it.
         """
         own = criterion.compared(self.tests.get(part, {}))
-        if (
-            self.measure in (*NOT_SUMS, "r2", "rmse", "concordance")
-            or not criterion.compared(tests).keys() <= own.keys()
-        ):
+        if self.measure in (*NOT_SUMS, "r2", "rmse") or not criterion.compared(tests).keys() <= own.keys():
             return criterion.over(tests, self.figure(criterion, part))
         return criterion.difference(tests, own)
 

@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
-Name = Literal[
-    "accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "r2", "mae", "rmse", "concordance", "loss"
-]
+Name = Literal["accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "r2", "mae", "rmse", "loss"]
 """Measures that a run may choose, and the training loss for tasks that have none of them."""
 
 RARE = 0.2
@@ -60,11 +58,6 @@ FORMS: dict[Name, Form] = {
     ),
     "mae": Form("mean absolute error", False, False, ".4g", "The mean absolute error, in the target's unit."),
     "rmse": Form("RMSE", False, False, ".4g", "The root of the mean squared error, in the target's unit."),
-    "concordance": Form(
-        "concordance", True, False, ".3f",
-        "Of two records of a site of which it is known who had the event first, how often the model says so "
-        "(Harrell); the mean over sites by their records. 0.5 is chance, 1 is perfect.",
-    ),
     "loss": Form("loss", False, False, ".4g", "The mean training loss per record."),
 }  # fmt: skip
 

@@ -183,14 +183,10 @@ _RECORDS: dict[Part, Part] = {
 
 
 def _without_sums(row: ClientRow) -> TestStatistics:
-    """Return what ``clients.csv`` says of a client that sends no sums: loss, accuracy and concordance."""
+    """Return what ``clients.csv`` says of a client that sends no sums: loss and accuracy."""
     parts: dict[Part, PartStatistics] = {}
     for part, counted in _RECORDS.items():
-        scores = {
-            name: value
-            for name in ("loss", "accuracy", "concordance")
-            if (value := row.score(part, name)) is not None
-        }
+        scores = {name: value for name in ("loss", "accuracy") if (value := row.score(part, name)) is not None}
         if "loss" in scores:
             parts[part] = PartStatistics(int(row.score(counted, "examples") or 0), scores)
     return TestStatistics(parts)

@@ -175,8 +175,8 @@ def _methods(words: Words) -> list[list[Cell]]:
     answer = advice.constant
     seconds = [answer.seconds.get(name, math.nan) for name in criterion.seconds]
     figures = [answer.figure(criterion), *seconds]
-    of_measure = {"log_loss": "shares of the classes", "concordance": "chance"}
-    what = "mean" if words.is_regression else of_measure.get(measure, "most frequent class")
+    of_classes = "shares of the classes" if measure == "log_loss" else "most frequent class"
+    what = "mean" if words.is_regression else of_classes
     title = f"Constant answer ({what})"
     add("", title, figures, advice.over_constant if advice.chosen else None, "-", "-")
     for outcome in advice.outcomes:

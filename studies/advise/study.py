@@ -224,9 +224,6 @@ class _Study:
         """Return the measure that suits the data."""
         if not read_test_statistics(place):
             tests = first.test.values()
-            # A site without an event has no concordance.
-            if any("concordance" in test.scores for test in tests):
-                return "concordance"
             return "accuracy" if tests and all("accuracy" in test.scores for test in tests) else "loss"
         return suitable(is_regression)
 

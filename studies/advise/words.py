@@ -192,9 +192,7 @@ class Words:
         better = f"{capital(form.title)} over all records; {'higher' if form.higher else 'lower'} is better."
         points = " Points are percentage points." if form.percent else ""
         over = f"over {self.site}s like these"
-        if self.measure == "concordance":
-            over += f", from how the {self.sites(len(tests))} differ"
-        elif num_effective(tests) < FEW_CLIENTS:
+        if num_effective(tests) < FEW_CLIENTS:
             these = self.sites(len(tests))
             over = f"for these {these}, from their test records; it says nothing about other {self.site}s"
         return f"{better}{points} ± is a 95 % interval {over}."
@@ -296,11 +294,6 @@ class Words:
             if math.isfinite(figure):
                 figures.append(self._against_constant(name, figure, advice.constant.seconds.get(name, math.nan)))
         yield f"Expected on new records: {', '.join(figures)}."
-        if self.measure == "concordance":
-            yield (
-                f"Each {self.site} has its own baseline hazard with every method: Cox's partial likelihood is taken "
-                f"within each {self.site} (stratified), and what methods share are coefficients alone."
-            )
         if seen := advice.least_seen:
             records = sum(test.n for test in advice.judged(advice.best).validation.values())
             smallest = amount(seen, math.inf, self.measure)

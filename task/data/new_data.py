@@ -14,7 +14,6 @@ from florets.task.data.samples import Samples, fits_shape, read_arrays, read_npz
 from florets.task.data.tables.declaration import Declaration, is_table, site_of
 from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.data.tables.read import read_table
-from florets.task.data.tables.site_table import targets_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,16 +170,15 @@ def read_new_table(path: Path, declared: Declaration, preprocessing: Preprocessi
     notes += _far(preprocessing, frame)
     y = None
     if labelled:
-        for name in filter(None, (preprocessing.target, declared.event)):
-            if name not in frame.columns:
-                raise ValueError(f"{path.name} has no column {name!r}, the target.")
-        kept = frame.dropna(subset=[preprocessing.target, *filter(None, [declared.event])])
+        if preprocessing.target not in frame.columns:
+            raise ValueError(f"{path.name} has no column {preprocessing.target!r}, the target.")
+        kept = frame.dropna(subset=[preprocessing.target])
         if not len(kept):
             raise ValueError(f"{path.name}: no record has a target {preprocessing.target!r}.")
         if untargeted := len(frame) - len(kept):
             notes.append(f"records without a target that are left out: {untargeted}")
         frame = kept
-        y = targets_of(frame, preprocessing, declared.event)
+        y = preprocessing.targets(frame)
     ids = {
         name: tuple("" if cell is None or cell != cell else str(cell) for cell in frame[name])
         for name in preprocessing.ids
@@ -215,9 +213,7 @@ def _as_the_run(declared: Declaration, preprocessing: Preprocessing, labelled: b
         declared,
         target=target,
         columns=parsed,
-        # Of events the cells are read as they are.
-        id=[*preprocessing.ids, *([declared.event] if declared.event and labelled else [])],
-        event="",
+        id=list(preprocessing.ids),
         categorical=[column.name for column in preprocessing.categorical],
         drop=[],
         group="",

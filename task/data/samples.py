@@ -89,7 +89,7 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
     path
         For the message.
     values
-        (n,): numbers or texts; (n, C): numbers, several labels of a sample or time and event.
+        (n,): numbers or texts; (n, C): numbers, several labels of a sample.
     classes
         Names of the classes, in the order of their labels; None: the targets are labels already. An integer may be
         written as a float (1.0 is the class 1), and true and false in any case.

@@ -66,7 +66,7 @@ def own(
     num_outputs
         Number of classes; labels go from 0 to one less. 1 for a regression, unless the loss takes more.
     num_targets
-        Numbers of the target of a sample, a row of y: several labels, or time and event; 0: one number each.
+        Numbers of the target of a sample, a row of y: several labels; 0: one number each.
     """
     agreed = Agreement(tuple(input_shape), num_outputs, num_targets)
     if data.y_train.shape[1:] != ((num_targets,) if num_targets else ()):

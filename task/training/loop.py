@@ -14,7 +14,7 @@ from torch.optim.sgd import sgd
 
 from florets.task.layers import frozen_layers
 from florets.task.training import modules
-from florets.task.training.losses import CHUNK, count, is_joint, per_sample_losses, record, targets_of
+from florets.task.training.losses import CHUNK, count, per_sample_losses, record, targets_of
 from florets.task.training.objective import PLAIN, Batch, Objective
 from florets.task.training.settings import Training
 
@@ -221,8 +221,6 @@ def gradient(
         drawn = torch.from_numpy(rng.choice(len(x), size=batch, replace=False)).to(x.device)
         x, y = samples(x, drawn), y[drawn]
         weights = None if weights is None else weights[drawn]
-    if is_joint(loss, module, x, y):
-        chunk = len(x)
     modules.set_mode(module, True)
     parameters = modules.named_parameters(module)
     _drop_gradients(parameters.values())

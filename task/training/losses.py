@@ -14,7 +14,7 @@ from torch.nn import Module
 from torch.nn import functional as F
 
 from florets.task.imported import imported, imported_for
-from florets.task.settings import COX, LOSSES, PLAIN_LOSSES, is_loss, quantile_of, scales_targets
+from florets.task.settings import LOSSES, PLAIN_LOSSES, is_loss, quantile_of, scales_targets
 from florets.task.training.modules import load, on_host, set_mode
 from florets.task.training.scores import Scores, scores_of
 
@@ -33,47 +33,15 @@ def check_loss(loss: str) -> None:
         imported_for(f"task.loss={loss!r}", loss, ("outputs", "targets"))
 
 
-def is_joint(loss: str, module: Module, x: Tensor, y: Tensor) -> bool:
-    """Return whether a loss is one number for all samples, which has no meaning for a part of them.
-
-    A function of the user's own says so by what it returns for two samples; the module is put into eval mode.
-    """
-    if ":" not in loss:
-        return loss == COX
-    set_mode(module, False)
-    with torch.inference_mode():
-        return _of_function(loss, module(x[:2]), targets_of(x[:2], y[:2], loss)).dim() == 0
-
-
 def _of_function(loss: str, outputs: Tensor, targets: Tensor) -> Tensor:
     found = imported(f"task.loss={loss!r}", loss)(outputs, targets)
-    if not isinstance(found, Tensor) or tuple(found.shape) not in ((), (len(targets),)):
+    if not isinstance(found, Tensor) or tuple(found.shape) != (len(targets),):
         what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
         raise ValueError(
             f"task.loss={loss!r} returned {what} for {len(targets)} samples: return a tensor of one loss a sample, "
-            f"shape ({len(targets)},), or of one number for all of them, shape ()"
+            f"shape ({len(targets)},); PyTorch's losses do with reduction='none'"
         )
     return found
-
-
-def cox_loss(risks: Tensor, targets: Tensor) -> Tensor:
-    """Return the negative log partial likelihood of log hazards (n,), divided by n; ties as Efron has them.
-
-    `targets` (n, 2) are the time, and 1 where the event was seen then, 0 where the record was censored.
-
-    Source: Efron 1977; as lifelines' CoxPHFitter.
-    """
-    seen, highest = targets[:, 1] > 0, risks.detach().max()
-    place = torch.unique(targets[:, 0], return_inverse=True)[1]
-    hazards = (risks.double() - highest).exp()
-    zeros = hazards.new_zeros(int(place.max()) + 1)
-    at_risk = zeros.index_add(0, place, hazards).flip(0).cumsum(0).flip(0)
-    events, tied = zeros.index_add(0, place, seen.double()), zeros.index_add(0, place, hazards * seen)
-    at = place[seen].sort().values
-    # Of d events at one time the j-th, from 0, has j / d of their hazards no longer at risk.
-    before = torch.arange(len(at), device=at.device) - (events.cumsum(0) - events)[at]
-    logs = (at_risk[at] - before / events[at] * tied[at]).log()
-    return ((logs.sum() - (risks[seen].double() - highest).sum()) / len(risks)).to(risks.dtype)
 
 
 def targets_of(x: Tensor, y: Tensor, loss: str) -> Tensor:
@@ -87,7 +55,7 @@ def per_sample_losses(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
     Outputs are logits (n, C), values (n, 1) or (n,), or reconstructions (n, d); for the targets see `targets_of`.
     Losses are ``cross_entropy`` (in nats), ``squared_error``, ``half_squared_error`` (with factor 1/2), or
     ``reconstruction`` (squared error, mean over the d entries). Of several numbers a sample the losses are their
-    mean. One number for all samples, see `is_joint`, counts as the loss of each.
+    mean.
     """
     if loss == "cross_entropy":
         return F.cross_entropy(outputs, targets, reduction="none")
@@ -103,9 +71,7 @@ def per_sample_losses(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
 def _further_losses(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
     check_loss(loss)
     if ":" in loss:
-        return _of_function(loss, outputs, targets).expand(len(targets))
-    if loss == COX:
-        return cox_loss(outputs.reshape(len(targets)), targets).expand(len(targets))
+        return _of_function(loss, outputs, targets)
     outputs = outputs.reshape(targets.shape)
     if loss == "binary_cross_entropy":
         each = F.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
@@ -213,8 +179,6 @@ def _sums(
     count(losses=len(x))
     set_mode(module, False)
     sums = []
-    if is_joint(loss, module, x, y):
-        chunk = len(x)
     with torch.inference_mode():
         for start in range(0, len(x), chunk):
             x_part, y_part = x[start : start + chunk], y[start : start + chunk]

@@ -12,7 +12,6 @@ from torch.nn import Module
 
 from florets.task.adapters import unused
 from florets.task.layers import at_home, at_home_hash
-from florets.task.settings import COX
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.modules import torch_random
 from florets.task.training.unsaved import Unsaved, keeps_something
@@ -44,7 +43,7 @@ def check_model(
     module = build()
     _check_parameters(module)
     targets = targets_of(x, y, loss)
-    size = num_outputs if loss == "cross_entropy" or ":" in loss else 1 if loss == COX else targets[0].numel()
+    size = num_outputs if loss == "cross_entropy" or ":" in loss else targets[0].numel()
     what = f"{size} classes" if loss == "cross_entropy" else f"loss {loss}"
     wanted = f"for {what} its forward must return one tensor of shape (n, {size})"
     # A second one, never called, changes by what the two share alone.

@@ -23,7 +23,7 @@ _FEW_CLASSES = 100
 BALANCED_ACCURACY, MACRO_F1, AUC = "balanced_accuracy", "macro_f1", "auc"
 R2, MAE, RMSE = "r2", "mae", "rmse"
 LOG_LOSS = "log_loss"
-CONCORDANCE, OWN_SCORE, OWN_ERROR = "concordance", "own_score", "own_error"
+OWN_SCORE, OWN_ERROR = "own_score", "own_error"
 _IN_UNIT = (MAE, RMSE)
 
 
@@ -65,34 +65,9 @@ def name_of(measure: str) -> str:
 
 
 def measured(measure: str, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-    """Return the value of a user's function, or of the concordance index, by name; nothing where it has none.
-
-    Source: Harrell's index, as lifelines has it.
-    """
-    if measure != CONCORDANCE:
-        value = float(measure_function(measure)(outputs, targets))
-        return {name_of(measure): value} if math.isfinite(value) else {}
-    times, seen = targets.numpy().astype(np.float64).T
-    risks = outputs.numpy().reshape(len(targets))
-    if not np.isfinite(risks).all():
-        return {}
-    try:
-        return {CONCORDANCE: float(concordance_index()(times, -risks, seen))}
-    except ZeroDivisionError:
-        # Of no two records it is known who had the event first.
-        return {}
-
-
-def concordance_index() -> Function:
-    """Return the function of lifelines; raise ValueError where it is not installed."""
-    try:
-        from lifelines.utils import concordance_index as found
-    except ImportError as error:
-        raise ValueError(
-            f"measure={CONCORDANCE}, the one of task.loss=cox, needs the library lifelines ({error}); install it on "
-            "the server and the nodes: pip install 'florets[survival]'"
-        ) from error
-    return found  # type: ignore[no-any-return]  # without types
+    """Return the value of a user's function by name; nothing where it is not finite."""
+    value = float(measure_function(measure)(outputs, targets))
+    return {name_of(measure): value} if math.isfinite(value) else {}
 
 
 def class_scores(labels: IntArray, predicted: IntArray, margins: NDArray[np.floating] | None = None) -> Scores:

@@ -29,7 +29,6 @@ RANGES: dict[str, tuple[float, float]] = {
     "rmse": (0.0, kinds.DIVERGED),
 }
 _OWN = {
-    "concordance": (0.0, 1.0),
     "own_score": (-kinds.DIVERGED, kinds.DIVERGED),
     "own_error": (-kinds.DIVERGED, kinds.DIVERGED),
 }

@@ -30,7 +30,6 @@ class PerFedAvgSettings(OneModel):
     )
 
     adapts: ClassVar[bool] = True
-    splits_samples: ClassVar[bool] = True
     asks: ClassVar[frozenset[str]] = frozenset({"updates"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
 

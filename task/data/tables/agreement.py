@@ -193,7 +193,6 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         num_outputs=max(len(values), 1),
         is_regression=not values,
         classes=tuple(values),
-        num_targets=2 if declared.event else 0,
         preprocessing=preprocessing,
         group=group,
         left_out=left_out,

@@ -49,7 +49,6 @@ class Declaration(TableConfig):
         roles: dict[str, list[str]] = {}
         for role, names in (
             ("target", (self.target,)),
-            ("event", (self.event,)),
             ("group", (self.group,)),
             ("owner", (self.owner,)),
             ("id", self.id),
@@ -95,7 +94,7 @@ class Declaration(TableConfig):
 
     def inputs_of(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of a table's columns that may be inputs, in their order."""
-        apart = {self.target, self.event, self.group, self.owner, *self.id, *self.drop}
+        apart = {self.target, self.group, self.owner, *self.id, *self.drop}
         wanted = set(self.columns or names)
         return tuple(name for name in names if name not in apart and name in wanted)
 

@@ -49,7 +49,6 @@ def target_name(declared: Declaration, names: "pd.Index[str]") -> str:
             )
         return declared.target
     apart = {
-        declared.event,
         declared.group,
         declared.owner,
         *declared.id,

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _MOST_READ = 32
 _READ: dict[tuple[Path, int, int, str], Table] = {}
 """Files as they were read, by their state and what was declared of them."""
-_SEEN = {"1": 1.0, "true": 1.0, "0": 0.0, "false": 0.0}
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,6 @@ class SiteTable:
                 raise ValueError(f"the table has no column {owner!r} (task.table.owner).")
             frames = [frame[frame[owner] == rows_of] for frame in frames]
         target = prepared.target if prepared else target_name(declared, frames[0].columns)
-        if declared.event and any(declared.event not in frame.columns for frame in frames):
-            raise ValueError(f"the table has no column {declared.event!r} (task.table.event).")
         for frame in frames:
             if target not in frame.columns:
                 raise ValueError(f"the table has no column {target!r}, the target.")
@@ -188,7 +185,7 @@ class SiteTable:
         preprocessing.check(frame)
         train, test = self.train, self._tested(preprocessing)
         x = preprocessing.inputs(frame).x
-        y = targets_of(frame.iloc[np.concatenate([train, test])], preprocessing, self.declared.event)
+        y = preprocessing.targets(frame.iloc[np.concatenate([train, test])])
         y_train, y_test = np.split(y, [len(train)])
         # Values do not group records.
         classes = [np.zeros(len(y), dtype=np.int64) if preprocessing.is_regression else y for y in (y_train, y_test)]
@@ -211,7 +208,7 @@ class SiteTable:
 
 def _targeted(frame: "pd.DataFrame", declared: Declaration, target: str) -> "pd.DataFrame":
     """Return the records with a target."""
-    kept = frame.dropna(subset=[target, *filter(None, [declared.event])])
+    kept = frame.dropna(subset=[target])
     if not len(kept):
         raise ValueError(f"no record has a target {target!r}.")
     return kept
@@ -235,29 +232,13 @@ def _split(
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     groups = subjects_of(frame, group)
-    values = frame[declared.event or target].astype(object)
+    values = frame[target].astype(object)
     numbers = as_numbers(values)
-    # Of few events as many as possible are on either side.
-    is_regression = is_regression and not declared.event
     if not is_regression:
         raws = {raw: name for name, raws in declared.classes.items() for raw in raws}
         known = values.map(lambda text: raws.get(str(text), str(text))).to_numpy(dtype=np.str_)
         numbers = np.unique(known, return_inverse=True)[1].astype(np.float64)
     return split_rows(numbers, groups, test_share, rng, is_regression, declared.stratify)
-
-
-def targets_of(frame: "pd.DataFrame", preprocessing: Preprocessing, event: str) -> NDArray[Any]:
-    """Return the targets (n,), or with a column of events the time and whether the event was seen, (n, 2)."""
-    targets = preprocessing.targets(frame)
-    if not event:
-        return targets
-    seen = frame[event].map(lambda cell: _SEEN.get(class_name(cell), np.nan)).to_numpy(dtype=np.float64)
-    if wrong := int(np.isnan(seen).sum()):
-        raise ValueError(
-            f"column {event!r} (task.table.event) of {wrong} records is neither 1 or true, where the event was seen, "
-            "nor 0 or false, where the record was censored; correct it."
-        )
-    return np.stack([targets, seen.astype(np.float32)], axis=1)
 
 
 def subjects_of(frame: "pd.DataFrame", group: str) -> NDArray[np.int64] | None:
