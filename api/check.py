@@ -44,8 +44,8 @@ def check(clients: Any = None, /, **keys: Any) -> Check:
         florets check data_dir=sites target=disease
         florets check data_dir=pupils.csv target=math owner=school
 
-    Page: <results_dir>/check/<name of data_dir>/check.html, with check.json and description.json. Exit code 1: a
-    site could not take part.
+    <results_dir>/check/<name of data_dir>/ has check.json and description.json. Exit code 1: a site could not take
+    part.
     """
     experiment, keys, _ = clients_of(clients, keys, fewest=1)
     overrides, caller = overrides_of(experiment, keys), Path.cwd()

@@ -331,7 +331,6 @@ def _with_preprocessing(table: Mapping[str, Any], problems: list[str]) -> dict[s
         "categorical": [column.name for column in found.categorical],
         "classes": {name: list(raws) for name, raws in found.classes.items()},
         "regression": found.is_regression or None,
-        "standardise": found.standardise,
     }
     problems += [
         f"task.table.{name}={show(table[name])}: {key} has {show(value)}; leave it out."

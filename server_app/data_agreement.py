@@ -1,11 +1,9 @@
 """Agreement on nodes' own data before a run: the sites describe them, the configuration is completed from that."""
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -19,7 +17,6 @@ from florets.conf.validate import find_problems
 from florets.reports.console import counted
 from florets.reports.folder import write_whole
 from florets.server_app.data_findings import Finding, find
-from florets.server_app.units import conversion
 from florets.strategies.base.exchange import Request, exchange
 from florets.strategies.base.federation import Federation, FederationError
 from florets.strategies.base.introductions import client_key, with_number
@@ -27,7 +24,7 @@ from florets.task.data.array_scale import ArrayScale
 from florets.task.data.tables.agreement import Agreed, agree, as_options, last_column
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import Description
-from florets.task.data.tables.preprocessing import NumericInput, Preprocessing
+from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.node_config import CLIENT_ID, DATA_DIR, shares_statistics
 from florets.task.partitions.own import OWN
 from florets.task.randomness import client_number
@@ -71,8 +68,6 @@ def describe_sites(
 
 
 ASKED = "asked.json"
-_FAR, _OTHER_SPREAD = 3.0, 10.0
-"""Declared spreads, and times the declared spread, by which no column in the declared unit differs."""
 PREPROCESSING, DESCRIPTION, CHECK = "preprocessing.json", "description.json", "check.json"
 _MOST_NAMED = 12
 _DECLARED = "what sites' data have in common is declared: they describe nothing"
@@ -129,7 +124,7 @@ def agree_on_data(grid: Grid, config: Config) -> OwnData:
         settings = ConfigRecord({kinds.TASK: spec.to_json(), kinds.SEED: config.seed, kinds.DEVICE: config.device})
         return describe_sites(grid, settings, config.start_timeout, config.min_clients)
 
-    sites, found = _described(config, describe)
+    sites, found = described(config, describe)
     findings = find(sites, found, {})
     odd = [f"{one.level}: {one}" for one in findings if one.level != "note"]
     own = completed(config, sites, found)
@@ -157,25 +152,24 @@ def _not_described(config: Config) -> OwnData:
     return OwnData(config, TaskSpec(**task_spec(config)).table, asked=asked)
 
 
-def _described(
-    config: Config, describe: Callable[[TaskSpec], dict[str, Description]]
+def described(
+    config: Config, describe: Callable[[TaskSpec], dict[str, Description]], again: bool = False
 ) -> tuple[dict[str, Description], Agreed]:
     """Return the sites' descriptions of their final training records, and what they have in common.
 
-    `describe` lets all sites describe their data for a task. It is called once more where a site, before the
-    agreement, had other training records than it will have.
+    `describe` lets all sites describe their data for a task. It is called once more where that is wanted (`again`),
+    or a site, before the agreement, had other training records than it will have.
     """
     spec, declared = TaskSpec(**task_spec(config)), declaration_of(config)
     if of_values(config.task.loss):
         spec = replace(spec, data_options={**spec.data_options, "regression": True})
     sites = describe(spec)
     found = agreement(config, declared, sites)
-    taking_part = [site for key, site in sites.items() if key not in found.left_out]
-    if not any(_has_other_records(site, found) for site in taking_part):
+    if not again and not any(_has_other_records(site, found) for site in found.taking_part(sites).values()):
         return sites, found
-    again = describe(agreed_spec(config, sites, found))
+    second = describe(agreed_spec(config, sites, found))
     # A site that cannot take part has said why.
-    sites = {key: again.get(key, site) for key, site in sites.items() if key in again or key in found.left_out}
+    sites = {key: second.get(key, site) for key, site in sites.items() if key in second or key in found.left_out}
     regression = declared.regression if declared.classes else found.is_regression
     declared = replace(declared, group=found.group, regression=regression)
     # The second time what the first one found is declared.
@@ -201,23 +195,20 @@ def task_of(node: Mapping[str, Any], spec: TaskSpec) -> Task:
 
 
 def describe_here(
-    config: Config, nodes: Sequence[Mapping[str, Any]], spec: TaskSpec | None = None
-) -> tuple[dict[str, Description], dict[str, str]]:
-    """Return the description of each node's data in this process, and why others cannot be read, by client key.
-
-    The task is `spec`, None: the configuration's.
-    """
-    spec = spec or TaskSpec(**task_spec(config))
+    nodes: Sequence[Mapping[str, Any]], spec: TaskSpec, failed: dict[str, str]
+) -> dict[str, Description]:
+    """Return the description of each node's data in this process; `failed` gets why others cannot be read."""
     sites: dict[str, Description] = {}
-    failed: dict[str, str] = {}
     for node in nodes:
-        key = str(node["client-id"])
+        key = str(node[CLIENT_ID])
         try:
             found = task_of(node, spec).description
             sites[key] = found if shares_statistics(node) else found.without_figures()
         except ValueError as error:
             failed[key] = str(error)
-    return sites, failed
+    if not sites:
+        raise ConfigError([f"{key}: {reason}" for key, reason in failed.items()])
+    return sites
 
 
 def agree_here(config: Config, nodes: Sequence[Mapping[str, Any]]) -> OwnData:
@@ -227,14 +218,7 @@ def agree_here(config: Config, nodes: Sequence[Mapping[str, Any]]) -> OwnData:
     """
     if not is_own(config) or is_declared(config):
         return _not_described(config)
-
-    def describe(spec: TaskSpec) -> dict[str, Description]:
-        sites, failed = describe_here(config, nodes, spec)
-        if not sites:
-            raise ConfigError([f"{key}: {reason}" for key, reason in failed.items()])
-        return sites
-
-    return completed(config, *_described(config, describe))
+    return completed(config, *described(config, lambda spec: describe_here(nodes, spec, {})))
 
 
 def declaration_of(config: Config) -> Declaration:
@@ -261,8 +245,7 @@ def agreement(config: Config, declared: Declaration, sites: Mapping[str, Descrip
         if not config.task.table.preprocessing:
             keeps_unit = found.is_regression and not scales_targets(_loss_of(config, found))
             return _unscaled(found) if keeps_unit else found
-        form = declared_form(config)
-        return replace(form, left_out=found.left_out, warnings=tuple(_far(form.preprocessing, sites)))
+        return replace(declared_form(config), left_out=found.left_out)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
@@ -281,29 +264,6 @@ def _unscaled(found: Agreed) -> Agreed:
         scale=None if scale is None else replace(scale, target_mean=0.0, target_std=1.0),
         preprocessing=None if prepared is None else replace(prepared, target_mean=0.0, target_std=1.0),
     )
-
-
-def _far(prepared: Preprocessing | None, sites: Mapping[str, Description]) -> Iterator[str]:
-    """Yield which columns lie far from their declared mean and spread, or have another unit than these."""
-    if prepared is None or prepared.standardise != "pooled":
-        return
-    target = NumericInput(prepared.target, prepared.target_mean, prepared.target_std)
-    for column in (*prepared.numeric, *([target] if prepared.is_regression else [])):
-        described = [one for site in sites.values() for one in (*site.columns, site.target)]
-        sent = [one for one in described if one is not None and one.name == column.name and one.m2 > 0]
-        if not sent:
-            continue
-        mean, std = (
-            median(values)
-            for values in zip(*((one.mean, math.sqrt(one.m2 / one.known)) for one in sent), strict=True)
-        )
-        if abs(mean - column.mean) > _FAR * column.std or max(std / column.std, column.std / std) > _OTHER_SPREAD:
-            found, given = ((m - s, m, m + s) for m, s in ((mean, std), (column.mean, column.std)))
-            yield (
-                f"{column.name!r} has mean {mean:.3g} and spread {std:.3g} at the median site, and in "
-                f"task.table.preprocessing {column.mean:.3g} and {column.std:.3g}"
-                + (", as in another unit" if conversion(found, given) else "; compare codes and units")
-            )
 
 
 def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -> OwnData:
@@ -405,7 +365,8 @@ def read_preprocessing(folder: Path) -> Preprocessing | None:
 
 
 def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
-    """Return the findings, in a few lines for the user."""
+    """Return what the sites that take part have in common, in a few lines for the user."""
+    sites = found.taking_part(sites)
     records = sum(site.records for site in sites.values())
     each = _first_of([f"{key} ({site.records})" for key, site in sites.items()])
     said = [f"{counted(len(sites), 'site')}, {records} records: {each}"]
@@ -420,37 +381,21 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
     names = [column.name for column in prepared.numeric] + [
         f"{one.name} (categories)" for one in prepared.categorical
     ]
-    how = {
-        "pooled": "standardised by the pooled mean and spread",
-        "none": "as they are",
-    }
-    said.append(f"inputs: {_first_of(names)}; {prepared.width} numbers, {how[prepared.standardise]}")
-    said += _tails(prepared, found)
+    said.append(f"inputs: {_first_of(names)}; {prepared.width} numbers, standardised by the pooled mean and spread")
+    if clipped := [column.name for column in prepared.numeric if column.low is not None]:
+        said.append(f"heavy tails, clipped at about their pooled 0.1 and 99.9 % quantiles: {_first_of(clipped)}")
     why = f", {found.target_why}" if found.target_why else ""
     if prepared.is_regression:
         figures = f" (mean {prepared.target_mean:.4g}, spread {prepared.target_std:.4g})"
         said.append(f"target: {prepared.target}, a value{'' if prepared.target_std == 1 else figures}{why}")
     else:
-        counts = dict.fromkeys(prepared.classes, 0)
-        for site in sites.values():
-            for name in prepared.classes:
-                counts[name] += site.target.classes.get(name, 0) if site.target else 0
+        targets = [site.target for site in sites.values() if site.target]
+        counts = {name: sum(target.classes.get(name, 0) for target in targets) for name in prepared.classes}
         total = max(sum(counts.values()), 1)
         # Sites do not count a class of few records by its name.
         shares = [f"{name} ({100 * count / total:.1f} %)" if count else name for name, count in counts.items()]
         said.append(f"target: {prepared.target}, classes {_first_of(shares)}{why}")
     return said
-
-
-def _tails(prepared: Preprocessing, found: Agreed) -> Iterator[str]:
-    """Yield what was done about heavy tails, in a line."""
-    bounded = [column.name for column in prepared.numeric if column.low is not None]
-    heavy = sorted(found.heavy, key=lambda name: -found.heavy[name])
-    curved = f" (kurtosis up to {found.heavy[heavy[0]]:.0f}; a normal's is 3)" if heavy else ""
-    if bounded:
-        yield f"heavy tails{curved}, clipped at about their pooled 0.1 and 99.9 % quantiles: {_first_of(bounded)}"
-    elif heavy:
-        yield f"heavy tails{curved}: {_first_of(heavy)}"
 
 
 def _first_of(texts: Sequence[str]) -> str:

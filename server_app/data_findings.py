@@ -4,11 +4,11 @@ import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Literal
 
 from florets.reports.console import counted
 from florets.server_app.units import Conversion, Span, conversion, outside
+from florets.task.data.tables.agreed_columns import ENCODING
 from florets.task.data.tables.agreement import Agreed
 from florets.task.data.tables.description import MOST_GUESSED, ColumnSummary, Description, TargetSummary
 from florets.task.data.tables.names import NODE_FILE_WORDS, listed, toml_key
@@ -19,11 +19,8 @@ Level = Literal["error", "warning", "note"]
 FEW_RECORDS = 30
 _MOST_ALIKE = 5
 """Findings of one kind that are listed one by one."""
-_MUCH_MISSING = 0.2
 _MANY_UNTARGETED = 0.1
 _MANY_DUPLICATES = 0.02
-_FAR_SPREAD = 10.0
-"""Spread of a site's target, as a multiple of the median of the others', that few records must have caused."""
 _FINE = 0.2
 """Different values of a column for each record from which on equal records are copies; of two columns at least."""
 
@@ -69,11 +66,10 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
     varied = {
         one.name for site in sites.values() for one in site.columns if one.kind == "numeric" and one.distinct > 2
     }
-    taking_part = {key: site for key, site in sites.items() if key not in out}
     for key, site in sites.items():
         findings += _records(key, site)
         findings += _columns(key, site, site_level, varied)
-        if key in taking_part:
+        if key not in out:
             findings += _target(key, site)
     if len(sites) > 1:
         findings += _compared(sites, agreed, site_level)
@@ -83,17 +79,25 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
 
 
 def _grouped(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield the findings; of one kind at very many sites the first, with the names of the others."""
-    kinds: dict[tuple[str, str], list[Finding]] = {}
+    """Yield the findings; one of several sites with all of them, and of very many of one kind the first."""
+    sites: dict[Finding, list[str]] = {}
     for one in findings:
-        kinds.setdefault((one.level, one.remedy or one.text), []).append(one)
+        sites.setdefault(replace(one, site=""), []).append(one.site)
+    kinds: dict[tuple[str, str], list[Finding]] = {}
+    for one, names in sites.items():
+        kinds.setdefault((one.level, one.remedy or one.text), []).append(replace(one, site=_joined(names)))
     for alike in kinds.values():
         if len(alike) <= _MOST_ALIKE:
             yield from alike
-            continue
-        names = list(dict.fromkeys(one.site for one in alike))
-        more = f"; and {len(alike) - 1} more findings of this kind, in all at {listed(names)}"
-        yield replace(alike[0], text=alike[0].text + more)
+        else:
+            names = list(dict.fromkeys(one.site for one in alike))
+            more = f"; and {len(alike) - 1} more findings of this kind, in all at {listed(names)}"
+            yield replace(alike[0], text=alike[0].text + more)
+
+
+def _joined(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_ALIKE
+    return ", ".join(names[:_MOST_ALIKE]) + (f" and {more} more" if more > 0 else "")
 
 
 def _site_level(sites: Mapping[str, Description]) -> list[str]:
@@ -133,6 +137,9 @@ def _records(key: str, site: Description) -> Iterator[Finding]:
     for name in site.leaking:
         remedy = f"If it follows from the target, leave it out: task.table.drop=[{name}]."
         yield _warning(key, f"{name!r} has one value for each value of the target", remedy)
+    if site.guessed:
+        text, _, remedy = ENCODING.partition("; ")
+        yield _warning(key, text, f"{remedy[:1].upper()}{remedy[1:]}.")
     for text in site.notes:
         yield _note(key, text)
 
@@ -143,9 +150,6 @@ def _columns(key: str, site: Description, site_level: Container[str], varied: Co
             continue
         if not column.known:
             yield _note(key, f"{column.name!r} has no values")
-        elif column.missing > _MUCH_MISSING * site.train_records:
-            share = 100 * column.missing / site.train_records
-            yield _note(key, f"{column.name!r} is missing in {share:.0f} % of the records")
         if column.name in varied and column.known >= FEW_RECORDS and column.distinct == 1:
             how = "declare it"
             if column.quantiles:
@@ -159,10 +163,7 @@ def _target(key: str, site: Description) -> Iterator[Finding]:
     target = site.target
     if target is None:
         return
-    if target.rare:
-        text = f"{counted(target.rare, 'training record')} of classes that are too rare here to be named"
-        yield _note(key, text, "They are used if another site names these classes, or task.table.classes does.")
-    elif len(target.classes) == 1 and site.train_records > 1:
+    if len(target.classes) == 1 and not target.rare and site.train_records > 1:
         text = f"the target {target.name!r} has only one class ({next(iter(target.classes))})"
         remedy = "It takes part in training; what sets it apart is its labels, and no model can be judged there."
         yield _warning(key, text, remedy)
@@ -204,12 +205,6 @@ def _compared(
                     f"{apart[key][1]:.3g})",
                     "Compare instruments, codes and units.",
                 )
-            elif isinstance(own, TargetSummary) and (times := _times_as_wide(own, others)) > _FAR_SPREAD:
-                yield _warning(
-                    key,
-                    f"the spread of the target {name!r} is {times:.0f} times that of the other sites",
-                    "Look for a row of totals, a mistyped value or a code of missing values, or declare its unit.",
-                )
             elif isinstance(own, ColumnSummary) and (finding := _words(name, key, own, others)):
                 yield finding
         if known and 2 * len(known) >= len(spans):
@@ -220,12 +215,6 @@ def _compared(
                 f"{name!r} differs between sites as with another unit or code: {sides}",
                 f"Agree on one unit or code; who has another unit says so in {NODE_FILE_WORDS}: scale = {{...}}.",
             )
-
-
-def _times_as_wide(own: TargetSummary, others: Sequence[ColumnSummary | TargetSummary]) -> float:
-    """Return a target's spread as a multiple of the median of the others'; 0 where fewer than two others say it."""
-    known = [math.sqrt(one.m2 / one.known) for one in others if one.m2 > 0]
-    return math.sqrt(own.m2 / own.known) / median(known) if len(known) > 1 and own.m2 > 0 else 0.0
 
 
 def _may_have_a_unit(columns: Iterable[ColumnSummary | TargetSummary]) -> bool:

@@ -101,9 +101,6 @@ class TableConfig:
         {}, "classes of the target with the cells that mean each, {none: [0], disease: [1,2,3,4]}; none: as they are"
     )
     regression: bool | None = setting(None, "whether the target is numeric; null: detected")
-    standardise: Literal["pooled", "none"] = setting(
-        "pooled", "numeric inputs have mean 0 and spread 1 over all sites' training records, or stay as they are"
-    )
     stratify: bool = setting(True, "split each class, or quantile of a regression's target, in the same fractions")
 
 

@@ -87,10 +87,10 @@ def test_a_file_by_hand_has_defaults_and_travels_within_the_configuration(tmp_pa
     assert config_from_json(config_to_json(config)) == config
     found = Preprocessing.of(config.task.table.preprocessing)
     assert (found.columns, found.width) == (("age", "dose", "sex"), 6)
-    assert (found.categorical[0].mode, found.standardise, found.target_std) == ("f", "pooled", 1.0)
-    declared.write_text(json.dumps({"target": "y", "numeric": [{"name": "a"}], "standardise": "none"}))
+    assert (found.categorical[0].mode, found.target_std) == ("f", 1.0)
+    declared.write_text(json.dumps({"target": "y", "numeric": [{"name": "a", "mean": 0, "std": 1}]}))
     values = compose(given[:2]).task.table
-    assert (values.standardise, values.regression, values.columns) == ("none", True, ["a"])
+    assert (values.regression, values.columns) == (True, ["a"])
 
 
 @pytest.mark.parametrize(

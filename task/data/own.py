@@ -21,7 +21,6 @@ from florets.task.data.tables.description import Description, TargetSummary
 from florets.task.data.tables.site_table import SiteTable
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
-from florets.task.spec import DECLARED
 
 FEWEST = 10
 """Fewest records that a node describes: a statement about fewer would be one about each."""
@@ -31,12 +30,13 @@ _FEWEST_PIXELS = 64
 
 
 def _are_pixels(data: Dataset) -> bool:
-    """Return whether arrays that nothing scales hold integers of 0 to 255; of few records it is not said."""
+    """Return whether arrays that nothing scales hold images, or long rows of integers, of 0 to 255."""
     x = data.x_train
-    # Bytes have been divided by 255 already.
+    # Bytes have been divided by 255 already; of few records it is not said.
     if isinstance(x, Pixels) or data.scaled or len(x) < FEWEST or (x.ndim < 3 and x.shape[1] < _FEWEST_PIXELS):
         return False
-    return bool(x.min() >= 0 and _DARK < x.max() <= _BRIGHT and (x == np.floor(x)).all())
+    is_bright = bool(x.min() >= 0 and _DARK < x.max() <= _BRIGHT)
+    return is_bright and (x.ndim >= 3 or bool((x == np.floor(x)).all()))
 
 
 _FORMS = "a table (data.csv), a NumPy archive (data.npz), or image folders data/<class>/; or each as train and test"
@@ -199,7 +199,7 @@ def describe(
     if files.is_table:
         return SiteTable.read(files.paths, table, seed, client, options.get("test_share", TEST_SHARE)).describe()
     if files.is_archive:
-        return _describe_archive(files, options, table, seed, client)
+        return _describe_archive(files, options, seed, client)
     folders = [folder for path in files.paths for folder in path.iterdir()]
     names = sorted({path.name for path in folders if path.is_dir() and not path.name.startswith(".")})
     given = tuple(map(str, options.get("classes") or names))
@@ -227,9 +227,7 @@ def _seen(y_test: TargetArray, untrained: Sequence[str | int], labels: Sequence[
     return kept
 
 
-def _describe_archive(
-    files: Files, options: Mapping[str, Any], table: Mapping[str, Any], seed: int, client: int
-) -> Description:
+def _describe_archive(files: Files, options: Mapping[str, Any], seed: int, client: int) -> Description:
     """Describe an archive; its targets are values where the run says so, or they are no integers."""
     regression = bool(options.get("regression"))
     if not regression and options.get("classes") is None:
@@ -244,9 +242,7 @@ def _describe_archive(
     named = options.get("classes") or range(data.num_outputs)
     classes = () if regression else tuple(map(str, named))
     trained = () if regression else tuple(classes[label] for label in np.unique(data.y_train))
-    figures: dict[str, Any] = {}
-    if table.get(DECLARED, {}).get("standardise", "pooled") == "pooled":
-        figures = _figures(train, regression)
+    figures = _figures(train, regression)
     return Description(
         "archive",
         sum(n),

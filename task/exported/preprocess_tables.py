@@ -56,7 +56,7 @@ def read_inputs(data: str) -> tuple[torch.Tensor, dict[str, list[str]]]:
     for column, values in zip(RULES["numeric"], numeric.values(), strict=True):
         mean, std = column["mean"], column["std"]
         filled = [mean if math.isnan(value) else value for value in values]
-        columns.append(filled if RULES["standardise"] == "none" else [(value - mean) / std for value in filled])
+        columns.append([(value - mean) / std for value in filled])
         missing = [count + math.isnan(value) for count, value in zip(missing, values, strict=True)]
     for column in RULES["numeric"]:
         if column["indicator"]:

@@ -14,7 +14,6 @@ from florets.task.data.tables.description import (
     ColumnSummary,
     Description,
     Kind,
-    Mark,
     Role,
     TargetSummary,
 )
@@ -76,7 +75,6 @@ def _check(found: Description) -> None:
         found.untargeted,
         found.unseen,
         found.duplicates,
-        found.groups,
     ):
         _count(number, MAX_EXAMPLES)
     if not 1 <= found.train_records <= found.records:
@@ -112,11 +110,7 @@ def _check(found: Description) -> None:
 
 def _column(column: ColumnSummary, records: int) -> None:
     _name(column.name)
-    if (
-        column.kind not in get_args(Kind)
-        or column.role not in get_args(Role)
-        or not set(column.marks) <= set(get_args(Mark))
-    ):
+    if column.kind not in get_args(Kind) or column.role not in get_args(Role):
         raise ValueError("kind")
     for number in (column.known, column.missing, column.distinct, column.other):
         _count(number, records)

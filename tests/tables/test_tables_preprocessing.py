@@ -1,7 +1,5 @@
 """`Preprocessing`: equal to a scikit-learn pipeline on the same records, and read back from JSON."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -59,7 +57,7 @@ def test_a_table_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="'dose' holds words here and numbers at the other sites"):
         found.inputs(records(3, 0).assign(dose="x"))
     with pytest.raises(ValueError, match="too large"):
-        replace(found, standardise="none").inputs(records(3, 0).assign(age=1e60))
+        found.inputs(records(3, 0).assign(age=1e60))
 
 
 @pytest.mark.parametrize(

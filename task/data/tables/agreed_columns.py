@@ -1,11 +1,13 @@
 """The input columns that sites agree on: which they are, and whether they hold numbers or categories."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import MOST_GUESSED, ColumnSummary, Description
-from florets.task.data.tables.marks import in_the_way, is_open
+from florets.task.data.tables.marks import MARKED, is_open, is_plain
 from florets.task.data.tables.names import (
     NODE_FILE_WORDS,
     listed,
@@ -14,6 +16,10 @@ from florets.task.data.tables.names import (
     toml_key,
     toml_text,
 )
+from florets.task.data.tables.pooling import categorical_input, numeric_input
+from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput
+
+One = TypeVar("One")
 
 _ENOUGH = 20
 """Fewest records with which a site counts in the decision on a column's type."""
@@ -23,12 +29,21 @@ ENCODING = (
 )
 
 
+@dataclass
+class Decisions:
+    """What is decided on the way to an agreement: sites left out, with the reason; what the user is told."""
+
+    left_out: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def staying(self, sites: Mapping[str, One]) -> dict[str, One]:
+        """Return what is not of a site that is left out."""
+        return {key: one for key, one in sites.items() if key not in self.left_out}
+
+
 def agreed_columns(
-    declared: Declaration,
-    sites: Mapping[str, Description],
-    left_out: dict[str, str],
-    notes: list[str],
-    warnings: list[str],
+    declared: Declaration, sites: Mapping[str, Description], decided: Decisions
 ) -> tuple[dict[str, dict[str, ColumnSummary]], str, list[str]]:
     """Return the summaries of each input column by site, the column that groups records, and those that are ids."""
     own = {key: {column.name: column for column in site.columns} for key, site in sites.items()}
@@ -42,75 +57,105 @@ def agreed_columns(
         # In the order of a site that has most of them, whose names are likely to be right.
         first = max(own.values(), key=lambda columns: len(usual & columns.keys()))
         common = [name for name in dict.fromkeys((*first, *order)) if name in usual]
+    kept = set(common)
     inputs, repeated, ids = [], [], []
     for name in common:
         summaries = [columns[name] for columns in own.values() if name in columns]
         role = _role(declared, name, summaries)
         if role == "input":
             inputs.append(name)
-            continue
-        if role == "marked":
+        elif role == "marked":
             marked = [key for key, columns in own.items() if name in columns and columns[name].role == "marked"]
-            marks = tuple(dict.fromkeys(mark for one in summaries for mark in one.marks))
             at = "" if len(marked) == len(own) else f" at {listed(marked)}"
-            warnings.append(
-                f"{name!r} is not used as an input: its cells{at} {in_the_way(marks)}; if they are categories, name "
-                "it in task.table.categorical"
+            decided.warnings.append(
+                f"{name!r} is not used as an input: its cells{at} {MARKED}; if they are categories, name it in "
+                "task.table.categorical"
             )
-            continue
-        ids += [name] if role == "id" else []
-        if role == "id" and any(summary.repeats for summary in summaries):
-            repeated.append((sum(summary.distinct for summary in summaries), name))
-        notes.append(
-            f"{name!r} is not used as an input: {_WHY[role]} "
-            "(to use it, name it in task.table.columns or .categorical)"
-        )
+        else:
+            ids += [name] if role == "id" else []
+            if role == "id" and any(summary.repeats for summary in summaries):
+                repeated.append((sum(summary.distinct for summary in summaries), name))
+            decided.notes.append(
+                f"{name!r} is not used as an input: {_WHY[role]} "
+                "(to use it, name it in task.table.columns or .categorical)"
+            )
     group = declared.group
     ids_that_repeat = Counter(site.group for site in sites.values() if site.group in declared.id)
     if not group and (repeated or ids_that_repeat):
         # Visits are of patients: the coarser one.
         group = min(repeated)[1] if repeated else ids_that_repeat.most_common(1)[0][0]
-        notes.append(f"{group!r} repeats: records with one value of it stay together (task.table.group)")
-    kept = set(common)
-    if rare := [name for name in order if name not in kept]:
-        half = [name for name in rare if counts[name] * 2 == len(sites)]
-        if fewer := [name for name in rare if name not in half]:
-            notes.append(f"{listed(fewer)}: at fewer than half of the sites, not used")
-        if half:
-            where = "half of the sites" if len(sites) > 2 else "one site alone"
-            warnings.append(
-                f"{listed(half)}: at {where}, not used; rename or remove what differs, or name the columns"
-            )
+        decided.notes.append(f"{group!r} repeats: records with one value of it stay together (task.table.group)")
+    rare = [name for name in order if name not in kept]
+    half = [name for name in rare if counts[name] * 2 == len(sites)]
+    if fewer := [name for name in rare if name not in half]:
+        decided.notes.append(f"{listed(fewer)}: at fewer than half of the sites, not used")
+    if half:
+        where = "half of the sites" if len(sites) > 2 else "one site alone"
+        decided.warnings.append(
+            f"{listed(half)}: at {where}, not used; rename or remove what differs, or name the columns"
+        )
     kinds = {name: kind_of([columns[name] for columns in own.values() if name in columns]) for name in inputs}
     for key, columns in own.items():
         # A column that most sites have is no misspelling of another one.
-        here = [name for name in columns if name in inputs or name not in kept]
-        if lacking := missing_columns(inputs, here):
-            names = {its: common for common, its in nearest_columns(inputs, here).items() if its}
-            foreign = sites[key].guessed and foreign_words(here)
-            pairs = [f"{toml_key(its)} = {toml_text(common)}" for its, common in names.items()]
-            same = f"if they mean the same, declare it in {NODE_FILE_WORDS}: rename = {{{', '.join(pairs)}}}; else "
-            rest = f"{same if pairs else ''}add it, or do without it at all sites, task.table.drop"
-            left_out[key] = f"{lacking}; {ENCODING if foreign else rest}"
-            continue
-        wrong = [
-            name
-            for name in inputs
-            if columns[name].kind not in ("empty", kinds[name])
-            and not (kinds[name] == "text" and _are_codes(columns[name]))
-        ]
-        if wrong and (marks := columns[wrong[0]].marks):
-            left_out[key] = (
-                f"has no numbers in column {wrong[0]!r}, unlike the other sites: its cells {in_the_way(marks)}"
-            )
-        elif wrong:
-            holds = "words" if columns[wrong[0]].kind == "text" else "numbers"
-            left_out[key] = (
-                f"has {holds} in column {wrong[0]!r}, unlike the other sites; correct it, name its missing mark, or, "
-                "if the column holds categories, name it in task.table.categorical"
-            )
+        here = [name for name in columns if name in kinds or name not in kept]
+        if reason := _misfit(sites[key], columns, here, kinds):
+            decided.left_out[key] = reason
     found = {name: {key: columns[name] for key, columns in own.items() if name in columns} for name in inputs}
     return found, group, ids
+
+
+def _misfit(
+    site: Description, columns: Mapping[str, ColumnSummary], here: Sequence[str], kinds: Mapping[str, str]
+) -> str:
+    """Return why a site's columns do not fit to the inputs, of these kinds, and the remedy; empty where they do."""
+    inputs = list(kinds)
+    if lacking := missing_columns(inputs, here):
+        if site.guessed and any(not name.isascii() for name in here):
+            return f"{lacking}; {ENCODING}"
+        names = {its: common for common, its in nearest_columns(inputs, here).items() if its}
+        pairs = [f"{toml_key(its)} = {toml_text(common)}" for its, common in names.items()]
+        same = f"if they mean the same, declare it in {NODE_FILE_WORDS}: rename = {{{', '.join(pairs)}}}; else "
+        return f"{lacking}; {same if pairs else ''}add it, or do without it at all sites, task.table.drop"
+    wrong = [
+        name
+        for name, kind in kinds.items()
+        if columns[name].kind not in ("empty", kind) and not (kind == "text" and _are_codes(columns[name]))
+    ]
+    if not wrong:
+        return ""
+    if columns[wrong[0]].role == "marked":
+        return f"has no numbers in column {wrong[0]!r}, unlike the other sites: its cells {MARKED}"
+    holds = "words" if columns[wrong[0]].kind == "text" else "numbers"
+    return (
+        f"has {holds} in column {wrong[0]!r}, unlike the other sites; correct it, name its missing mark, or, if the "
+        "column holds categories, name it in task.table.categorical"
+    )
+
+
+def agreed_inputs(
+    declared: Declaration, columns: Mapping[str, Mapping[str, ColumnSummary]], decided: Decisions
+) -> tuple[list[NumericInput], list[CategoricalInput]]:
+    """Return the model's inputs; ValueError where none is left."""
+    numeric: list[NumericInput] = []
+    categorical: list[CategoricalInput] = []
+    for name, known in columns.items():
+        if kind_of(list(known.values())) == "numeric":
+            numeric += numeric_input(name, known, decided.notes)
+        else:
+            categorical += categorical_input(name, list(known.values()), decided.notes)
+    for one in categorical:
+        odd = [word for word in one.categories if not is_plain(word)]
+        if one.name not in declared.categorical and 0 < len(odd) < len(one.categories):
+            decided.notes.append(
+                f"{one.name!r} has few different values, numbers and words ({listed(odd)}): categories"
+            )
+    if not numeric and not categorical:
+        reasons = "; ".join(decided.notes[-3:]) or "the tables have no other columns than the target"
+        raise ValueError(
+            f"no column is left that could be an input ({reasons}): name them, task.table.columns or "
+            "task.table.categorical; of very few records lower min_count at the nodes."
+        )
+    return numeric, categorical
 
 
 _WHY = {
@@ -151,8 +196,3 @@ def kind_of(summaries: Sequence[ColumnSummary]) -> str:
     kinds = Counter(one.kind for one in summaries if one.kind != "empty")
     # Of two sites the one with words has an unknown mark of a missing value, more likely than not.
     return max(sorted(kinds), key=lambda kind: kinds[kind]) if kinds else "empty"
-
-
-def foreign_words(words: Iterable[str]) -> set[str]:
-    """Return the words with letters beyond ASCII."""
-    return {word for word in words if not word.isascii()}

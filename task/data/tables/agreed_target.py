@@ -4,38 +4,21 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 
+from florets.task.data.tables.agreed_columns import Decisions
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import MOST_CLASSES, MOST_GUESSED, TargetSummary
-from florets.task.data.tables.names import (
-    listed,
-)
-from florets.task.data.tables.pooling import (
-    pooled_figures,
-    spread,
-)
+from florets.task.data.tables.names import listed
+from florets.task.data.tables.pooling import pooled_figures, spread
 
 Classes = dict[str, tuple[str, ...]]
 
 
 def pooled_targets(
-    declared: Declaration,
-    sites: Mapping[str, TargetSummary],
-    classes: Sequence[str] | None,
-    left_out: dict[str, str],
-    notes: list[str],
+    declared: Declaration, sites: Mapping[str, TargetSummary], classes: Sequence[str] | None, decided: Decisions
 ) -> tuple[Classes, float, float]:
     """Return the classes with their raw values, and mean and spread of the targets of a regression.
 
-    Parameters
-    ----------
-    declared
-        What the run says of tables.
-    sites
-        Each site's target, by client key.
-    classes
-        Names of the classes as the run has them; None: they follow from the data.
-    left_out, notes
-        Get the sites whose target does not fit to the majority's, with the reason, and what was decided.
+    `classes` are the run's names; None: they follow from the data.
     """
     if declared.classes:
         return {name: tuple(raws) for name, raws in declared.classes.items()}, 0.0, 1.0
@@ -52,17 +35,12 @@ def pooled_targets(
                 "task.table.regression=true, but the target holds words at all sites; correct one of them."
             )
         why = "has words in the target, where the other sites have numbers; correct it, or name its missing mark"
-        left_out.update({key: why for key in sites if key not in numeric})
+        decided.left_out.update({key: why for key in sites if key not in numeric})
         count, mean, m2 = pooled_figures(numeric)
         return {}, mean, spread(count, mean, m2)
-    sites = _with_classes(declared, sites, numeric.keys() - usual.keys(), left_out)
-    names = common_classes(
-        {key: one.classes.keys() for key, one in sites.items()},
-        left_out,
-        notes,
-        "give the cells of each class, task.table.classes",
-        {key for key, one in sites.items() if one.rare},
-    )
+    sites = _with_classes(declared, sites, numeric.keys() - usual.keys(), decided)
+    remedy = "give the cells of each class, task.table.classes"
+    names = common_classes({key: set(one.classes) for key, one in sites.items()}, decided, remedy)
     if len(names) < 2:
         rare = any(one.rare for one in sites.values())
         raise ValueError(
@@ -73,7 +51,7 @@ def pooled_targets(
         "has classes that are too rare to be named, and no other site names them; name all, task.table.classes, or, "
         "if they mark missing values, the mark in missing"
     )
-    left_out.update({key: why for key, one in sites.items() if one.rare and one.distinct > len(names)})
+    decided.left_out.update({key: why for key, one in sites.items() if one.rare and one.distinct > len(names)})
     return {name: (name,) for name in names}, 0.0, 1.0
 
 
@@ -109,7 +87,7 @@ def _without_few_values(sites: Mapping[str, TargetSummary]) -> dict[str, TargetS
 
 
 def _with_classes(
-    declared: Declaration, sites: Mapping[str, TargetSummary], valued: Set[str], left_out: dict[str, str]
+    declared: Declaration, sites: Mapping[str, TargetSummary], valued: Set[str], decided: Decisions
 ) -> dict[str, TargetSummary]:
     """Return the sites whose target can be classes; `valued` have values and are few."""
 
@@ -126,29 +104,14 @@ def _with_classes(
             "name another target."
         )
     why = "has too many different values in the target, where the other sites have classes; correct it"
-    left_out.update({key: why for key in sites if key not in kept})
+    decided.left_out.update({key: why for key in sites if key not in kept})
     return kept
 
 
-def common_classes(
-    sites: Mapping[str, Set[str]],
-    left_out: dict[str, str],
-    notes: list[str],
-    remedy: str,
-    unnamed: Set[str] = frozenset(),
-) -> list[str]:
+def common_classes(sites: Mapping[str, Set[str]], decided: Decisions, remedy: str) -> list[str]:
     """Return the classes that hang together at most sites, directly or through further sites, in their order.
 
-    Parameters
-    ----------
-    sites
-        Names of the classes of each site, by client key; empty where a site says nothing of them.
-    left_out, notes
-        Get the sites that share none of these classes, and the classes of one site alone.
-    remedy
-        What makes classes with other names one.
-    unnamed
-        Sites that have records of classes too rare there to be named.
+    A site has no names where it says nothing of its classes; `remedy` makes classes with other names one.
     """
     parts: list[set[str]] = []
     for names in sites.values():
@@ -163,33 +126,32 @@ def common_classes(
         pairs = (
             (one, other) for place, part in enumerate(parts) for one in part for other in set().union(*parts[:place])
         )
-        alike = alike_names(pairs)
+        alike = _alike_names(pairs)
         if alike or len({all(natural_order(name)[0] == 0 for name in part) for part in parts}) > 1:
             each = "; ".join(listed(sorted(part)) for part in parts[:3])
             raise ValueError(
                 f"the sites share no class of the target: {each}{alike}. Use the same names, or {remedy}."
             )
-        notes.append(f"the sites share no class of the target: all of {listed(sorted(common))} are classes")
+        decided.notes.append(f"the sites share no class of the target: all of {listed(sorted(common))} are classes")
         return sorted(common, key=natural_order)
     for key, names in sites.items():
         if names and not common & names:
-            hint = alike_names((own, theirs) for own in names for theirs in common)
-            left_out[key] = (
+            hint = _alike_names((own, theirs) for own in names for theirs in common)
+            decided.left_out[key] = (
                 f"shares no class of the target with the other sites: {listed(sorted(names))} here, "
                 f"{listed(sorted(common))} there{hint}; use the same names, or {remedy}"
             )
-    kept = {key: names for key, names in sites.items() if key not in left_out}
+    kept = decided.staying(sites)
     seen = Counter(name for names in kept.values() for name in names)
     for name in sorted(seen, key=natural_order):
         if seen[name] == 1 < len(kept):
             key = next(key for key, names in kept.items() if name in names)
-            hint = alike_names((name, other) for other in seen if other != name)
-            alone = f"named at {key} alone, but may be rare elsewhere" if unnamed - {key} else f"at {key} alone"
-            notes.append(f"the class {name!r} of the target is {alone}{hint}")
+            hint = _alike_names((name, other) for other in seen if other != name)
+            decided.notes.append(f"the class {name!r} of the target is named at {key} alone{hint}")
     return sorted(seen, key=natural_order)
 
 
-def alike_names(pairs: Iterable[tuple[str, str]]) -> str:
+def _alike_names(pairs: Iterable[tuple[str, str]]) -> str:
     """Return two names that differ in case or blanks alone, in brackets; nothing where there are none."""
     found = min((pair for pair in pairs if _plain(pair[0]) == _plain(pair[1])), default=None)
     return "" if found is None else f" ({found[0]!r} and {found[1]!r} differ in case or blanks alone)"
@@ -197,3 +159,15 @@ def alike_names(pairs: Iterable[tuple[str, str]]) -> str:
 
 def _plain(name: str) -> str:
     return "".join(name.split()).casefold()
+
+
+def why_target(declared: Declaration, sites: Mapping[str, TargetSummary], classes: Classes) -> str:
+    """Return why a target of numbers was taken for classes or values, and the key for the other."""
+    if declared.regression is not None or declared.classes or not all(one.numeric for one in sites.values()):
+        return ""
+    if classes:
+        why = f"since it has {len(classes)} different integers; for an amount, task.table.regression=true"
+        return why if len(classes) > 2 else ""
+    whole = all(one.whole for one in sites.values())
+    why = f"since it has more than {MOST_GUESSED} different integers" if whole else "since it has fractions"
+    return f"{why}; for classes, task.table.regression=false"

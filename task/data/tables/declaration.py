@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from florets.task.keys import describe
 from florets.task.settings import TableConfig
@@ -26,8 +26,6 @@ MISSING = (
     *("#NULL!", "#VALUE!", "#DIV/0!", "#REF!", "#NAME?", "#NUM!", "#NV"),
 )
 """Cells that stand for a missing value in every table; those with # are a spreadsheet's errors."""
-
-Standardise = Literal["pooled", "none"]
 
 _MAPPINGS = {"classes": Mapping[str, tuple[str, ...]]}
 """Types of the keys that a configuration has as plain mappings."""
@@ -61,8 +59,6 @@ class Declaration(TableConfig):
         if twice:
             name, of = next(iter(twice.items()))
             raise ValueError(f"task.table: column {name!r} is named as {' and as '.join(of)}; keep one of them.")
-        if self.standardise not in get_args(Standardise):
-            raise ValueError(f"task.table.standardise={self.standardise}: must be pooled or none.")
         cells = [cell for of in self.classes.values() for cell in of]
         if self.classes and (len(self.classes) < 2 or len(set(cells)) < len(cells) or not all(self.classes.values())):
             raise ValueError(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.tables import description, tails
 from florets.task.data.tables.declaration import Declaration
-from florets.task.data.tables.marks import in_the_way, marks_of
+from florets.task.data.tables.marks import MARKED, are_marked
 from florets.task.data.tables.names import DATE, as_numbers, is_sendable, listed, nearest_columns
 from florets.task.data.tables.read import Table
 from florets.task.data.tables.table_text import class_name
@@ -108,7 +108,6 @@ def describe_table(
         columns=tuple(summaries[name] for name in inputs.columns),
         target=_target(target, part[target], declared, owners),
         duplicates=int(copied.duplicated().sum()),
-        groups=int(frame[declared.group].nunique()) if declared.group in frame.columns else 0,
         notes=table.notes,
         guessed=table.guessed,
         lacking=tuple(name for name in declared.named if name not in frame.columns and is_sendable(name)),
@@ -266,7 +265,6 @@ def _text_column(
         repeats=repeats,
         categories=dict(sorted(categories.items())),
         other=known - sum(categories.values()) if role == "input" else 0,
-        marks=marks_of(words) if role == "marked" else (),
     )
 
 
@@ -279,7 +277,7 @@ def _role_of_words(name: str, words: list[str], known: int, may_be_marked: bool)
     named = names_records(name)
     if named and len(words) > 2 and len(words) * 5 > known:
         return "id"
-    if may_be_marked and len(words) > description.MOST_GUESSED and marks_of(words):
+    if may_be_marked and len(words) > description.MOST_GUESSED and are_marked(words):
         return "marked"
     if len(words) > description.MOST_CATEGORIES or (known >= _FEW_ROWS and len(words) * 2 > known):
         return "id" if named or len(words) == known else "words"
@@ -344,10 +342,9 @@ def _check_kind(name: str, counts: Mapping[str, int], numeric: bool, declared: D
     known, words = sum(counts.values()), list(counts)
     are_words = not numeric and not declared.classes
     are_many = len(words) > description.MOST_GUESSED or 2 * len(words) > known
-    if are_words and declared.regression is not False and are_many and (marks := marks_of(words)):
+    if are_words and declared.regression is not False and are_many and are_marked(words):
         raise ValueError(
-            f"the target {name!r}: its cells {in_the_way(marks)}. If they are classes, "
-            "task.table.regression=false says so."
+            f"the target {name!r}: its cells {MARKED}. If they are classes, task.table.regression=false says so."
         )
     if bad := sum(not is_sendable(text) for text in counts):
         raise ValueError(f"the target {name!r}: {bad} of its classes have names that are too long or not printable.")

@@ -23,58 +23,11 @@ INNER = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 Kind = Literal["numeric", "text", "empty"]
 Role = Literal["input", "id", "date", "words", "marked"]
-Mark = Literal[
-    "blanks",
-    "no-break blanks",
-    "apostrophes",
-    "underscores",
-    "commas",
-    "points",
-    "a currency",
-    "a percent sign",
-    "colons (a time)",
-    "a slash",
-    "brackets",
-    "a minus sign other than -",
-    "quotation marks",
-    "a sign such as < or +",
-    "letters (a unit)",
-    "a decimal mark of another kind",
-]
-"""Reasons why a cell is no number."""
 
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """One column of the training records; `role` says what the site takes it for.
-
-    Parameters
-    ----------
-    known, missing
-        Records with a value, and without.
-    distinct
-        Different values.
-    repeats
-        Whether the values look like those of an id, but stand in several records each.
-    whole
-        Whether all values are whole numbers.
-    mean, m2
-        Mean, and sum of squared deviations from it; NaN where they are not sent.
-    quantiles
-        About the 10th, 50th and 90th percentile; empty where they are not sent.
-    knots
-        Seven quantiles: those of the tails, and between them those of `INNER`; empty where they are not sent.
-    tail
-        Records of each tail: at or beyond the outer knots.
-    inner_mean, inner_m2
-        As `mean` and `m2`, of values that are clipped at the outer knots.
-    skew, kurtosis
-        Of all values, in two digits.
-    categories, other
-        Records of each category that is named, and of all others together.
-    marks
-        Of a column that is "marked": what stands in the way of its numbers, by kind.
-    """
+    """One column of the training records: counts, sums, quantiles; figures that are not sent are NaN or empty."""
 
     name: str
     kind: Kind
@@ -83,19 +36,25 @@ class ColumnSummary:
     missing: int
     distinct: int
     repeats: bool = False
+    """Values look like an id's, but stand in several records each."""
     whole: bool = False
     mean: float = math.nan
     m2: float = math.nan
+    """Sum of squared deviations from the mean."""
     quantiles: tuple[float, ...] = ()
+    """About the 10th, 50th and 90th percentile."""
     knots: tuple[float, ...] = ()
+    """Seven quantiles: those of the tails, and between them those of `INNER`."""
     tail: int = 0
+    """Records at or beyond each outer knot."""
     inner_mean: float = math.nan
     inner_m2: float = math.nan
+    """As `mean` and `m2`, of values that are clipped at the outer knots."""
     skew: float = math.nan
     kurtosis: float = math.nan
     categories: Mapping[str, int] = field(default_factory=dict)
     other: int = 0
-    marks: tuple[Mark, ...] = ()
+    """Records of categories that are not named."""
 
 
 @dataclass(frozen=True)
@@ -120,79 +79,45 @@ class TargetSummary:
 
 @dataclass(frozen=True)
 class Description:
-    """What a site says of its data.
-
-    Parameters
-    ----------
-    form
-        "table", "archive" or "images".
-    records
-        All records that have a target.
-    untargeted
-        Records without a target, which are left out.
-    train_records
-        Of these those that the site trains on; everything below is of them.
-    unseen
-        Test records of a class that the site trains on nowhere; once the sites have agreed, that no site does: they
-        are left out.
-    columns
-        Of a table, in the file's order, without target, group, ids and what was dropped.
-    target
-        Of a table; of an archive of values, which names none, their mean and sum of squares.
-    feature_means, feature_m2
-        Of an archive: mean and sum of squared deviations of each number of its inputs; empty where not sent.
-    is_real
-        Whether an archive's inputs are vectors of floating numbers.
-    shape
-        Of one input, of archives and images.
-    classes
-        Class names of images; of archives as many numbers as there are labels. Empty: a regression, or a table.
-    targets
-        Of an archive: numbers of the target of a record, where it is a row of them.
-    trained
-        Those of `classes` of which the site has training samples.
-    are_pixels
-        Whether an archive's inputs look like integers of pixels, 0 to 255, that nothing scales.
-    duplicates
-        Records equal to an earlier one in inputs and target.
-    groups
-        Different values of the group's column.
-    group, regression
-        What the site split its table by: the column whose equal values stay together (empty: none), and whether the
-        target was taken for values; None where the site's files are split already.
-    notes
-        What was detected of the file's form.
-    lacking
-        Columns that the run declares and the table does not have.
-    leaking
-        Columns with one value for each value of the target.
-    guessed
-        Whether a table is no UTF-8, and its encoding a guess.
-    """
+    """What a site says of its data; what is not counts of all records is of the training records."""
 
     form: Literal["table", "archive", "images"]
     records: int
+    """All records that have a target."""
     train_records: int
     untargeted: int = 0
     unseen: int = 0
+    """Test records of a class that the site, or once the sites have agreed no site, trains on: they are left out."""
     columns: tuple[ColumnSummary, ...] = ()
     target: TargetSummary | None = None
+    """Of a table; of an archive of values."""
     feature_means: tuple[float, ...] = ()
     feature_m2: tuple[float, ...] = ()
     is_real: bool = False
+    """Whether an archive's inputs are vectors of floating numbers."""
     shape: tuple[int, ...] = ()
+    """Of one input, of archives and images."""
     classes: tuple[str, ...] = ()
+    """Names of images' classes; of archives as many numbers as there are labels."""
     targets: int = 0
+    """Numbers of one target, where it is a row of them."""
     trained: tuple[str, ...] = ()
+    """Those of `classes` of which the site has training samples."""
     are_pixels: bool = False
+    """Whether an archive's inputs look like pixels of 0 to 255 that nothing scales."""
     duplicates: int = 0
-    groups: int = 0
+    """Records equal to an earlier one in inputs and target."""
     group: str = ""
     regression: bool | None = None
+    """What the site split its table by: a column, and whether the target is a value; None: it is split already."""
     notes: tuple[str, ...] = ()
+    """What was detected of the file's form."""
     lacking: tuple[str, ...] = ()
+    """Columns that the run declares and the table does not have."""
     leaking: tuple[str, ...] = ()
+    """Columns with one value for each value of the target."""
     guessed: bool = False
+    """Whether a table is no UTF-8, and its encoding a guess."""
 
     def to_json(self) -> str:
         """Return one line of strict JSON: figures that are not known are left out."""
@@ -202,7 +127,7 @@ class Description:
 
     def without_figures(self) -> "Description":
         """Return the description with no more than names, kinds and counts of columns, and the target's classes."""
-        counts = ("name", "kind", "role", "known", "missing", "distinct", "repeats", "whole", "marks")
+        counts = ("name", "kind", "role", "known", "missing", "distinct", "repeats", "whole")
         columns = tuple(
             ColumnSummary(**{name: getattr(one, name) for name in counts}, other=one.known) for one in self.columns
         )
@@ -225,7 +150,7 @@ class Description:
         if len(read) != len(values):
             raise ValueError("a description with other entries")
         read["columns"] = tuple(
-            ColumnSummary(**{**_read(column), **_tuples(column, "knots", "marks")}) for column in read["columns"]
+            ColumnSummary(**{**_read(column), **_tuples(column, "knots")}) for column in read["columns"]
         )
         read["target"] = None if read["target"] is None else TargetSummary(**_read(read["target"]))
         for name in ("feature_means", "feature_m2", "shape", "classes", "trained", "notes", "lacking", "leaking"):

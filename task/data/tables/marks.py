@@ -1,11 +1,15 @@
-"""Marks that stand in the way of a number in a cell (of thousands, a currency, a unit), named by their kind."""
+"""Marks that stand in the way of a number in a cell: of thousands, a currency, a unit."""
 
 import re
 from collections.abc import Sequence
 
-from florets.task.data.tables.description import Mark
 from florets.task.data.tables.table_text import is_number
 
+MARKED = (
+    "hold digits and are no plain numbers, because of blanks, a currency, a percent sign, a unit, a colon or the "
+    "like; write plain numbers, all in one unit, such as 45120, 0.45 or 1.5"
+)
+"""What is wrong with cells that have marks, and the remedy, after their name."""
 _NO_BREAK = "\u00a0\u2007\u2009\u202f"
 _CODES = "EUR|USD|GBP|CHF|JPY|CNY|INR|AUD|CAD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|BRL|ZAR|Rs|kr|zł"
 _CURRENCY = rf"(?:[$€£¥₹₩₽₺₪]|R\$|(?:{_CODES})(?!\w)\.?)"
@@ -30,28 +34,6 @@ _FEW = 0.1
 _MOST_UNITS = 3
 """Different units of one column; with more they are words that follow numbers, as in addresses."""
 
-_PATTERNS: dict[Mark, str] = {
-    "blanks": r"\d \d",
-    "no-break blanks": rf"\d[{_NO_BREAK}]\d",
-    "apostrophes": r"\d['\u2019]\d",
-    "underscores": r"\d_\d",
-    "commas": r"\d,\d{3}(?!\d)",
-    "points": r"\.\d{3}[.,]",
-    "a currency": _CURRENCY,
-    "a percent sign": r"[%‰]",
-    "colons (a time)": r":",
-    "a slash": r"\d ?/ ?\d",
-    "brackets": r"[()]",
-    "a minus sign other than -": r"[\u2212\u2013]",
-    "quotation marks": r"\"|^['\u2019]",
-    "a sign such as < or +": r"[<>≤≥~≈±]|=(?!\")|[-+]$",
-}
-
-
-def is_marked(word: str) -> bool:
-    """Return whether a word is a number with a mark in the way, a time, or two numbers with a slash."""
-    return not is_plain(word) and any(form.fullmatch(word) for form in (_NUMBER, _TIME, _PAIR))
-
 
 def is_plain(word: str) -> bool:
     """Return whether a word is a number with a decimal point, or none."""
@@ -63,22 +45,10 @@ def is_open(word: str) -> bool:
     return _OPEN.fullmatch(word) is not None
 
 
-def marks_of(words: Sequence[str]) -> tuple[Mark, ...]:
-    """Return what stands in the way of a column's numbers, from its different words; empty where they are none."""
+def are_marked(words: Sequence[str]) -> bool:
+    """Return whether a column's different words are numbers with marks in the way, times, or pairs of numbers."""
     words = words[:_LOOKED_AT]
-    marked = [word for word in words if is_marked(word)]
-    rest = sum(not is_plain(word) for word in words) - len(marked)
+    odd = [word for word in words if not is_plain(word)]
+    marked = [word for word in odd if any(form.fullmatch(word) for form in (_NUMBER, _TIME, _PAIR))]
     units = {match["unit"] for word in marked if (match := _NUMBER.fullmatch(word))} - {None}
-    if not marked or rest > _FEW * len(words) or len(units) > _MOST_UNITS:
-        return ()
-    found = [name for name, pattern in _PATTERNS.items() if any(re.search(pattern, word) for word in marked)]
-    return (*found, "letters (a unit)") if units else tuple(found) or ("a decimal mark of another kind",)
-
-
-def in_the_way(marks: Sequence[Mark]) -> str:
-    """Return what is wrong with cells that have marks, and the remedy, after their name."""
-    pairs = "; of two numbers in a cell make two columns" if "a slash" in marks else ""
-    return (
-        f"hold digits and are no plain numbers because of {' and '.join(marks)}; write plain numbers, all in one "
-        f"unit, such as 45120, 0.45 or 1.5{pairs}"
-    )
+    return bool(marked) and len(odd) - len(marked) <= _FEW * len(words) and len(units) <= _MOST_UNITS

@@ -68,13 +68,8 @@ def spread(count: int, mean: float, m2: float) -> float:
     return std if std > 1e-9 * abs(mean) else 1.0
 
 
-def numeric_input(
-    name: str, sites: Mapping[str, ColumnSummary], may_clip: bool, heavy: dict[str, float], notes: list[str]
-) -> list[NumericInput]:
-    """Return the input of a numeric column from its summaries; none, with a note, where it is constant or rare.
-
-    `heavy` gets the column's kurtosis where it has heavy tails, at which it is clipped if that is allowed.
-    """
+def numeric_input(name: str, sites: Mapping[str, ColumnSummary], notes: list[str]) -> list[NumericInput]:
+    """Return the input of a numeric column from its summaries; none, with a note, where it is constant or rare."""
     count, mean, m2 = pooled_figures(sites)
     missing = sum(one.missing for one in sites.values())
     if not count:
@@ -89,17 +84,13 @@ def numeric_input(
     curved = kurtosis(list(known.values()))
     known = {key: one for key, one in known.items() if key not in out}
     of_all = Pooled(list(known.values()))
-    if not of_all.is_known:
+    if not of_all.is_known or not is_heavy(curved):
         return [plain]
-    if not is_heavy(curved):
+    low, high = of_all.bounds()
+    count, mean, m2 = pooled_figures(clipped(known, low, high))
+    if low >= high or m2 <= 0:
         return [plain]
-    heavy[name] = curved
-    if may_clip:
-        low, high = of_all.bounds()
-        count, mean, m2 = pooled_figures(clipped(known, low, high))
-        if low < high and m2 > 0:
-            return [replace(plain, mean=mean, std=spread(count, mean, m2), low=low, high=high)]
-    return [plain]
+    return [replace(plain, mean=mean, std=spread(count, mean, m2), low=low, high=high)]
 
 
 def categorical_input(name: str, sites: Sequence[ColumnSummary], notes: list[str]) -> list[CategoricalInput]:

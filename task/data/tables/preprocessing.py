@@ -7,12 +7,11 @@ import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.task.data.tables.declaration import Standardise
 from florets.task.data.tables.description import MOST_CATEGORIES
 from florets.task.data.tables.names import as_numbers, listed, missing_columns
 from florets.task.data.tables.table_text import class_name
@@ -112,8 +111,6 @@ class Preprocessing:
         Class name to the raw values that mean it; empty: a regression.
     target_mean, target_std
         A regression's targets are standardised by them.
-    standardise
-        By the pooled figures, or not at all.
     ids
         Columns that come back in predictions.
     """
@@ -124,7 +121,6 @@ class Preprocessing:
     classes: Mapping[str, tuple[str, ...]]
     target_mean: float = 0.0
     target_std: float = 1.0
-    standardise: Standardise = "pooled"
     ids: tuple[str, ...] = ()
 
     @property
@@ -151,9 +147,7 @@ class Preprocessing:
         values = self._numbers(frame)
         absent = np.isnan(values)
         mean, std = np.array([[c.mean, c.std] for c in self.numeric], dtype=np.float64).reshape(-1, 2).T
-        filled = np.where(absent, mean, values)
-        if self.standardise != "none":
-            filled = (filled - mean) / std
+        filled = (np.where(absent, mean, values) - mean) / std
         with_indicator = [place for place, column in enumerate(self.numeric) if column.indicator]
         blocks = [filled, absent[:, with_indicator].astype(np.float64)]
         missing = absent.sum(axis=1)
@@ -252,17 +246,16 @@ class Preprocessing:
     def of(cls, values: Mapping[str, Any]) -> "Preprocessing":
         """Return what `to_plain` returned; raise ValueError for any other values.
 
-        In a file by hand all but `target` has a default; mean and spread have none where they standardise.
+        In a file by hand all but `target`, and the name, mean and spread of a column, has a default.
         """
         try:
             _check_keys("", values, cls, ("target",))
             read: dict[str, Any] = {"numeric": [], "categorical": [], "classes": {}, **values}
-            scale = {} if read.get("standardise", "pooled") == "pooled" else {"mean": 0.0, "std": 1.0}
             for column in read["numeric"]:
-                _check_keys("numeric: ", column, NumericInput, {"name", "mean", "std"} - scale.keys())
+                _check_keys("numeric: ", column, NumericInput, {"name", "mean", "std"})
             for column in read["categorical"]:
                 _check_keys("categorical: ", column, CategoricalInput, ("name", "categories"))
-            numeric = tuple(NumericInput(**{**scale, **column}) for column in read["numeric"])
+            numeric = tuple(NumericInput(**column) for column in read["numeric"])
             texts = [_texts(column["name"], column["categories"]) for column in read["categorical"]]
             words = tuple(
                 CategoricalInput(**{"mode": categories[0], **column, "categories": categories})
@@ -301,8 +294,6 @@ class Preprocessing:
         ]
         if not all(isinstance(flag, bool) for flag in flags):
             raise ValueError("indicator and other must be true or false")
-        if self.standardise not in get_args(Standardise):
-            raise ValueError(f"standardise must be one of {', '.join(get_args(Standardise))}")
         for words in self.categorical:
             if words.mode not in words.categories or not 0 < len(words.categories) <= MOST_CATEGORIES:
                 raise ValueError(f"{words.name!r}: mode must be one of its categories, at most {MOST_CATEGORIES}")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.tables.declaration import MISSING, Declaration, Site
 from florets.task.data.tables.description import MOST_CLASSES, MOST_GUESSED
-from florets.task.data.tables.marks import in_the_way, is_open, marks_of
+from florets.task.data.tables.marks import MARKED, are_marked, is_open
 from florets.task.data.tables.names import (
     DATE,
     LARGEST,
@@ -301,7 +301,7 @@ def _not_numbers(texts: Sequence[str | None], wrong: NDArray[np.bool_], line: in
     """Return what is wrong with cells that should be numbers: how many, the line of the first, and the remedy."""
     words = sorted({text for text, odd in zip(texts, wrong, strict=True) if odd and text is not None})
     missing = "If they mark missing values, name the mark in missing (task.table or the node's file)"
-    other = f"They {in_the_way(marks)}" if (marks := marks_of(words)) else missing
+    other = f"They {MARKED}" if are_marked(words) else missing
     return (
         f"{int(wrong.sum())} of its {len(texts) - texts.count(None)} cells are not numbers, the first in line "
         f"{line}. {other}; if {remedy}."
