@@ -30,12 +30,10 @@ from florets.task.consent import Refused
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did, raised_in
 from florets.task.node_config import SECONDS
-from florets.task.randomness import Purpose
 from florets.task.registry import OwnCodeFailed
 from florets.task.training.losses import counted
-from florets.task.wire import bank, kinds
+from florets.task.wire import kinds
 from florets.task.wire.flower import filled
-from florets.task.wire.narrow import MODEL_RECORDS, narrow_reply
 from florets.task.wire.noise import ANSWERED, NOISED_HANDLERS
 from florets.task.wire.replies import Work
 
@@ -139,14 +137,6 @@ _HANDLERS: dict[str, Callable[[Client], RecordDict]] = {
 """Handlers that every algorithm may ask for; those of a single algorithm are in its `client.py`, see `custom`."""
 
 
-def _narrowed(client: Client, kind: str, content: RecordDict) -> RecordDict:
-    """Return a reply with its models as changes of those that came, or were kept, see `narrow_reply`."""
-    sent = {name: client.arrays(name) for name in MODEL_RECORDS if name in client.content}
-    if kinds.MODEL_INDEX in client.config:
-        sent[kinds.ARRAYS] = bank.model(session.kept(client.config), int(client.number(kinds.MODEL_INDEX)))
-    return narrow_reply(content, kind, client.config, sent, client.random(Purpose.WIRE))
-
-
 def _refuse_uncovered(client: Client, kind: str) -> None:
     """Raise ValueError for a message whose answer would hold what has no noise of this client's."""
     own = kind.endswith(f".{kinds.CUSTOM}") and client.config.get(kinds.HANDLER) in NOISED_HANDLERS
@@ -172,10 +162,7 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
             refuse_clear(client, kind)
             if is_masked:
                 return masked(client, handle)
-            content = handle(client)
-            if kinds.WIRE in client.config:
-                content = _narrowed(client, kind, content)
-            return content
+            return handle(client)
 
         with counted() as effort, own_texts_alone(message, context):
             content = answered(reply, message, context, partial(_is_written_here, context=context))

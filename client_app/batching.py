@@ -223,7 +223,7 @@ def _by_record(block: Sequence[_Asked]) -> list[tuple[list[State], list[int]]]:
 
     Messages share few records, and each is unpacked once.
     """
-    # With the record: of narrow ones nobody else holds all, and an id is an object's own only as long as that lives.
+    # With the record: an id is an object's own only as long as that lives.
     groups: dict[int, tuple[ArrayRecord, list[State], list[int]]] = {}
     for row, asked in enumerate(block):
         record = asked.record

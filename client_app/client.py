@@ -179,7 +179,7 @@ class Client:
         arrays = self.content.get(record)
         if not isinstance(arrays, ArrayRecord):
             raise ValueError(f"the message has no {record!r}")
-        return session.whole(arrays) if kinds.WIRE in self.config else arrays
+        return arrays
 
     def states(self, record: str = kinds.ARRAYS) -> list[State]:
         """Return the models of an array record as state dicts: one, or K in their order.

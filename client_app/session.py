@@ -26,7 +26,6 @@ from florets.task.task import Task, TaskSpec
 from florets.task.training.linear import LinearModels, LinearNames, linear_names
 from florets.task.training.unsaved import Unsaved, keeps_something
 from florets.task.wire import bank, kinds
-from florets.task.wire.narrow import whole
 from florets.task.wire.records import view_array
 
 State = dict[str, Tensor]
@@ -67,7 +66,6 @@ class Session:
     _linear: LinearNames | None = None
     _stacked: Recent[LinearModels] = field(default_factory=Recent)
     _kept: tuple[str, ArrayRecord] | None = None
-    _whole: Recent[ArrayRecord] = field(default_factory=lambda: Recent(4))
 
     def task(self, config: Config, context: Context) -> Task:
         """Return the task that the message describes, with the data folder that this node may use.
@@ -188,10 +186,6 @@ class Session:
         if self._kept is None or self._kept[0] != config.get(kinds.BANK):
             raise ValueError("this process no longer has the models of this round; was it restarted?")
         return self._kept[1]
-
-    def whole(self, record: ArrayRecord) -> ArrayRecord:
-        """Return a record with its narrow arrays as float32, see `wire.narrow`; the last few are kept."""
-        return self._whole.of(record, whole)
 
     def states(self, record: ArrayRecord) -> list[State]:
         """Return the models of a record as state dicts; unpacked once where clients are sent one record object."""

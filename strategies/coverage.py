@@ -121,8 +121,6 @@ def _of_masks(settings: Settings, run: RunKeys) -> Iterator[str]:
         yield f"{on}: strategy.watch looks at single losses, of which only sums come; use one of both."
     if run.personal not in (None, "none"):
         yield f"{on}: personal={run.personal} has clients send statistics of their own; use one of both."
-    if run.wire != "float32":
-        yield f"{on}: masked updates are integers of 64 bits; leave wire={run.wire} out."
 
 
 def _of_noise(settings: Settings, run: RunKeys) -> Iterator[str]:

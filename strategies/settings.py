@@ -14,7 +14,6 @@ Compared = Literal["", "participants", "clients"]
 ChooseK = Literal["silhouette", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
 Robust = Literal["none", "clip", "trimmed_mean", "median", "geometric_median", "multi_krum"]
-Wire = Literal["float32", "float16", "int8"]
 PersonalName = Literal["none", "intercept", "slopes"]
 Weighting = Literal["examples", "uniform", "all_participants"]
 Initial = Literal["different", "same", "orthonormal", "true"]
@@ -129,12 +128,6 @@ class RunKeys:
         None,
         "rule that chooses K (k=auto); folds: discovery in round 1, which may detect no groups, with "
         "first_round=update; null: the strategy's own",
-    )
-    wire: Wire = setting(
-        "float32",
-        "precision of models in transit, sent whole to clients and returned as changes: float16 halves and int8 (one "
-        "scale per array, changes rounded at random without bias) quarters the bytes; an array with a value beyond "
-        "their range stays float32, and so do the server's models",
     )
     robust: Robust = setting(
         "none",

@@ -37,7 +37,6 @@ class Purpose(IntEnum):
     LOCAL_AGGREGATION = 81
     HEAD_TRAINING = 82
     EMBEDDING = 100
-    WIRE = 120
 
 
 def generator(seed: int, server_round: int, purpose: Purpose | str, client: int = 0) -> np.random.Generator:

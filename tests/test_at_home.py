@@ -120,7 +120,7 @@ def test_frozen_parameters_may_have_any_type_and_may_not_change(change: Callable
     "keys",
     [
         {"strategy": "clove"},
-        {"strategy": "discovery", "wire": "float16"},
+        {"strategy": "discovery"},
         {"strategy": "fedavg", "privacy": {"kind": "central", "epsilon": 50.0}, "min_clients": 6},
     ],
     ids=lambda keys: keys["strategy"],

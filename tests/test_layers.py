@@ -126,7 +126,6 @@ def play(name: str, *keys: str, results: Any) -> Any:
         ("privacy.kind=local", "privacy.epsilon=100"),
         ("secure_aggregation=true",),
         ("robust=median",),
-        ("wire=int8",),
     ],
 )
 def test_an_authors_strategy_has_every_protection_for_nothing(keys: tuple[str, ...], tmp_path: Any) -> None:

@@ -241,7 +241,7 @@ def test_what_few_participants_and_their_groups_have_survives_two_kills(
         "strategy.memory=true k=auto k_max=3 strategy.probes=2 loss_data=held_out fine_tune_epochs=0.5 "
         "task.validation_fraction=0.2",
         "strategy.shared_layers=[1] averaging=gradients strategy.square_root=true eval_every=4",
-        "loss_batch=9 wire=int8",
+        "loss_batch=9",
         "strategy.restarts=2 strategy.restart_rounds=2 num_rounds=4",
     ],
 )

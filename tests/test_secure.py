@@ -229,7 +229,6 @@ def test_a_sum_with_a_false_share_leaves_the_models_as_they_are(caplog: Any) -> 
         (lambda: CLoVE(watch=5.0, **SECURE), "strategy.watch looks at single losses"),
         (lambda: CLoVE(stop_when_stable=False, **SECURE), "CLoVE with these keys never freezes"),
         (lambda: FedAvg(robust="median", **SECURE), "robust=median looks at single updates"),
-        (lambda: FedAvg(wire="int8", **SECURE), "leave wire=int8 out"),
         (
             lambda: FedAvg(num_clients=10, fraction_train=0.2, **SECURE),
             "needs 15 clients .*fraction_train=0.2.*, and there are 10",

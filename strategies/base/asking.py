@@ -17,7 +17,6 @@ from florets.task.given import hold
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.flower import filled
-from florets.task.wire.narrow import MODEL_RECORDS, Narrowing, widen_reply
 from florets.task.wire.replies import Answer, check_examples, read_answer
 
 _PATH = "_florets_path"
@@ -76,8 +75,6 @@ class Asking:
         Fraction of the asked clients whose valid replies the round needs.
     client_handlers
         The algorithm's own client handlers.
-    narrowing
-        How models are sent in 16 or 8 bits; None: as they are.
     layers
         Layers around the exchanges (`base.layer.Layer`).
     """
@@ -93,7 +90,6 @@ class Asking:
     quorum: float = 0.0
     meter: Meter = field(default_factory=Meter)
     client_handlers: tuple[str, ...] = ()
-    narrowing: Narrowing | None = None
     layers: Sequence[Any] = ()
 
     def name_of(self, node_id: int) -> str:
@@ -133,16 +129,9 @@ class Asking:
         sent: dict[str, ArrayRecord] = {**(others or {})}
         if arrays is not None:
             sent[kinds.ARRAYS] = arrays
-        models = {}
-        if self.narrowing is not None:
-            own[kinds.WIRE] = self.narrowing.wire
-            models = {name: sent[name] for name in MODEL_RECORDS if name in sent}
-            sent |= {name: self.narrowing.record(record) for name, record in models.items()}
-            if (kept := settings.get(kinds.MODEL_INDEX)) is not None:
-                models[kinds.ARRAYS] = self.models.one(int(str(kept)))
         content = filled(RecordDict(), {kinds.CONFIG: filled(self.config.copy(), own), **sent})
         message = Message(content, client.node_id, kind, ttl=self.timeout, group_id=str(self.server_round))
-        return Request(client.key, message, models)
+        return Request(client.key, message)
 
     def query(
         self,
@@ -233,13 +222,7 @@ class Asking:
         if any(request.key not in introduced for request in requests):
             introduced = {client.key: client.num_examples for client in self.online} | introduced
 
-        asked = {request.key: request for request in requests} if self.narrowing is not None else {}
-
         def checked(key: str, content: RecordDict) -> T:
-            if (request := asked.get(key)) is not None:
-                sent = request.message
-                config = sent.content[kinds.CONFIG]
-                content = widen_reply(content, sent.metadata.message_type, config, request.models)
             reading = read(key, content)
             check_examples(getattr(reading, "num_examples", None), introduced.get(key))
             return reading

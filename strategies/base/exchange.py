@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from florets.strategies.base.report import ClientRound, Compared, named
@@ -57,11 +57,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
 
 @dataclass(frozen=True)
 class Request:
-    """A message and the key of its client; `models` are the records that it holds in fewer bits, unrounded."""
+    """A message and the key of its client."""
 
     key: str
     message: Message
-    models: Mapping[str, ArrayRecord] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

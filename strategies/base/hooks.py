@@ -27,7 +27,6 @@ from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import filled
-from florets.task.wire.narrow import Narrowing
 from florets.task.wire.replies import Update
 
 
@@ -134,9 +133,6 @@ class Hooks(FlowerStrategy):
         self.federation.begin_round(server_round)
         unchanged = self.last is not None and arrays is self.last.models.record
         models = self.context.models if unchanged else Models(arrays, self.shared_layers, untrained_of(config))
-        narrowing = self.context.narrowing if unchanged else None
-        if narrowing is None and self.run.wire != "float32":
-            narrowing = Narrowing(self.run.wire, [entry.name for entry in models.layout.entries if entry.is_trained])
         averaging = replace(self.averaging.in_round(config, server_round), note=self._meter.count_kept)
         for layer in self.layers:
             averaging = layer.averaging(averaging)
@@ -159,7 +155,6 @@ class Hooks(FlowerStrategy):
             evaluation=self.evaluation,
             client_handlers=self.client_handlers,
             personal=self.personal,
-            narrowing=narrowing,
             privacy=self.privacy,
             strategy=self,
             layers=self.layers,
@@ -232,8 +227,7 @@ class Hooks(FlowerStrategy):
             for layer in self.layers:
                 bank = layer.combined(bank, r)
             models = r.models.replaced(bank)
-            narrowing = None if r.narrowing is None else r.narrowing.fresh()
-            self.last = replace(r, models=models, narrowing=narrowing)
+            self.last = replace(r, models=models)
         weights = [update.num_examples for _, update in updates]
         loss = self.state.train_loss = float(np.average([u.train_loss for _, u in updates], weights=weights))
         return models.record, MetricRecord({kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: sum(weights)})

@@ -71,10 +71,6 @@ class CFLGPSettings(SharedLayers):
                 f"strategy.spectrum_rounds={self.spectrum_rounds}: with {every} rounds {', '.join(wrong)} do not "
                 "cluster (round 2 does, and then every period-th, with k above 1); leave them out."
             )
-        if self.quantise != "none" and run.wire != "float32":
-            lines.append(
-                f"strategy.quantise={self.quantise}: decimals are of float32; leave it, or wire={run.wire}, out."
-            )
         if run.k == "auto" and run.choose_k != "folds" and not any(number > self.k_warmup for number in due):
             lines.append(
                 f"k=auto: K is found by the clusterings after round strategy.k_warmup={self.k_warmup}, and with "
