@@ -232,7 +232,7 @@ class FloretsApp(ClientApp):
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer a message; see ClientApp."""
-        if message.metadata.message_type in (kinds.PARCEL, kinds.HOSTED):
+        if message.metadata.message_type == kinds.PARCEL:
             return opened(self, message, context)
         answer = _ANSWERS.get(message.metadata.message_type)
         if not is_simulated(context):

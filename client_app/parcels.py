@@ -1,4 +1,4 @@
-"""Parcels on a node: its place among the nodes, and its clients' answers to the messages of one parcel."""
+"""Parcels on a node: its clients' answers to the messages of one parcel."""
 
 import logging
 from time import monotonic
@@ -7,11 +7,10 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from florets.client_app.caps import Limits
-from florets.client_app.node import is_simulated, partition_id
+from florets.client_app.node import is_simulated
 from florets.task.node_config import CLIENTS, NUM_PARTITIONS, PARTITION_ID
-from florets.task.wire import kinds
 from florets.task.wire.flower import become_task
-from florets.task.wire.parcels import Failure, pack_place, pack_replies, unpack
+from florets.task.wire.parcels import pack_replies, unpack
 
 log = logging.getLogger("florets")
 
@@ -19,32 +18,26 @@ log = logging.getLogger("florets")
 def opened(app: ClientApp, message: Message, context: Context) -> Message:
     """Answer a parcel: each of its messages by itself, as `app` would answer it on a node of its own.
 
-    A client that fails costs the others nothing. The question for the node's place is a parcel without messages.
+    A client that fails costs the others nothing.
     """
-    items, hosting = unpack(message.content)
     if PARTITION_ID not in context.node_config:
-        raise ValueError(f"clients_per_node={hosting.per_node}: this node has data of its own and hosts one client")
-    place = partition_id(context)
-    if message.metadata.message_type == kinds.HOSTED:
-        nodes = int(context.node_config[NUM_PARTITIONS]) if is_simulated(context) else 0
-        return Message(pack_place(place, nodes), reply_to=message)
+        raise ValueError("clients_per_node: this node has data of its own and hosts one client")
+    items, num_clients = unpack(message.content)
     Limits(context.node_config).hold(CLIENTS, "clients on this node", len(items))
     if is_simulated(context):
         # Processes of Flower's simulation are none of its tasks, which alone may build messages.
         become_task(context.run_id, context.node_id, 0)
     begun = monotonic()
-    replies: list[RecordDict | Failure] = []
+    replies: list[RecordDict | str] = []
     for item in items:
         left = message.metadata.ttl - (monotonic() - begun)
         try:
             inner = Message(item.content, context.node_id, item.kind, ttl=left, group_id=message.metadata.group_id)
-            if item.client not in hosting.clients_of(place):
-                raise ValueError(f"this node does not host client {item.client}")
-            reply = app(inner, _context_of(item.client, hosting.num_clients, context))
-            replies.append(Failure(reply.error.reason or "") if reply.has_error() else reply.content)
+            reply = app(inner, _context_of(item.client, num_clients, context))
+            replies.append(reply.error.reason or "" if reply.has_error() else reply.content)
         except Exception as error:  # as in every Flower runtime, whatever a client raises is its reply alone
             log.debug("client %d of node %d failed", item.client, context.node_id, exc_info=True)
-            replies.append(Failure(f"{type(error).__name__}: {error}"))
+            replies.append(f"{type(error).__name__}: {error}")
     return Message(pack_replies(replies), reply_to=message)
 
 

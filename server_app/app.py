@@ -30,7 +30,6 @@ from florets.studies.advise.study import answer
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
 from florets.task.partitions.own import OWN
-from florets.task.wire.parcels import Hosting
 
 # Flower has loaded NumPy before this package could ask for one thread.
 one_thread_for_good()
@@ -71,7 +70,7 @@ def _with_parcels(grid: Grid, config: Config) -> Grid:
     """Return the grid on which one message to a node holds all of its clients' messages, where a run needs it."""
     if config.clients_per_node == 1:
         return grid
-    return ParcelGrid(grid, Hosting(config.clients_per_node, config.num_clients))
+    return ParcelGrid(grid, config.clients_per_node, config.num_clients)
 
 
 def advise(grid: Grid, run_config: Mapping[str, Any]) -> Path:

@@ -1,6 +1,5 @@
 """Nodes that host several clients: equal bits, faults of one client alone, and what no reply can do."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +16,6 @@ from florets.engines import engine
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_task
 from florets.server_app.parcel_grid import ParcelGrid
-from florets.strategies.base.federation import WrongNodeCount
 from florets.task.wire import MalformedMessage, bank, kinds, parcels
 from tests.grid_runs import run_on
 
@@ -47,25 +45,15 @@ def content(number: int) -> RecordDict:
 
 def test_messages_come_out_of_a_parcel_as_they_went_in() -> None:
     items = [parcels.Item(kinds.TRAIN, 5, content(0)), parcels.Item(kinds.EVALUATE, 3, content(1))]
-    found, hosting = parcels.unpack(parcels.pack(items, parcels.Hosting(3, 7)))
-    assert (found, hosting) == (items, parcels.Hosting(3, 7))
-    replies = parcels.read_replies(parcels.pack_replies([content(4), parcels.Failure("no data")]), 2)
-    assert replies == [content(4), parcels.Failure("no data")]
+    assert parcels.unpack(parcels.pack(items, 7)) == (items, 7)
+    replies = [content(4), "no data"]
+    assert parcels.read_replies(parcels.pack_replies(replies), 2) == replies
 
 
-@pytest.mark.parametrize(
-    "records",
-    [{}, {"parcel": ConfigRecord({"failed": [1], "reasons": ["x", "y"]})}],
-)
-def test_a_reply_that_is_no_parcel_is_malformed(records: dict[str, Any]) -> None:
+def test_a_reply_that_is_no_parcel_is_malformed() -> None:
     with pytest.raises(MalformedMessage, match="parcel"):
-        parcels.read_replies(RecordDict(records), 2)
-
-
-@pytest.mark.parametrize("place", [-1, 3, 2.0])
-def test_a_node_without_clients_is_refused(place: int) -> None:
-    with pytest.raises(MalformedMessage, match="hosts none"):
-        parcels.read_place(parcels.pack_place(place, 0), parcels.Hosting(3, 7))
+        parcels.read_replies(content(1), 2)
+    assert parcels.read_replies(parcels.pack_replies([content(1)]), 2)[1] == "its node sent no reply of it"
 
 
 def final(grid: LocalGrid | ParcelGrid, config: Config) -> tuple[bytes, list[Any]]:
@@ -79,16 +67,16 @@ def final(grid: LocalGrid | ParcelGrid, config: Config) -> tuple[bytes, list[Any
 def test_hosted_clients_have_the_bits_of_clients_with_nodes_of_their_own(strategy: str) -> None:
     config = compose([*SMALL, f"strategy={strategy}", "strategy.fraction_train=0.7"])
     alone, hosts = Counting(7), Counting(3)
-    assert final(ParcelGrid(hosts, parcels.Hosting(3, 7)), config) == final(alone, config)
+    assert final(ParcelGrid(hosts, 3, 7), config) == final(alone, config)
     # 3, 3 and 1 clients.
     assert len(hosts.kinds) <= 3 / 5 * len(alone.kinds)
-    assert set(hosts.kinds) == {kinds.HOSTED, kinds.PARCEL}
+    assert set(hosts.kinds) == {kinds.PARCEL}
 
 
 def test_a_node_that_is_gone_costs_its_clients_alone() -> None:
     config = compose([*SMALL[1:], "strategy=fedavg", "num_clients=6", "quorum=0.5", "min_clients=4"])
     grid = Counting(2)
-    inner = ParcelGrid(grid, parcels.Hosting(3, 6))
+    inner = ParcelGrid(grid, 3, 6)
     deliver = grid._deliver
 
     def from_round_2(message: Message) -> Message:
@@ -101,54 +89,25 @@ def test_a_node_that_is_gone_costs_its_clients_alone() -> None:
     assert len(strategy.assignment) == 6
 
 
-def test_a_node_that_does_not_say_whom_it_hosts_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    class Lying(LocalGrid):
-        def _deliver(self, message: Message) -> Message:
-            if message.metadata.message_type == kinds.HOSTED and message.metadata.dst_node_id == 3:
-                return Message(Error(code=2, reason="no place"), reply_to=message)
-            return super()._deliver(message)
-
-    assert ParcelGrid(Lying(app, 3), parcels.Hosting(3, 9)).get_node_ids() == [1, 2, 3, 7, 8, 9]
-    assert "node 3 cannot take part: no place" in caplog.text
-    with pytest.raises(WrongNodeCount, match="num_clients=9 and clients_per_node=2, but Flower started 3"):
-        ParcelGrid(LocalGrid(app, 3), parcels.Hosting(2, 9)).get_node_ids()
+def test_clients_of_a_node_that_has_gone_are_hosted_by_the_next() -> None:
+    inner = LocalGrid(app, 3)
+    grid = ParcelGrid(inner, 3, 6)
+    assert grid.get_node_ids() == [1, 2, 3, 4, 5, 6]
+    del inner._contexts[2]
+    assert sorted(grid.get_node_ids()) == [1, 2, 3, 4, 5, 6]
+    del inner._contexts[3]
+    assert grid.get_node_ids() == [1, 2, 3]
 
 
-def test_a_node_that_says_anothers_place_takes_no_part(caplog: pytest.LogCaptureFixture) -> None:
-    class Twice(LocalGrid):
-        def _deliver(self, message: Message) -> Message:
-            content = parcels.pack_place(0, 3)
-            return Message(content, reply_to=message)
-
-    assert len(ParcelGrid(Twice(app, 3), parcels.Hosting(3, 9)).get_node_ids()) == 3
-    assert caplog.text.count("another node has its clients") == 2
-
-
-def test_a_question_that_was_not_sent_is_asked_again() -> None:
-    class Failing(LocalGrid):
-        fails = True
-
-        def push_messages(self, messages: Iterable[Message]) -> list[str]:
-            return ["" for _ in messages] if self.fails else list(super().push_messages(messages))
-
-    inner = Failing(app, 3)
-    grid = ParcelGrid(inner, parcels.Hosting(3, 9))
-    assert grid.get_node_ids() == []
-    inner.fails = False
-    assert grid.get_node_ids() == [*range(1, 10)]
-
-
-def test_a_node_answers_for_its_own_clients_alone() -> None:
+def test_a_node_answers_as_its_clients() -> None:
     def called(message: Message, context: Context) -> Message:
         config = {name: context.node_config[name] for name in ("partition-id", "num-partitions")}
         return Message(RecordDict({"config": ConfigRecord(config)}), reply_to=message)
 
     context = Context(1, 2, {"partition-id": 1, "num-partitions": 3}, RecordDict(), {})
-    items = [parcels.Item(kinds.TRAIN, client, content(0)) for client in (4, 2)]
-    parcel = Message(parcels.pack(items, parcels.Hosting(3, 7)), 2, kinds.PARCEL)
-    own, other = parcels.read_replies(opened(cast(ClientApp, called), parcel, context).content, 2)
+    parcel = Message(parcels.pack([parcels.Item(kinds.TRAIN, 4, content(0))], 7), 2, kinds.PARCEL)
+    (own,) = parcels.read_replies(opened(cast(ClientApp, called), parcel, context).content, 1)
     assert own == RecordDict({"config": ConfigRecord({"partition-id": 4, "num-partitions": 7})})
-    assert other == parcels.Failure("ValueError: this node does not host client 2")
     real = Context(1, 2, {"data-dir": "here"}, RecordDict(), {})
     with pytest.raises(ValueError, match="data of its own and hosts one client"):
         opened(cast(ClientApp, called), parcel, real)

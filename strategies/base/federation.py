@@ -65,14 +65,12 @@ class WrongNodeCount(FederationError):
         Clients of the experiment.
     found
         Nodes that Flower simulates.
-    per_node
-        Clients that each of them hosts at most.
     """
 
-    def __init__(self, expected: int, found: int, per_node: int = 1) -> None:
+    def __init__(self, expected: int, found: int) -> None:
         # The fields are the exception's arguments, so that it can be handed from process to process.
-        super().__init__(expected, found, per_node)
-        self.expected, self.found, self.per_node = expected, found, per_node
+        super().__init__(expected, found)
+        self.expected, self.found = expected, found
 
     def __str__(self) -> str:
         return self.explain()
@@ -80,14 +78,10 @@ class WrongNodeCount(FederationError):
     def explain(self, run_config: str = "") -> str:
         """Return what is wrong and the full command that works, with the settings of `run_config`."""
         settings = f" --run-config {shlex.quote(run_config)}" if run_config else ""
-        nodes, hosted, remedy = self.expected, "", "Give the same number to both"
-        if self.per_node > 1:
-            nodes = -(-self.expected // self.per_node)
-            hosted, remedy = f" and clients_per_node={self.per_node}", f"Start {nodes}"
         return (
-            f"this experiment has num_clients={self.expected}{hosted}, but Flower started {self.found} SuperNodes. "
-            f"{remedy}: flwr run . --stream{settings} "
-            f'--federation-config "num-supernodes={nodes} client-resources-num-cpus=1"'
+            f"this experiment has num_clients={self.expected}, but Flower started {self.found} SuperNodes. "
+            f"Give the same number to both: flwr run . --stream{settings} "
+            f'--federation-config "num-supernodes={self.expected} client-resources-num-cpus=1"'
         )
 
 
