@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Without this, every `flwr run` builds a second Python environment.
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 
-.PHONY: help setup run deploy-demo smoke test check docs slow audit lock dist sbom bench clean
+.PHONY: help setup run deploy-demo smoke test check docs slow audit lock dist sbom clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13
@@ -69,9 +69,6 @@ sbom: $(SETUP) ## bill of materials (CycloneDX) and licences of OF=<python of an
 	@mkdir -p dist
 	$(BIN)/uv tool run --from cyclonedx-bom cyclonedx-py environment --output-reproducible --output-file dist/sbom.json $(OF)
 	$(BIN)/uv tool run pip-licenses --python $(OF) --format markdown --with-urls --output-file dist/licences.md
-
-bench: $(SETUP) ## the benchmarks
-	$(BIN)/python -m benchmarks
 
 clean: ## remove the virtual environment, caches and results
 	rm -rf $(VENV) .types results site .mypy_cache .ruff_cache .pytest_cache *.egg-info

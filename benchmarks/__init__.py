@@ -1,4 +1,4 @@
-"""Benchmarks: `make bench` runs them all. CPU seconds on one thread; compare ratios, not machines."""
+"""Benchmarks, each with its own command. CPU seconds on one thread; compare ratios, not machines."""
 
 import os
 

@@ -3,10 +3,9 @@
 Run: ``python -m benchmarks.bench_attacks`` for a look: CLoVE, a fifth hostile, two seeds. A grid::
 
     python -m benchmarks.bench_attacks --strategies clove,ifca --rules none,clip --fractions 0,0.1,0.2,0.3 --seeds 5 \
-        --workers 16 --csv attacks.csv strategy.period=2
+        --workers 16 strategy.period=2
 
-Each run is a line of the CSV as soon as it ends. A federation is a name of `FEDERATIONS` (`mnist_skew` takes
-`data_dir` too) or a preset; it and a rule may bring keys with them (``rotation+num_clients=40``,
+A federation is a name of `FEDERATIONS` or a preset; it and a rule may bring keys (``rotation+num_clients=40``,
 ``clip+hostile=0.3``). `hostile` is else the largest fraction in any group, at least the default. Hostile clients are
 spread over the groups as evenly as possible; they know the models and all that honest clients reply. The table shows,
 over the seeds, the mean and spread of the accuracy in percent, the least ARI, and of a backdoor how often it works.
@@ -14,13 +13,9 @@ over the seeds, the mean and spread of the accuracy in percent, the least ARI, a
 
 import argparse
 import logging
-import os
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 from zlib import crc32
@@ -44,12 +39,6 @@ from florets.task.wire import Layout, bank, kinds
 FEDERATIONS = {
     "rotation": ("experiment=quickstart", "num_rounds=8"),
     "label_pairs": ("experiment=digits_label_skew", "num_rounds=8"),
-    "mnist_skew": (
-        "experiment=clove/mnist_label_skew_1",
-        "num_rounds=12",
-        "task.partition_options.samples_per_client=100",
-        "train.batch_size=10",
-    ),
 }
 TARGET = 0
 """Class that a backdoor asks for."""
@@ -243,17 +232,13 @@ class Case:
     seed: int
 
 
-CASE = [field.name for field in fields(Case)]
-
-
 @dataclass(frozen=True)
 class Row(Case):
-    """Its result: accuracy and ARI of the honest clients, how often the backdoor works, CPU seconds."""
+    """Its result: accuracy and ARI of the honest clients, how often the backdoor works."""
 
     accuracy: float
     ari: float
     backdoor: float
-    seconds: float
     error: str = ""
 
 
@@ -262,7 +247,6 @@ def play(case: Case, more: Sequence[str] = ()) -> Row:
     # Processes that work side by side have a core each.
     torch.set_num_threads(1)
     logging.getLogger("florets").setLevel(logging.CRITICAL)
-    begin = time.process_time()
     (rule, *keys), (name, *others) = case.rule.split("+"), case.federation.split("+")
     overrides = [*FEDERATIONS.get(name, (f"experiment={name}",)), *others, f"strategy={case.strategy}"]
     overrides += [f"seed={case.seed}", f"robust={rule}", "eval_every=1000", *keys, *more]
@@ -280,13 +264,12 @@ def play(case: Case, more: Sequence[str] = ()) -> Row:
         last, _, models = ended(config, task, HostileGrid(config, task, attack, hostile))
     except RuntimeError as problem:
         error = str(problem).splitlines()[0][:100]
-        return Row(*astuple(case), 0.0, 0.0, 0.0, time.process_time() - begin, error)
-    seconds = time.process_time() - begin
+        return Row(*astuple(case), 0.0, 0.0, 0.0, error)
     keys = sorted(key for key in last.assignment if int(key) not in hostile)
     ari = adjusted_rand_index([groups[int(key)] for key in keys], [last.assignment[key] for key in keys])
     accuracy = fmean(last.evaluations[key].accuracy or 0.0 for key in keys)
     backdoor = fmean(_backdoor(task, int(key), models[int(key)]) for key in keys)
-    return Row(*astuple(case), accuracy, 1.0 if ari is None else ari, backdoor, seconds)
+    return Row(*astuple(case), accuracy, 1.0 if ari is None else ari, backdoor)
 
 
 def _backdoor(task: Task, client: int, model: ArrayRecord) -> float:
@@ -319,7 +302,7 @@ def cell(rows: pd.DataFrame) -> str:
 
 def summary(rows: pd.DataFrame) -> str:
     """Return a table of the cases, a column for each rule."""
-    keys = [name for name in CASE if name not in ("rule", "seed")]
+    keys = ["federation", "strategy", "attack", "fraction"]
     found = [(*key, cell(some)) for key, some in rows.groupby([*keys, "rule"], sort=False)]
     table = pd.DataFrame(found, columns=[*keys, "rule", "shown"]).pivot_table(
         "shown", keys, "rule", aggfunc="first", fill_value="", sort=False
@@ -336,19 +319,10 @@ def main() -> None:
     parser.add_argument("--rules", default="none,clip,multi_krum")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--csv", default="", help="file that rows are added to; runs that it has are not run again")
     parser.add_argument("overrides", nargs="*", help="further keys, of all runs")
     given = parser.parse_args()
-    file = Path(given.csv or os.devnull)
-    rows = [pd.read_csv(file, keep_default_na=False)] if file.is_file() else []
-    known = {key for some in rows for key in some[CASE].itertuples(index=False, name=None)}
-    cases = [case for case in grid_of(given) if astuple(case) not in known]
-    pool = Parallel(given.workers, return_as="generator_unordered")
-    for row in pool(delayed(play)(case, given.overrides) for case in cases):
-        print(*astuple(row), file=sys.stderr, flush=True)
-        rows.append(pd.DataFrame([asdict(row)]))
-        rows[-1].to_csv(file, mode="a", header=not file.is_file(), index=False)
-    print(summary(pd.concat(rows)))
+    rows = Parallel(given.workers)(delayed(play)(case, given.overrides) for case in grid_of(given))
+    print(summary(pd.DataFrame(map(asdict, rows))))
 
 
 if __name__ == "__main__":

@@ -2,22 +2,20 @@
 
 Run: ``python -m benchmarks.bench_privacy`` for a look. All cases::
 
-    python -m benchmarks.bench_privacy --all --seeds 5 --workers 4 --csv attacks.csv
+    python -m benchmarks.bench_privacy --all --seeds 5 --workers 4
 
 A case is ``federation|strategy|privacy``; a strategy may bring keys (``fedavg+averaging=gradients``), and privacy is
 none, secure, or a kind and epsilon (``central:8``). Models of one seed are attacked with those of the other seeds as
 reference. ``groups of M x n``: four groups, of digits turned by quarters, of M clients with n records each;
-``pairs``: five groups of four clients with two classes each; ``clients of n``: the server reads what eight send.
+``clients of n``: the server reads what eight send.
 """
 
 import argparse
 import logging
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -37,7 +35,7 @@ from florets.task.task import Task
 from florets.task.wire import Layout, bank, kinds
 
 TINY, SMALL, MEDIUM, LARGE = (f"groups of {size}" for size in ("2 x 30", "3 x 30", "25 x 28", "250 x 3"))
-PAIRS, PROBE, GRADIENTS = "pairs", "cfl_gp+averaging=gradients", "fedavg+averaging=gradients"
+PROBE, GRADIENTS = "cfl_gp+averaging=gradients", "fedavg+averaging=gradients"
 ADAM, SGD = (f"fedavg+train.local_epochs=10+train.optimizer={name}" for name in ("adam", "sgd"))
 LINEAR, NOISE = "task.model=linear", ("none", "central:8", "central:2")
 LOOK = (f"{SMALL}|clove|none", f"clients of 1|{PROBE}|none")
@@ -51,7 +49,6 @@ ALL = (
     *(f"clients of 1|{GRADIENTS}|{noise}" for noise in ("central:8", "local:1000", "local:8", "local:2")),
     "clients of 1|fedavg|secure",
     *(f"{size}|oracle|{noise}" for size in (TINY, SMALL) for noise in ("none", "central:1000")),
-    *(f"{PAIRS}|{name}|none" for name in ("clove", "ifca")),
     *(f"{LARGE}|oracle+{LINEAR}|{noise}" for noise in NOISE),
 )
 COLUMNS = ["case", "seed", "measure", "value"]
@@ -62,16 +59,15 @@ def keys_of(case: str) -> list[str]:
     federation, strategy, privacy = case.split("|")
     (name, *others), (kind, _, epsilon) = strategy.split("+"), privacy.partition(":")
     sizes = [int(size) for size in re.findall(r"\d+", federation)]
-    keys = [f"experiment={'compare/digits_label_skew' if federation == PAIRS else 'quickstart'}", f"strategy={name}"]
+    keys = ["experiment=quickstart", f"strategy={name}"]
     if federation.startswith("clients"):
         keys += ["num_clients=8", "num_rounds=1", "train.local_epochs=1"]
-    elif sizes:
+    else:
         # Few clients train longer.
         epochs, rounds = (10, 20) if sizes[0] < 10 else (5, 10)
         keys += [f"num_clients={4 * sizes[0]}", f"num_rounds={rounds}", f"train.local_epochs={epochs}"]
         keys += ["train.batch_size=10"]
-    if sizes:
-        keys += [f"task.partition_options={{split: independent, samples_per_client: {sizes[-1]}}}"]
+    keys += [f"task.partition_options={{split: independent, samples_per_client: {sizes[-1]}}}"]
     if kind != "none":
         private = [f"privacy.kind={kind}", f"privacy.epsilon={epsilon}"]
         keys += ["secure_aggregation=true"] if kind == "secure" else private
@@ -165,15 +161,11 @@ def calibrated(phi: FloatArray, inside: BoolArray, runs: IntArray) -> FloatArray
     return scores
 
 
-def probabilities(task: Task, model: ArrayRecord, x: torch.Tensor) -> FloatArray:
-    """Return what the model predicts, (N, C)."""
-    with torch.inference_mode():
-        return np.asarray(torch.softmax(module_of(task, model)(x).double(), dim=1).numpy())
-
-
 def confidences(task: Task, model: ArrayRecord, x: torch.Tensor, y: IntArray) -> FloatArray:
     """Return the logit of the probability of each record's class, (N,)."""
-    true = np.clip(probabilities(task, model, x)[np.arange(len(y)), y], 1e-12, 1 - 1e-12)
+    with torch.inference_mode():
+        predicted = torch.softmax(module_of(task, model)(x).double(), dim=1).numpy()
+    true = np.clip(predicted[np.arange(len(y)), y], 1e-12, 1 - 1e-12)
     return np.asarray(np.log(true / (1 - true)))
 
 
@@ -223,20 +215,15 @@ def membership(runs: Sequence[Played]) -> Iterator[tuple[int, str, float]]:
 def groups_shown(run: Played) -> Iterator[tuple[str, float]]:
     """Yield what models show of groups: the attribute that a group shares, and the group of a known record.
 
-    The attribute is the turn under which public images fit the model best, or the two classes that it predicts most.
+    The attribute is the turn under which public images fit the model best.
     Records are those that were trained on, and as many that were not; of K groups chance is 1 / K.
     """
     task, groups = run.task, list(run.groups)
     model_of = {group: run.models[clients[0]] for group, clients in run.groups.items()}
     turned, found = [_turned(run, group, "test") for group in groups], list[bool]()
-    for group, clients in run.groups.items():
-        if any(shard.transform is not None for shard in task.shards):
-            fit = [confidences(task, model_of[group], *records).mean() for records in turned]
-            found.append(groups[int(np.argmax(fit))] == group)
-        else:
-            classes = set(task.data.y_train[task.shards[clients[0]].train].tolist())
-            p = probabilities(task, model_of[group], turned[0][0]).mean(axis=0)
-            found.append(set(np.argsort(-p)[: len(classes)].tolist()) == classes)
+    for group in groups:
+        fit = [confidences(task, model_of[group], *records).mean() for records in turned]
+        found.append(groups[int(np.argmax(fit))] == group)
     yield "attribute", fmean(found)
     for name, part in (("placed", "train"), ("placed, not trained on", "test")):
         right = list[bool]()
@@ -309,17 +296,10 @@ def main() -> None:
     parser.add_argument("--all", dest="cases", action="store_const", const=ALL, help="all cases of the page")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--csv", default="", help="file that rows are added to; cases that it has are not run again")
     given = parser.parse_args()
-    file, every = Path(given.csv or os.devnull), range(given.seeds)
-    known = dict(list(pd.read_csv(file).groupby("case"))) if file.is_file() else {}
     # Seeds that are attacked with each other's models run in one process.
-    jobs = [(case, every) for case in given.cases if case not in known]
-    everything = [*known.values()]
-    for rows in Parallel(given.workers, return_as="generator")(delayed(attacked)(*job) for job in jobs):
-        everything.append(rows)
-        rows.to_csv(file, mode="a", header=not file.is_file(), index=False)
-    print(summary(pd.concat(everything)))
+    rows = Parallel(given.workers)(delayed(attacked)(case, range(given.seeds)) for case in given.cases)
+    print(summary(pd.concat(rows)))
 
 
 if __name__ == "__main__":

@@ -4,12 +4,11 @@ Data, model (``mlp`` 64-32-10), plan of the folds, training on them and compress
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import torch
-from scipy.ndimage import rotate
 from torch.nn import Module
 
 from florets.strategies.shared.fold_plan import FoldPlan
@@ -26,19 +25,9 @@ Data = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Kind:
-    """What the data of a group's clients look like.
+    """What a group's clients have: quarter turns, mirrored images, labels that are shifted modulo 10 or swapped.
 
-    Parameters
-    ----------
-    turns, mirror
-        Quarter turns of the images; whether they are mirrored as well.
-    shift, swaps
-        What is added to the labels, modulo 10; pairs of labels that trade places.
-    classes
-        Classes that there are, in equal shares; all, with the data's own shares, where empty.
-    angles, noise, brighter
-        Largest turn in degrees, each client's drawn uniformly from 0 on; standard deviation of what is added to each
-        pixel (from 0 to 1); what is added to all.
+    With `classes` there are these alone, in equal shares.
     """
 
     turns: int = 0
@@ -46,23 +35,14 @@ class Kind:
     shift: int = 0
     swaps: tuple[tuple[int, int], ...] = ()
     classes: tuple[int, ...] = ()
-    angles: float = 0.0
-    noise: float = 0.0
-    brighter: float = 0.0
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One sort of federation.
+    """One sort of federation: kind and number of clients of each group, and the samples of each client.
 
-    Parameters
-    ----------
-    groups
-        Kind and number of clients of each group.
-    samples
-        Samples of each client, or the smallest and the largest of a log-uniform draw.
-    alpha, group_alpha
-        Of Dirichlet class shares, drawn for each client or for each group; 0: none.
+    Two numbers of samples are the ends of a log-uniform draw. `alpha` and `group_alpha` are those of Dirichlet class
+    shares, drawn for each client or for each group; 0: none.
     """
 
     groups: tuple[tuple[Kind, int], ...]
@@ -147,46 +127,13 @@ FEW_SITES = {
     "2 + 1": Cell(rotations([2, 1]), 96),
     "1 + 1": Cell(rotations([1, 1]), 96),
 }
-STRUCTURE = {
-    f"{name}, {samples}": Cell(groups, samples)
-    for name, groups in {
-        "20 angles": ((Kind(angles=90.0), 20),),
-        "40 angles": ((Kind(angles=90.0), 40),),
-        "2 rotations x swapped pair, 5 each": tuple(
-            (Kind(turns=turns, swaps=swaps), 5) for turns in (0, 2) for swaps in ((), ((0, 3),))
-        ),
-        "27 + 3 with a swapped pair": ((Kind(), 27), (Kind(swaps=((0, 3),)), 3)),
-        "noise of 0, 0.3, 0.8, 7 each": tuple((Kind(noise=noise), 7) for noise in (0.0, 0.3, 0.8)),
-        "10 + 10 brighter by 0.3": ((Kind(), 10), (Kind(brighter=0.3), 10)),
-    }.items()
-    for samples in (60, 100, 130)
-}
 TABLES = {
     "no_groups": NO_GROUPS,
     "groups": GROUPS,
     "unequal": UNEQUAL,
     "skewed": SKEWED,
     "few_sites": FEW_SITES,
-    "structure": STRUCTURE,
 }
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How discovery trains and what is sent; None and 0 are the project's own choice.
-
-    Parameters
-    ----------
-    steps, folds, size
-        Steps on each fold, number of folds, samples of a fold.
-    width
-        See `RowForm`.
-    """
-
-    steps: int = 0
-    folds: int = 0
-    size: int = 0
-    width: int | None = None
 
 
 @cache
@@ -237,21 +184,10 @@ def changed(kind: Kind, rows: np.ndarray, rng: np.random.Generator) -> Data:
     x = np.rot90(images[rows], kind.turns, axes=(1, 2))
     if kind.mirror:
         x = x[:, :, ::-1]
-    if kind.angles:
-        x = rotate(x, rng.uniform(0, kind.angles), axes=(1, 2), reshape=False, order=1)
-    x = x + kind.brighter + (kind.noise * rng.standard_normal(x.shape) if kind.noise else 0.0)
     names = np.arange(CLASSES)
     for a, b in kind.swaps:
         names[a], names[b] = b, a
     return x.reshape(len(rows), PIXELS), (names[labels[rows]] + kind.shift) % CLASSES
-
-
-def plan_of(clients: Sequence[Data], recipe: Recipe) -> FoldPlan:
-    plan = FoldPlan.of([len(y) for _, y in clients], tests=True)
-    if recipe.folds or recipe.size:
-        folds = recipe.folds or plan.folds
-        plan = replace(plan, folds=folds, size=recipe.size or plan.samples // folds)
-    return replace(plan, steps=recipe.steps or plan.steps)
 
 
 def fold_changes(clients: Sequence[Data], plan: FoldPlan, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -284,8 +220,8 @@ def initial(seed: int) -> Module:
     return model
 
 
-def sent(changes: np.ndarray, recipe: Recipe, seed: int) -> np.ndarray:
+def sent(changes: np.ndarray, width: int | None, seed: int) -> np.ndarray:
     """Return the rows as the server has them after the way over the wire, (M, m, width) float64."""
-    form = RowForm.of(recipe.width, PARAMETERS, changes.shape[1])
+    form = RowForm.of(width, PARAMETERS, changes.shape[1])
     rows = [form.unpack(form.pack(of_client, np.random.default_rng([seed, 3]))) for of_client in changes]
     return np.stack(rows).astype(np.float64)

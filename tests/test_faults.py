@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from benchmarks.bench_faults import play
 from florets.strategies.base.exchange import Request, send, sort_replies
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import RoundReport
@@ -17,6 +16,7 @@ from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.local.strategy import Local
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, thetas
+from tests.faulty_runs import play
 
 TWO_GROUPS = [0.0, 0.2, 0.1, 10.0, 10.2, 10.1]
 FIRST = (4.0, 6.0)

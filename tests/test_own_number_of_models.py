@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.bench_faults import play as play_faulty
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.engines.engine import run
 from florets.server_app.build import build_task
 from tests.faulty_app import ALL_FAULTS
+from tests.faulty_runs import play as play_faulty
 from tests.method_runs import SMALL, Played, play
 
 STRATEGIES: dict[str, tuple[str, ...]] = {

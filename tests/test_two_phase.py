@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
-from benchmarks.bench_faults import play
 from florets.strategies.base.federation import FederationError
 from florets.strategies.two_phase import moment_algebra
 from florets.strategies.two_phase.messages import MOMENT_DESCENT, MOMENTS, SUBSPACE, LocalFactors
@@ -15,6 +14,7 @@ from florets.strategies.two_phase.strategy import TwoPhase
 from florets.task.wire import bank, kinds
 from tests import own_functions
 from tests.fakes import FakeClients, lost, models, thetas
+from tests.faulty_runs import play
 from tests.mixed_regression import Outcome, Watched, run
 
 ANCHORS_5 = ("strategy.anchors=5", "num_clients=12")
