@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from florets.deploy.credentials import make_node_key
 from florets.deploy.federation import DeploymentError, Federation
@@ -21,7 +22,6 @@ from florets.engines.flower_run import FlowerRunError, app_to_send
 from florets.reports.folder import MARKER
 from florets.reports.summary import RoundLine, RunSummary, read_lines
 from florets.task.data.demo_data import write_folders
-from florets.task.temporary import held_folder
 
 EXPERIMENT = "own_digits"
 NUM_NODES = 6
@@ -46,8 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # On SIGTERM it stops what it started, as it does after Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        with held_folder("deploy") as folder:
-            ari = demonstrate(folder, options.results_dir.absolute(), options.rounds)
+        with TemporaryDirectory(prefix="florets-deploy-", ignore_cleanup_errors=True) as folder:
+            ari = demonstrate(Path(folder), options.results_dir.absolute(), options.rounds)
     except (DeploymentError, FlowerRunError) as error:
         print(f"deploy-demo failed: {error}", file=sys.stderr)
         return 1

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
@@ -26,7 +27,6 @@ from florets.server_app.own_code import paths_of
 from florets.server_app.resume import refuse_interrupted
 from florets.task import given
 from florets.task.fingerprint import own_files
-from florets.task.temporary import held_folder
 
 NAME = "own"
 """Name of the connection in the SuperLink's own Flower configuration."""
@@ -114,7 +114,8 @@ class SuperLink(Connection):
 
     def __enter__(self) -> "SuperLink":
         with ExitStack() as stack:
-            root = stack.enter_context(held_folder("superlink"))
+            folder = TemporaryDirectory(prefix="florets-superlink-", ignore_cleanup_errors=True)
+            root = Path(stack.enter_context(folder))
             home, work = root / "flwr", root / "empty"
             home.mkdir()
             work.mkdir()
@@ -195,7 +196,8 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
     if not resume:
         # The app does so too, but half a minute later.
         refuse_interrupted(folder, config)
-    with held_folder("run") as place:
+    with TemporaryDirectory(prefix="florets-run-", ignore_cleanup_errors=True) as name:
+        place = Path(name)
         if config.superlink:
             found = Connection(config.superlink, flower_processes.environment(None))
             _follow(found, app_to_send(place / "app"), place, folder, config, resume)

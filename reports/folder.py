@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from florets.conf.problems import ConfigError
 from florets.reports.console import say
 from florets.reports.summary import RoundLine, read_line
-from florets.task.temporary import lock, unlock
 
 FINISHED = "report.html"
 """Last file that a run writes: with it the run has ended."""
@@ -262,6 +261,37 @@ class FolderLock:
         """Let go of the folder; a second call does nothing."""
         handle, self._handle = self._handle, None
         unlock(handle)
+
+
+def lock(folder: Path, shared: bool = False) -> int | None:
+    """Lock a folder without waiting and return its handle; None where the system or its file system has no locks.
+
+    BlockingIOError if another process holds it.
+    """
+    handle = None
+    try:
+        import fcntl  # not on Windows
+
+        handle = os.open(folder, os.O_RDONLY)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        unlock(handle)
+        raise
+    except (ImportError, OSError):
+        unlock(handle)
+        return None
+    return handle
+
+
+def unlock(handle: int | None) -> None:
+    """Undo `lock`."""
+    if handle is not None:
+        # The lock goes with the last handle, and a child that was forked has one: it is undone as well.
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
 
 
 def is_held(folder: Path) -> bool:

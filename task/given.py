@@ -18,10 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
-
-from florets.task.temporary import held_folder
 
 FOLDER = "given"
 """Folder of the files, within a run's folder."""
@@ -99,9 +98,9 @@ def for_children(paths: Iterable[str]) -> Iterator[None]:
     if not files:
         yield
         return
-    with held_folder("given") as folder:
+    with TemporaryDirectory(prefix="florets-given-") as folder:
         for name, data in files.items():
-            (folder / f"{name}{SUFFIX}").write_bytes(data)
+            (Path(folder) / f"{name}{SUFFIX}").write_bytes(data)
         before = os.environ.get(_VARIABLE)
         # This process may have been started so itself, and needs the folder that it was given again.
         os.environ[_VARIABLE] = str(folder) if before is None else os.pathsep.join((str(folder), before))

@@ -1,11 +1,8 @@
-"""Files that runs leave: who can read them, links in their place, folders of killed processes, and full disks."""
+"""Files that runs leave: who can read them, links in their place, and full disks."""
 
 import errno
-import fcntl
 import os
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -16,48 +13,8 @@ import pytest
 from florets.commands.main import main
 from florets.reports import folder as folders
 from florets.server_app.checkpoint import Checkpoints
-from florets.task import temporary
 from tests.results_examples import record
 from tests.test_resume import results, run_folder, settings
-
-
-def test_folders_of_killed_runs_are_removed_and_no_others(tmp_path: Path) -> None:
-    done = subprocess.Popen([sys.executable, "-c", ""])
-    done.wait()
-    numbers = (f"{done.pid}-abcdefg1", f"{done.pid}-abcdefg2", f"{os.getpid()}-abcdefg1")
-    dead, held, alive = (tmp_path / f"florets-sweep-{number}" for number in numbers)
-    copied, unmarked = (tmp_path / f"florets-sweep-{done.pid}-{end}" for end in ("mycopies", "abcdefg3"))
-    others = [
-        tmp_path / name
-        for name in (f"florets-results-{done.pid}-finalist", f"florets-run-{done.pid}-final", "florets-sweep-own-x")
-    ]
-    for folder in (dead, held, alive, copied, unmarked, *others):
-        (folder / "session").mkdir(parents=True)
-    for folder in (dead, held, alive, *others):
-        (folder / temporary._MARKER).write_text(folder.name)
-    (copied / temporary._MARKER).write_text(dead.name)
-    others += [copied, unmarked]
-    # As that of a run in another container.
-    lock = os.open(held, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    try:
-        temporary._remove_left_over(tmp_path)
-    finally:
-        os.close(lock)
-    assert sorted(tmp_path.iterdir()) == sorted([held, alive, *others])
-    temporary._remove_left_over(tmp_path)
-    assert not held.exists()
-    # What a killed process leaves is known again.
-    code = f"""import os, pathlib
-from florets.task.temporary import held_folder
-held = held_folder("run", pathlib.Path({str(tmp_path)!r}))
-held.__enter__()
-os._exit(0)"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-    (left,) = set(tmp_path.iterdir()) - {alive, *others}
-    with temporary.held_folder("run", tmp_path) as folder:
-        assert folder.is_dir()
-        assert not left.exists()
 
 
 def test_a_link_in_the_place_of_a_file_is_never_followed(tmp_path: Path) -> None:

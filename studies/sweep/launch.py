@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -40,7 +41,6 @@ from florets.studies.sweep.keys import (
 from florets.studies.sweep.report import write_sweep
 from florets.task import given
 from florets.task.edited_modules import reload_edited
-from florets.task.temporary import held_folder
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,8 @@ def run_sweep(
         say(f"{number} of {total} jobs cannot run: {problem}", sys.stderr)
     ended_early = None
     best = None
-    with held_folder("sweep") as records:
-        sweep = Sweep(folder, records, caller, total, engine, keep, given.files_in(texts))
+    with TemporaryDirectory(prefix="florets-sweep-", ignore_cleanup_errors=True) as records:
+        sweep = Sweep(folder, Path(records), caller, total, engine, keep, given.files_in(texts))
         try:
             _run_hydra([*map(encode, parsed), *for_hydra], sweep)
         except KeyboardInterrupt:
