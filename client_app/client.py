@@ -27,7 +27,7 @@ from florets.client_app.node import (
 )
 from florets.client_app.session import State, session
 from florets.task.client_data import ClientData, Part, draw_samples, hold_out
-from florets.task.node_config import flag, forbids, shares_statistics
+from florets.task.node_config import shares_statistics
 from florets.task.randomness import Purpose, generator
 from florets.task.task import Task
 from florets.task.training.linear import LinearModels, LinearNames
@@ -37,7 +37,6 @@ from florets.task.training.objective import PLAIN, Objective, Proximal
 from florets.task.training.settings import KEYS, Training
 from florets.task.training.vectorised import Trained
 from florets.task.wire import kinds
-from florets.task.wire.leaving import LABELS
 
 
 @dataclass(frozen=True)
@@ -86,12 +85,6 @@ class Client:
     def is_simulated(self) -> bool:
         """Whether the node is one of a simulation, where server and clients are one user's."""
         return is_simulated(self.context)
-
-    @property
-    def shares_confusion(self) -> bool:
-        """Whether this node tells the server the counts of its test: as it says; else a simulated one does."""
-        config = self.context.node_config
-        return flag(config, kinds.SHARE_CONFUSION, self.is_simulated) and not forbids(config, LABELS)
 
     @property
     def shares_statistics(self) -> bool:

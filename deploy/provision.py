@@ -57,7 +57,7 @@ export no_proxy="$lower" NO_PROXY="$upper" no_grpc_proxy="${grpc:+$grpc,}$itself
 _SERVER_KEYS: Mapping[str, Any] = {"addresses": list[str], "port": int, "bind": str}
 _NODE_KEYS: Mapping[str, Any] = {
     **{"name": str, "port": int, DATA_DIR: str, ALLOW: str, kinds.DEVICE: str, kinds.CLUSTER: int},
-    **{kinds.SHARE_STATISTICS: bool, kinds.SHARE_CONFUSION: bool},
+    kinds.SHARE_STATISTICS: bool,
     **{
         kinds.NEVER_SEND: str,
         ANSWERS: str,

@@ -54,9 +54,8 @@ POLICY_KEYS = (kinds.NEVER_SEND, ANSWERS, LEAST_RECORDS, MOST_MESSAGES, MOST_EPS
 """Keys of the owner's policy (`florets.client_app.policy`)."""
 LOG_FOLDER = "log-folder"
 """Key of the node config: folder of the node's log of messages."""
-_FLAGS = (kinds.SHARE_CONFUSION, kinds.SHARE_STATISTICS)
 NODE_KEYS = (
-    *(DATA_DIR, CLIENT_ID, ALLOW, kinds.DEVICE, kinds.CLUSTER, LOG_FOLDER, *_FLAGS),
+    *(DATA_DIR, CLIENT_ID, ALLOW, kinds.DEVICE, kinds.CLUSTER, LOG_FOLDER, kinds.SHARE_STATISTICS),
     *POLICY_KEYS,
     *(cap.key for cap in ALL_CAPS),
 )
@@ -100,8 +99,7 @@ def check_node_config(node_config: Mapping[str, Any]) -> None:
             continue
         if near := difflib.get_close_matches(key.replace("_", "-").lower(), NODE_KEYS, n=1, cutoff=0.8):
             raise ValueError(f"this node's config has {key}, which is no key; did you mean {near[0]}?")
-    for key in _FLAGS:
-        flag(node_config, key)
+    flag(node_config, kinds.SHARE_STATISTICS)
 
 
 def folders_config(file: Path) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def test_losses_and_tests_are_computed_there_with_one_transfer_each(make: Callab
     for one, other in zip(tested, tests, strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-5)
         assert one.accuracy == other.accuracy
-        assert one.scores.values == pytest.approx(other.scores.values, rel=1e-5)
+        assert one.scores == pytest.approx(other.scores, rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import csv
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,6 @@ from florets.strategies.base.evaluation import confusions_of
 from florets.strategies.base.report import STABLE_FROM, Evaluation
 from florets.studies.sweep.jobs import JobResult, Jobs
 from florets.studies.sweep.report import summary_markdown, write_sweep
-from florets.task.wire.evaluation import SentScores
 from florets.task.wire.evaluation import TestResult as ClientTest
 from florets.task.wire.replies import Work
 
@@ -114,7 +114,8 @@ def test_the_figures_of_a_score_over_the_clients():
 
 def test_counts_of_a_models_clients_are_added_up():
     def test_of(*counts):
-        return ClientTest(0.5, 0.5, 4, scores=SentScores({}, counts))
+        cells = np.array(counts, dtype=np.int32).reshape(-1, 3)
+        return ClientTest(0.5, 0.5, 4, sums=SimpleNamespace(confusion=cells))
 
     tests = [
         ("a", test_of(0, 0, 2, 1, 0, 2)),
@@ -187,6 +188,7 @@ def test_a_run_tells_each_clients_scores_and_what_it_cost(tmp_path):
     keys = ["num_clients=4", "k=2", "num_rounds=2", "task.num_clusters=2", "loss_matrix=false", "quiet=true"]
     keys += [
         "first_round=evaluate",
+        "statistics=true",
         "strategy=ifca",
         f"results_dir={tmp_path}",
         "task.partition_options.samples_per_client=50",

@@ -252,7 +252,7 @@ def test_losses_and_test_results_are_those_of_torch(loss, bias):
     mean, accuracy = evaluate(modules[0], x, y, loss)
     found = linear_test(models, *flat(x, y), loss)
     assert (found.loss, found.accuracy) == (pytest.approx(mean, rel=1e-6), accuracy)
-    assert found.scores.values == pytest.approx(evaluated(modules[0], x, y, loss).scores.values, rel=1e-4)
+    assert found.scores == pytest.approx(evaluated(modules[0], x, y, loss).scores, rel=1e-4)
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.5])

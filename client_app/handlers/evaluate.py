@@ -44,18 +44,16 @@ def answer_tests(
         metrics |= {name: value for name, value in tuned_metrics.items() if not name.endswith(kinds.NUM_EXAMPLES)}
     content = reply(None, metrics)
     scores = results["test"].scores
-    # The counts tell how many samples of each class a client has: a real node's owner decides on that.
-    counts = scores.confusion.ravel().tolist() if client.shares_confusion else []
-    values = in_unit(scores.values, client.task.target_scale)
+    values = in_unit(scores, client.task.target_scale)
     if client.loss == "cross_entropy" and values and (loss := reported(results["test"].loss)) < kinds.DIVERGED:
         values[LOG_LOSS] = loss
     values |= _measured(client, results)
     if values:
-        filled(content, {kinds.SCORES: pack_scores(values, counts)})
+        filled(content, {kinds.SCORES: pack_scores(values)})
     if (
         client.config.get(kinds.TEST_SUMS) is True
         and client.shares_statistics
-        and scores.values
+        and scores
         and client.num_examples >= MIN_RECORDS
     ):
         classes = client.task.num_outputs if client.loss == "cross_entropy" else 0

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from flwr.app import MetricRecord, RecordDict
 
 from florets.strategies.base.report import Evaluation
@@ -48,19 +49,19 @@ def evaluation_of(test: TestResult) -> Evaluation:
     """Return a client's reply in the form of the report."""
     validation = None if test.validation is None else evaluation_of(test.validation)
     tuned = None if test.tuned is None else evaluation_of(test.tuned)
-    values = dict(test.scores.values)
+    values = dict(test.scores)
     return Evaluation(test.num_examples, test.loss, test.accuracy, validation, tuned, values, test.sums, test.train)
 
 
 def confusions_of(tests: Iterable[tuple[str, TestResult]], assignment: Mapping[str, int]) -> dict[int, list[int]]:
-    """Return the counts of the clients of each model together, as `RoundReport.confusions` has them."""
-    parts: dict[int, list[int]] = {}
+    """Return the counts of each model's clients together (`RoundReport.confusions`), of those that send sums."""
+    parts: dict[int, list[npt.NDArray[np.int32]]] = {}
     for key, test in tests:
-        if key in assignment and test.scores.confusion:
-            parts.setdefault(assignment[key], []).extend(test.scores.confusion)
+        if key in assignment and test.sums is not None and len(test.sums.confusion):
+            parts.setdefault(assignment[key], []).append(test.sums.confusion)
     found = {}
     for model in sorted(parts):
-        cells = np.array(parts[model], dtype=np.int64).reshape(-1, 3)
+        cells = np.concatenate(parts[model], dtype=np.int64)
         pairs, place = np.unique(cells[:, :2], axis=0, return_inverse=True)
         counts = np.zeros(len(pairs), dtype=np.int64)
         np.add.at(counts, place.ravel(), cells[:, 2])

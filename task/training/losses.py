@@ -148,11 +148,11 @@ def evaluated(
     correct = sum(int(value.item()) for value in fetched[len(sums) : len(sums) + len(right)])
     accuracy = correct / len(x) if classes else None
     if not kept:
-        return Evaluated(total / len(x), accuracy, Scores())
+        return Evaluated(total / len(x), accuracy, {})
     outputs = np.concatenate([value.numpy() for value in fetched[len(sums) + len(right) : -1]])
     scored_as = "cross_entropy" if is_classified else loss
     has_scores = y.dim() == 1 and (is_classified or scales_targets(loss))
-    scores = scores_of(outputs, fetched[-1].numpy(), scored_as) if has_scores else Scores()
+    scores = scores_of(outputs, fetched[-1].numpy(), scored_as) if has_scores else {}
     return Evaluated(total / len(x), accuracy, scores, outputs)
 
 

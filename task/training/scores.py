@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,21 +26,8 @@ OWN_SCORE, OWN_ERROR = "own_score", "own_error"
 _IN_UNIT = (MAE, RMSE)
 
 
-@dataclass(frozen=True)
-class Scores:
-    """What a test tells beside loss and accuracy.
-
-    Parameters
-    ----------
-    values
-        Scores by name; one that is not defined on this test set is not there.
-    confusion
-        Counts (E, 3): a label, what was predicted for it, and how often, sorted, each at least once; empty where
-        there are no classes.
-    """
-
-    values: dict[str, float] = field(default_factory=dict)
-    confusion: IntArray = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
+Scores = dict[str, float]
+"""What a test tells beside loss and accuracy, by name; one that is not defined on this test set is not there."""
 
 
 def scores_of(outputs: NDArray[np.floating], targets: NDArray[np.generic], loss: str) -> Scores:
@@ -80,19 +66,13 @@ def class_scores(labels: IntArray, predicted: IntArray, margins: NDArray[np.floa
     Source: the definitions of scikit-learn's balanced_accuracy_score, f1_score and roc_auc_score.
     """
     width = int(max(labels.max(), predicted.max())) + 1
-    places = labels * width + predicted
     if width <= _FEW_CLASSES:
         # Test sets are small and many: sorting and searching would cost more than the whole table.
-        table = np.bincount(places, minlength=width * width)
-        cells = table.nonzero()[0]
-        counts, square = table[cells], table.reshape(width, width)
+        square = np.bincount(labels * width + predicted, minlength=width * width).reshape(width, width)
         correct, there, named = square.diagonal(), np.add.reduce(square, 1), np.add.reduce(square, 0)
     else:
-        cells, counts = np.unique(places, return_counts=True)
         correct = np.bincount(labels[labels == predicted], minlength=width)
         there, named = np.bincount(labels, minlength=width), np.bincount(predicted, minlength=width)
-    confusion = np.empty((len(cells), 3), dtype=np.int64)
-    confusion[:, 0], confusion[:, 1], confusion[:, 2] = cells // width, cells % width, counts
     # A class that is neither there nor predicted has no recall and no F1, and adds 0 to either sum.
     values = {
         BALANCED_ACCURACY: float((correct / np.maximum(there, 1)).sum() / np.count_nonzero(there)),
@@ -101,7 +81,7 @@ def class_scores(labels: IntArray, predicted: IntArray, margins: NDArray[np.floa
     }
     if margins is not None and (area := _area_under_curve(labels, margins)) is not None:
         values[AUC] = area
-    return Scores(values, confusion)
+    return values
 
 
 def _area_under_curve(labels: IntArray, margins: NDArray[np.floating]) -> float | None:
@@ -150,10 +130,10 @@ def value_scores(targets: FloatArray, predicted: NDArray[np.floating]) -> Scores
         residuals = predicted.astype(np.float64) - targets
         error, squares = float(np.abs(residuals).mean()), float(np.square(residuals).sum())
     if not np.isfinite(error) or not np.isfinite(squares):
-        return Scores()
+        return {}
     spread = float(np.square(targets - targets.mean(dtype=np.float64)).sum())
     values = {MAE: error, RMSE: math.sqrt(squares / len(targets))}
-    return Scores(values if spread == 0 else {R2: 1 - squares / spread, **values})
+    return values if spread == 0 else {R2: 1 - squares / spread, **values}
 
 
 def in_unit(values: Mapping[str, float], scale: float) -> dict[str, float]:

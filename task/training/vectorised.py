@@ -21,7 +21,7 @@ from florets.task.training.loop import PlainOptimizer
 from florets.task.training.losses import CHUNK, Evaluated, evaluated, loss_vector, per_sample_losses, targets_of
 from florets.task.training.modules import load, on_host, set_mode, torch_seed
 from florets.task.training.networks import Convolutions, Dense, Mapped, Network, network_of
-from florets.task.training.scores import Scores, scores_of
+from florets.task.training.scores import scores_of
 from florets.task.training.settings import Training
 
 MOST_ROWS = 2000
@@ -271,7 +271,7 @@ def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Pa
     tests = []
     for client, (start, (_, own)) in enumerate(zip(starts, parts, strict=True)):
         rows = slice(start, start + own.shape[0])
-        scores = scores_of(values[rows], targets[rows], loss) if scored and targets.ndim == 1 else Scores()
+        scores = scores_of(values[rows], targets[rows], loss) if scored and targets.ndim == 1 else {}
         accuracy = None if correct is None else int(correct[client]) / own.shape[0]
         tests.append(Evaluated(float(means[client]), accuracy, scores, values[rows] if scored else None))
     return tests

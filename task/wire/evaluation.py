@@ -1,10 +1,8 @@
 """Reply to `evaluate`: a test's loss, accuracy, further scores and sums; how they are carried and checked."""
 
-import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -241,24 +239,6 @@ def _check(holds: bool | np.bool_, name: str, rule: str) -> None:
         raise MalformedMessage(f"{name} {rule}")
 
 
-CONFUSION = "confusion"
-_NAMES = {*RANGES, CONFUSION}
-MOST_LABELS = 10_000
-"""Labels of a confusion are below this: a client must not be able to make the server's tables large."""
-
-
-@dataclass(frozen=True)
-class SentScores:
-    """Scores of one test.
-
-    `values` hold those that are defined on the client's test set, by name. `confusion` is a label, what was predicted
-    for it, how often; the next label, sorted, in one sequence: empty where the client does not say, or has no labels.
-    """
-
-    values: Mapping[str, float] = field(default_factory=dict)
-    confusion: tuple[int, ...] = ()
-
-
 @dataclass(frozen=True)
 class TestResult:
     """Reply to `evaluate`: mean loss and accuracy (None without labels) on the client's test set.
@@ -273,7 +253,7 @@ class TestResult:
     num_examples: int
     validation: "TestResult | None" = None
     tuned: "TestResult | None" = None
-    scores: SentScores = field(default_factory=SentScores)
+    scores: Mapping[str, float] = field(default_factory=dict)
     sums: PartSums | None = field(default=None, compare=False)
     train: npt.NDArray[np.float64] | None = field(default=None, compare=False)
 
@@ -303,7 +283,7 @@ def read_evaluation(
         plain,
         validation=results.get("validation"),
         tuned=None if again is None else replace(again, validation=results.get("tuned_validation")),
-        scores=read_scores(content, plain.num_examples, plain.accuracy),
+        scores=read_scores(content),
         train=train,
     )
 
@@ -326,47 +306,23 @@ def _form(tuned: bool, validation: bool, sums: bool) -> Form:
     return Form(items, optional, others=frozenset({kinds.SCORES, *([kinds.TEST_SUMS] if sums else [])}))
 
 
-def pack_scores(values: Mapping[str, float], confusion: Sequence[int]) -> ConfigRecord:
+def pack_scores(scores: Mapping[str, float]) -> ConfigRecord:
     """Return the record; a reply carries it under `kinds.SCORES`."""
     # Not among the metrics: Flower's own strategies average those, and need the same ones of every client.
-    return filled(ConfigRecord(), {**values, CONFUSION: list(confusion)} if confusion else values)
+    return filled(ConfigRecord(), scores)
 
 
-def read_scores(content: RecordDict, num_examples: int, accuracy: float | None) -> SentScores:
-    """Return the scores of a reply, none where it has none; the counts must fit its examples and its accuracy."""
+def read_scores(content: RecordDict) -> dict[str, float]:
+    """Return the scores of a reply, none where it has none."""
     record = content.get(kinds.SCORES)
     if record is None:
-        return SentScores()
+        return {}
     sent: Any = record if isinstance(record, ConfigRecord) else None
-    if sent is None or not sent.keys() <= _NAMES:
-        raise MalformedMessage(f"record {kinds.SCORES!r} holds other things than {', '.join([*RANGES, CONFUSION])}")
-    values: dict[str, float] = {}
-    for name, (least, most) in RANGES.items():
-        if name in sent:
-            value = sent[name]
-            # A NaN passes no comparison.
-            if type(value) is not float or not least <= value <= most:
-                raise MalformedMessage(f"{name} is not a number from {least:g} to {most:g}")
-            values[name] = value
-    counts = _checked(sent[CONFUSION], num_examples, accuracy) if CONFUSION in sent else ()
-    return SentScores(values, counts)
-
-
-def _checked(sent: object, num_examples: int, accuracy: float | None) -> tuple[int, ...]:
-    """Return the counts of a confusion, as they came."""
-    if not isinstance(sent, list) or not sent or len(sent) % 3 or set(map(type, sent)) != {int}:
-        raise MalformedMessage(f"{CONFUSION} is not a list of label, prediction and count")
-    if min(sent) < 0 or max(sent) > max(num_examples, MOST_LABELS):
-        raise MalformedMessage(f"{CONFUSION} holds a number that is neither a label nor a count")
-    # Most have a few cells, of which a call of NumPy takes longer than all of this.
-    labels, predicted, counts = sent[0::3], sent[1::3], sent[2::3]
-    cells = list(zip(labels, predicted, strict=True))
-    is_sorted = all(map(operator.lt, cells, islice(cells, 1, None)))
-    if max(*labels, *predicted) >= MOST_LABELS or not is_sorted or min(counts) < 1:
-        raise MalformedMessage(f"{CONFUSION} is not sorted, counts nothing, or has labels of {MOST_LABELS} or more")
-    if sum(counts) != num_examples:
-        raise MalformedMessage(f"{CONFUSION} counts {sum(counts)} samples of {num_examples}")
-    right = sum(count for (label, guess), count in zip(cells, counts, strict=True) if label == guess) / num_examples
-    if accuracy is None or abs(right - accuracy) > 1e-9:
-        raise MalformedMessage(f"{CONFUSION} has another accuracy than the reply")
-    return tuple(sent)
+    if sent is None or not sent.keys() <= RANGES.keys():
+        raise MalformedMessage(f"record {kinds.SCORES!r} holds other things than {', '.join(RANGES)}")
+    for name, value in sent.items():
+        least, most = RANGES[name]
+        # A NaN passes no comparison.
+        if type(value) is not float or not least <= value <= most:
+            raise MalformedMessage(f"{name} is not a number from {least:g} to {most:g}")
+    return {name: sent[name] for name in RANGES if name in sent}

@@ -199,8 +199,6 @@ FINGERPRINT = "fingerprint"
 FLOWER = "flower"
 DESCRIPTION = "description"
 
-# In a node's config: the server may be told the counts of its tests, label by label.
-SHARE_CONFUSION = "share-confusion"
 # In a node's config: of a table that several nodes share, the rows with this value in the owner's column are its own.
 ROWS_OF = "rows-of"
 # In a node's config: false keeps it from sending sums of its tests.

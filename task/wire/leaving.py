@@ -39,7 +39,7 @@ _TESTS = {
         for part in ("", kinds.VALIDATED)
         for result in (kinds.EVAL_LOSS, kinds.EVAL_ACCURACY, kinds.NUM_EXAMPLES)
     },
-    **{kinds.NUM_EXAMPLES: FACTS, kinds.SCORES: EVALUATIONS, "confusion": LABELS, kinds.TEST_SUMS: STATISTICS},
+    **{kinds.NUM_EXAMPLES: FACTS, kinds.SCORES: EVALUATIONS, kinds.TEST_SUMS: STATISTICS},
 }
 _MODEL = {kinds.ARRAYS: MODELS, kinds.SECOND_ORDER: STATISTICS}
 _FOLD_ROWS = {"folds": FOLDS, "near-duplicates": FOLDS}
@@ -82,9 +82,7 @@ _EITHER = frozenset(
     {kinds.TRAIN, kinds.TRAIN_SELECT, kinds.TRAIN_ESTIMATE, "shared.train_folds", "cfl_gp.train_probe"}
 )
 """Messages whose reply is a gradient where the server asks for one; all others send models whatever it asks for."""
-_ON_REQUEST = frozenset(
-    {kinds.SECOND_ORDER, kinds.STEP_LOSSES, "confusion", kinds.TEST_SUMS, kinds.DESCRIPTION, "class-sums"}
-)
+_ON_REQUEST = frozenset({kinds.SECOND_ORDER, kinds.STEP_LOSSES, kinds.TEST_SUMS, kinds.DESCRIPTION, "class-sums"})
 """Entries that a message need not ask for, or that the node may leave out of its answer."""
 
 
