@@ -36,7 +36,6 @@ VERBS = {
     "provision": "commands.provision",
     "status": "commands.status",
     "stop": "commands.status",
-    "theory": "api.theory",
     "tune": "api.sweep",
 }
 """Modules of the functions by the commands' names, which are theirs."""
@@ -198,18 +197,6 @@ def _show_models(folder: Path) -> int:
     return 0
 
 
-def _show_theory(found: Any) -> int:
-    from florets.reports.tables import markdown_table  # it knows NumPy, which the help need not wait for
-
-    table = [["quantity", "theory", "here", "holds", "source"]]
-    for row in found.astype(object).where(found.notna(), None).itertuples():
-        theory, here = ("" if value is None else f"{value:.4g}" for value in (row.theory, row.here))
-        holds = {None: "", True: "yes", False: "no"}[row.holds]
-        table.append([row.quantity, f"{row.rule} {theory}" if theory else "", here, holds, row.source])
-    say(f"{found.attrs['title']}\n\n{markdown_table(table)}")
-    return 0
-
-
 def _show_trials(found: "Sweep") -> int:
     return 1 if found.frame["error"].notna().any() else 0
 
@@ -219,7 +206,6 @@ _SHOWN: Mapping[str, Callable[[Any], int]] = {
     "check": _show_check,
     "discover": _show_groups,
     "export": _show_models,
-    "theory": _show_theory,
     "tune": _show_trials,
 }
 """Printers of results, by verb, which return the exit code; the other verbs' functions print themselves."""

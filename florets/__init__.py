@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from florets.api.reproduce import reproduce
     from florets.api.run import Run, load, prepare, run
     from florets.api.sweep import Sweep, sweep, tune
-    from florets.api.theory import theory
     from florets.client_app.authors_client import Client
     from florets.conf.problems import ConfigError
     from florets.strategies.base.method import Method, PerClient
@@ -79,7 +78,6 @@ __all__ = [
     "setting",
     "strategies",
     "sweep",
-    "theory",
     "tune",
 ]
 
@@ -127,7 +125,6 @@ _HOMES = {
     "run": "api.run",
     "setting": "task.keys",
     "sweep": "api.sweep",
-    "theory": "api.theory",
     "tune": "api.sweep",
 }
 """Module of each public name, below this package."""

@@ -28,7 +28,7 @@ NAMES = [
     *("LinearTerm", "ManyModels", "Method", "Objective", "OneModel", "PerClient", "Plan", "Proximal", "Round"),
     *("Run", "Settings", "Shard", "State", "Steps", "Strategy", "Sweep", "Term", "Update", "Weighted"),
     *("__version__", "advise", "apps", "check", "discover", "export", "handler", "load"),
-    *("prepare", "reproduce", "run", "setting", "strategies", "sweep", "theory", "tune"),
+    *("prepare", "reproduce", "run", "setting", "strategies", "sweep", "tune"),
 ]
 
 WRITTEN_FOR_OTHERS = [
