@@ -22,7 +22,7 @@ _FOLD_HANDLERS = tuple(f"florets.strategies.shared.client:{name}" for name in ("
 
 _DECIDE = {
     **{"clustering": "kmeans", "matching": "min_cost", "square_root": False, "choose_by": "loss", "restarts": 1},
-    **{"watch": None, "stop_when_stable": True, "subgroups": False},
+    **{"stop_when_stable": True, "subgroups": False},
     **{"place_one_class": False, "memory": False},
 }
 """Keys of algorithms that make groups without noise, with the value that makes none."""
@@ -117,8 +117,6 @@ def _of_masks(settings: Settings, run: RunKeys) -> Iterator[str]:
         )
     if run.robust != "none":
         yield f"{on}: robust={run.robust} looks at single updates, of which only sums come; use one of both."
-    if getattr(settings, "watch", None) is not None:
-        yield f"{on}: strategy.watch looks at single losses, of which only sums come; use one of both."
     if run.personal not in (None, "none"):
         yield f"{on}: personal={run.personal} has clients send statistics of their own; use one of both."
 

@@ -79,9 +79,6 @@ SETTINGS = {
     "digits-clove-gradients": f"{_LABELS} averaging=gradients train.learning_rate=0.5",
     "digits-clove-partial": f"{_DIGITS} strategy.fraction_train=0.5 strategy.stability_rounds=2 num_rounds=8",
     "digits-clove-shared": f"{_DIGITS} strategy.shared_layers=[1] strategy.init=orthonormal first_round=evaluate",
-    # Frozen in round 4; half of the clients move in round 9, and are back in their groups in round 10.
-    "digits-clove-watch": f"{_DIGITS} strategy.watch=4 strategy.stability_rounds=2 task.drift.rounds=[9] "
-    "task.drift.fraction=0.5 num_rounds=11",
     "digits-ifca": f"{_DIGITS} strategy=ifca",
     "digits-ifca-gradients": f"{_DIGITS} strategy=ifca first_round=evaluate strategy.fraction_train=0.5 "
     "averaging=gradients gradient_batch=9 server_optimizer=adam strategy.weighting=uniform",

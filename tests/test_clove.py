@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import RecordDict
 
 import florets
-from florets.engines.local_grid import LocalGrid
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models
-from florets.strategies.base.report import STABLE_FROM, RoundReport
+from florets.strategies.base.report import STABLE_FROM
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
@@ -344,80 +343,3 @@ def test_a_group_in_another_unit_gets_a_model_and_its_refusals_are_reported() ->
     assert seen[0].rejected["4"] == FAR
     final = seen[-1].assignment
     assert [final[str(client)] for client in range(8)] == [final["0"]] * 4 + [1 - final["0"]] * 4
-
-
-# Clients that change
-
-
-class Drifting(FakeClients):
-    """Clients whose targets are others from a round on."""
-
-    later: tuple[int, dict[int, float]] = (10**9, {})
-
-    def _handle(self, message: Any, context: Any) -> Any:
-        if message.content.config_records[kinds.CONFIG].get(kinds.SERVER_ROUND, 0) >= self.later[0]:
-            self.targets = [self.later[1].get(client, target) for client, target in enumerate(self.targets)]
-        return super()._handle(message, context)
-
-
-# Two groups of four, not quite alike.
-TARGETS = [0.0, 0.1, -0.1, 0.2, 10.0, 10.1, 9.9, 10.2]
-
-
-def play_drifting(
-    clients: FakeClients, rounds: int = 20, k: int = 2, **own: Any
-) -> tuple[list[RoundReport], ArrayRecord, CLoVE]:
-    strategy = CLoVE(k=k, first_round="evaluate", stability_rounds=2, **{"watch": 8.0, **own})
-    reports: list[RoundReport] = []
-    grid: LocalGrid = clients.grid()
-    starts = models(*(1.0, 9.0, 21.0)[:k])
-    result = strategy.start(grid, starts, num_rounds=rounds, on_round=lambda report, _: reports.append(report))
-    return reports, result.arrays, strategy
-
-
-def test_a_client_that_changes_groups_is_asked_alone_and_moves_in_the_next_round() -> None:
-    clients = Drifting(TARGETS)
-    clients.later = (9, {0: 10.05})
-    reports, arrays, _ = play_drifting(clients, rounds=12, loss_batch=3)
-    assert [report.assignment["0"] for report in reports[7:11]] == [0, 0, 1, 1]
-    assert reports[8].details["watch"] == {"departed": ["0"]}
-    assert reports[9].details["watch"] == {"asked": ["0"], "moved": ["0"], "opened": False}
-    assert clients.asked(kinds.LOSSES, 10) == [0]
-    assert not any(clients.asked(kinds.LOSSES, number) for number in (*range(5, 10), 11, 12))
-    assert all("watch" not in report.details for report in (*reports[:8], *reports[10:]))
-    # Where it belongs is decided on all of its samples.
-    config = clients.configs[clients.seen.index((kinds.LOSSES, 10, 0))]
-    assert config[kinds.LOSS_BATCH] == 0
-    # What it trained on its new data before it moved is in no model.
-    assert thetas(arrays)[0] == pytest.approx(np.mean(TARGETS[1:4]), abs=0.01)
-
-
-def test_a_client_that_no_model_fits_stays_where_it_is_and_is_asked_again() -> None:
-    clients = Drifting(TARGETS)
-    # Nearer to the other group's model, which takes back next to nothing of the rise.
-    clients.later = (9, {0: 60.0})
-    reports, _, strategy = play_drifting(clients, rounds=12)
-    assert [report.assignment["0"] for report in reports[7:]] == [0] * 5
-    assert reports[9].details["watch"] == {"asked": ["0"], "moved": [], "opened": False}
-    assert [clients.asked(kinds.LOSSES, number) for number in (10, 11, 12)] == [[0], [0], []]
-    assert strategy.state.layers["watch"].departed["0"].unfit == 2
-
-
-@pytest.mark.slow
-def test_a_group_that_no_model_fits_opens_the_clustering_which_is_frozen_anew() -> None:
-    clients = Drifting([*TARGETS, 20.0, 20.1, 19.9, 20.2])
-    # Half of the first group and half of the second become a group that no model knows; the third joins the second.
-    clients.later = (12, {2: -20.0, 3: -20.1, 6: -19.9, 7: -20.2, 8: 10.0, 9: 10.1, 10: 9.9, 11: 10.2})
-    reports, _, strategy = play_drifting(clients, rounds=26, k=3)
-    phases = [report.phase for report in reports]
-    opened = [report.server_round for report in reports if dict(report.details.get("watch", {})).get("opened")]  # type: ignore[call-overload]
-    assert len(opened) == 1
-    assert 13 <= opened[0] <= 15
-    # As many equal assignments as at first.
-    assert phases[opened[0] - 1 : opened[0] + 2] == ["clustering", "clustering", "stable"]
-    assert phases[-1] == "stable"
-    assert strategy.state.frozen is not None
-    last = reports[-1].assignment
-    assert len({last[key] for key in "2367"}) == 1
-    assert len({last[key] for key in ("0", "1")}) == len({last[key] for key in ("4", "5", "8", "11")}) == 1
-    assert len(set(last.values())) == 3

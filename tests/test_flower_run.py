@@ -34,7 +34,7 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
     "settings",
     [
         "clove num_rounds=4",
-        "clove num_rounds=11 strategy.stability_rounds=2 strategy.watch=4 task.drift.rounds=[9]",
+        "clove num_rounds=11 strategy.stability_rounds=2 task.drift.rounds=[9]",
         # Three of Flower's nodes, the last of which hosts four clients.
         "ifca num_rounds=4 clients_per_node=8",
         "fedavg num_rounds=4 fine_tune_epochs=1 task.validation_fraction=0.2",

@@ -170,7 +170,7 @@ TWICE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("clove", ("personal=intercept", "eval_clients=participants")),
     ("fedavg", ("personal=slopes", "eval_clients=participants")),
     # All that layers and starts remember.
-    ("clove", ("strategy.memory=true", "strategy.probes=2", "strategy.watch=4", "robust=median")),
+    ("clove", ("strategy.memory=true", "strategy.probes=2", "robust=median")),
     ("ifca", ("strategy.restarts=2", "strategy.restart_rounds=2", "robust=clip")),
 )
 """Strategies that are killed twice with few participants, each with settings that make it keep more than usual."""

@@ -226,7 +226,6 @@ def test_a_sum_with_a_false_share_leaves_the_models_as_they_are(caplog: Any) -> 
     ("make", "says"),
     [
         (lambda: IFCA(**SECURE), "IFCA with these keys never freezes"),
-        (lambda: CLoVE(watch=5.0, **SECURE), "strategy.watch looks at single losses"),
         (lambda: CLoVE(stop_when_stable=False, **SECURE), "CLoVE with these keys never freezes"),
         (lambda: FedAvg(robust="median", **SECURE), "robust=median looks at single updates"),
         (

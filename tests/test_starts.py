@@ -82,22 +82,6 @@ def test_one_client_that_lies_about_its_losses_does_not_choose_the_start() -> No
     assert not play(every, clients, 3, 4.0, 6.0)[2].rejected
 
 
-def test_what_layers_remember_belongs_to_an_attempt() -> None:
-    """A watch looks at the groups of the attempt that goes on, and not at those that were judged."""
-    seen: list[tuple[int, Any]] = []
-
-    class Noting(CLoVE):
-        def frozen_clusters(self) -> Any:
-            seen.append((self.context.server_round, found := super().frozen_clusters()))
-            return found
-
-    strategy = Noting(k=2, restarts=2, restart_rounds=4, stability_rounds=1, watch=8.0, first_round="evaluate")
-    play(strategy, FakeClients(TARGETS), 5, 4.0, 6.0)
-    frozen = {number: found is not None for number, found in seen}
-    assert frozen[4]
-    assert not frozen[5]
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

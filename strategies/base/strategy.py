@@ -200,9 +200,6 @@ class Strategy(Hooks, ABC, Generic[S, M]):
         Its groups are found by updates or drawn at random; the updates are averaged afterwards.
         """
 
-    def reopen(self) -> None:
-        """Group clients again from this round on, where groups were frozen."""
-
     def check(self, models: Models) -> None:
         """Raise ValueError where the algorithm does not fit the initial models; called before any client is asked."""
         starts_with_k = not (self.settings.one_model or self.settings.grows)

@@ -173,10 +173,6 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         self._remember(groups)
         self.state.clustered |= groups.keys() if are_found else set()
 
-    def reopen(self) -> None:
-        """Cluster again from this round on, until clients are stable."""
-        self.state.frozen, self.state.phase, self.state.histories, self.state.silent = None, "clustering", {}, {}
-
     def frozen_clusters(self) -> Frozen | None:
         """Return the frozen clusters."""
         return self.state.frozen

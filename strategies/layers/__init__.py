@@ -1,1 +1,1 @@
-"""Layers around each exchange: noise, masks, outliers, quarantine, watch; `compose` makes those of a run."""
+"""Layers around each exchange: noise, masks, outliers, quarantine; `compose` makes those of a run."""

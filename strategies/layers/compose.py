@@ -30,10 +30,6 @@ def compose(strategy: Any, num_rounds: int, earlier: Any = None) -> tuple[tuple[
         from florets.strategies.layers.losses import Probes
 
         layers.append(Probes(settings.probes))
-    if getattr(settings, "watch", None) is not None:
-        from florets.strategies.layers.watch import Watch
-
-        layers.append(Watch(settings.watch))
     if strategy.averaging.robust is not None:
         from florets.strategies.layers.quarantine import Hostile
 
