@@ -27,9 +27,9 @@ def overrides_of(experiment: str | Typed | None, keys: Mapping[str, Any]) -> lis
     """Return the texts that say on the command line what the keyword arguments say.
 
     A group is a mapping, ``train={"learning_rate": 0.1}``, or a dotted key; a strategy with settings is
-    ``strategy={"name": "clove", "restarts": 3}``, or an instance. `model`, `loss`, `data` and `partition` are short
-    for ``task.model`` and so on; their values, the measure and the strategy may be classes and functions. Modules of
-    the caller's that were edited since they were imported are imported anew when they are next used.
+    ``strategy={"name": "clove", "square_root": True}``, or an instance. `model`, `loss`, `data` and `partition` are
+    short for ``task.model`` and so on; their values, the measure and the strategy may be classes and functions.
+    Modules of the caller's that were edited since they were imported are imported anew when they are next used.
     """
     if isinstance(experiment, Typed):
         return list(experiment)

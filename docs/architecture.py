@@ -20,8 +20,7 @@ ABOUT = {
     "zoo": (2, "methods that papers compare with"),
     "strategies/*": (1, "one folder per method"),
     "strategies/shared": (1, "parts of several methods"),
-    "strategies/starts": (1, "first assignments, restarts"),
-    "strategies/layers": (1, "protections around every exchange"),
+    "strategies/layers": (2, "protections around every exchange"),
     "strategies/base": (1, "the machinery of a round"),
     "strategies": (1, "registry, settings, coverage"),
     "strategies/core": (0, "clustering, in NumPy and SciPy"),
@@ -32,7 +31,7 @@ ABOUT = {
 UPWARD = {
     ("server_app", "studies"),
     ("strategies/base", "strategies/layers"),
-    ("strategies/base", "strategies/starts"),
+    ("strategies/base", "strategies/shared"),
 }
 """Imports that go up: Flower's entry point starts what a run asks for, advice among it; a run composes its layers."""
 ASIDE = {"tests", "benchmarks"}

@@ -21,7 +21,7 @@ COMPARED = 5
 _FOLD_HANDLERS = tuple(f"florets.strategies.shared.client:{name}" for name in ("train_folds", "query_folds"))
 
 _DECIDE = {
-    **{"clustering": "kmeans", "matching": "min_cost", "square_root": False, "choose_by": "loss", "restarts": 1},
+    **{"clustering": "kmeans", "matching": "min_cost", "square_root": False, "choose_by": "loss"},
     **{"stop_when_stable": True, "subgroups": False},
     **{"place_one_class": False, "memory": False},
 }
@@ -110,7 +110,7 @@ def _of_masks(settings: Settings, run: RunKeys) -> Iterator[str]:
         return
     if what := bare(settings, "secure_aggregation"):
         yield f"{on}: does not cover {what}, which {_name(settings)} uses; leave it out, or use another strategy."
-    elif not settings.freezes or getattr(settings, "restarts", 1) > 1:
+    elif not settings.freezes:
         yield (
             f"{on}: masks updates once groups are frozen, and {_name(settings)} with these keys never freezes them; "
             "leave it out, or use another strategy (docs/privacy.md)."

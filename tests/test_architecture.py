@@ -36,18 +36,18 @@ ALLOWED = {
     "strategies/core": {"florets.strategies.core", "florets.task.device", "numpy", "scipy", "sklearn"},
     "strategies/base": {
         *("florets.strategies.base", "florets.strategies.core", "florets.strategies.settings"),
-        *("florets.strategies.coverage", "florets.strategies.layers.compose", "florets.strategies.starts"),
+        *(
+            "florets.strategies.coverage",
+            "florets.strategies.layers.compose",
+            "florets.strategies.shared.first_round",
+        ),
         *("florets.task.given", *_ROUND),
     },
-    # The machinery composes layers and starts when a run begins; they import it.
+    # The machinery composes layers and the first assignment when a run begins; they import it.
     "strategies/layers": {
         *("florets.strategies.layers", "florets.strategies.base", "florets.strategies.core"),
-        *("florets.strategies.starts.restarts", "florets.strategies.coverage", "florets.strategies.settings"),
+        *("florets.strategies.coverage", "florets.strategies.settings"),
         *_ROUND,
-    },
-    "strategies/starts": {
-        *("florets.strategies.starts", "florets.strategies.shared", "florets.strategies.base"),
-        *("florets.strategies.core", "florets.strategies.settings", *_ROUND),
     },
     "strategies/shared": {
         *("florets.strategies.shared", "florets.strategies.base", "florets.strategies.core"),
@@ -150,7 +150,6 @@ ALGORITHMS = sorted(
         "coverage",
         "base",
         "layers",
-        "starts",
         "core",
         "shared",
     )

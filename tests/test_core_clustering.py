@@ -27,7 +27,7 @@ from florets.strategies.core.cluster import (
 )
 from florets.strategies.core.kmeans import kmeans
 from florets.strategies.core.metrics import adjusted_rand_index, model_error
-from florets.strategies.starts.first_round import random_assignment
+from florets.strategies.shared.first_round import random_assignment
 from florets.zoo.shared.agglomerative import group_by_largest_gap, group_into, merge_tree
 
 any_vectors = st.integers(0, 8).flatmap(

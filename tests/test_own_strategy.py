@@ -92,7 +92,7 @@ def test_help_lists_what_is_installed_and_shows_the_keys_of_a_path(
     assert f"{PATH}: {line}" in shown
     assert "frequencies [inputs | labels]" in shown
     # A single strategy's help has the keys of no other.
-    assert "strategy.restarts" not in shown
+    assert "strategy.square_root" not in shown
     request.getfixturevalue("installed")
     assert f"mean_groups {line}" in help_of()
     assert "frequencies [inputs | labels] (mean_groups)" in help_of()

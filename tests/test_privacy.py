@@ -199,7 +199,6 @@ def test_a_budget_is_saved_before_its_release_and_a_damaged_one_is_refused(tmp_p
         (["secure_aggregation=true"], "secure_aggregation=true: not covered by privacy.kind=central: masks"),
         (["k=auto"], "k=auto: not covered"),
         (["patience=2", "task.validation_fraction=0.2"], "patience=2: not covered"),
-        (["strategy=ifca", "strategy.restarts=2", "num_rounds=9"], "strategy.restarts=2: groups by what"),
         (["privacy.kind=local", "statistics=true"], "statistics=true: not covered by privacy.kind=local"),
         (["experiment=own_data", "privacy.kind=local"], "what own data have in common must be declared"),
     ],

@@ -171,7 +171,7 @@ TWICE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("fedavg", ("personal=slopes", "eval_clients=participants")),
     # All that layers and starts remember.
     ("clove", ("strategy.memory=true", "strategy.probes=2", "robust=median")),
-    ("ifca", ("strategy.restarts=2", "strategy.restart_rounds=2", "robust=clip")),
+    ("ifca", ("robust=clip",)),
 )
 """Strategies that are killed twice with few participants, each with settings that make it keep more than usual."""
 
@@ -242,7 +242,6 @@ def test_what_few_participants_and_their_groups_have_survives_two_kills(
         "task.validation_fraction=0.2",
         "strategy.shared_layers=[1] averaging=gradients strategy.square_root=true eval_every=4",
         "loss_batch=9",
-        "strategy.restarts=2 strategy.restart_rounds=2 num_rounds=4",
     ],
 )
 def test_cloves_options_go_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str) -> None:

@@ -164,8 +164,7 @@ class Hooks(FlowerStrategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Sample participants, run the algorithm up to its training exchange, and return the messages."""
-        from florets.strategies.starts.first_round import begun
-        from florets.strategies.starts.restarts import restarted
+        from florets.strategies.shared.first_round import begun
 
         if self.last_round is None:
             raise ValueError(
@@ -176,11 +175,9 @@ class Hooks(FlowerStrategy):
         self.open_round(server_round, arrays, config, grid)
         r = self.context
         self.state.evaluations, self.state.confusions, self.state.details = {}, {}, {}
-        # What layers remember belongs to the attempt.
-        is_first = restarted(self, r)
         for layer in self.layers:
             layer.begin(r)
-        self._steps = begun(self, r, is_first)
+        self._steps = begun(self, r)
         if not isinstance(self._steps, Generator):
             raise TypeError(f"{type(self).__name__}.round() returned {self._steps!r}: it must yield a plan")
         try:

@@ -11,7 +11,7 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.cfl_gp.profile import ClientProfiles
 from florets.strategies.cfl_gp.settings import CFLGPSettings, profile_entries
 from florets.strategies.core import IntArray
-from florets.strategies.starts.first_round import draw_models
+from florets.strategies.shared.first_round import draw_models
 from florets.task.randomness import Purpose
 from florets.task.wire.leaving import GRADIENTS, MODELS
 

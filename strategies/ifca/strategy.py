@@ -7,14 +7,13 @@ from typing import ClassVar, Literal
 from florets.strategies.base.report import State
 from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import Experiment
-from florets.strategies.starts.restarts import Restarted
+from florets.strategies.settings import Experiment, Weighted
 from florets.task.keys import setting
 from florets.task.wire.leaving import CHOICES, LOSS_VECTORS, MODELS
 
 
 @dataclass(frozen=True)
-class IFCASettings(Restarted):
+class IFCASettings(Weighted):
     """Each client picks the model with the lowest loss on its data, and trains it."""
 
     choose_by: Literal["loss", "accuracy"] = setting(

@@ -8,13 +8,13 @@ from florets.strategies.base.exchange import Replies
 from florets.strategies.base.layer import Layer
 from florets.strategies.base.models import Models
 from florets.strategies.base.round import Round
-from florets.strategies.starts.restarts import Restarted
+from florets.strategies.settings import Weighted
 from florets.task.keys import setting
 from florets.task.wire.replies import Losses
 
 
 @dataclass(frozen=True)
-class ByLosses(Restarted):
+class ByLosses(Weighted):
     """Keys of grouping by losses: which clients' losses count, on which models."""
 
     outlier_loss: float | None = setting(
@@ -31,13 +31,6 @@ class ByLosses(Restarted):
     def extra_models(self) -> int:
         """Initial models that the algorithm needs in addition to the K that are trained."""
         return self.probes
-
-    def conflicts(self) -> list[str]:
-        """Refuse restarts with probes, which belong to one attempt."""
-        problems = super().conflicts()
-        if self.restarts > 1 and self.probes > 0:
-            problems.append(f"strategy.probes={self.probes}: cannot be used with strategy.restarts; leave one out.")
-        return problems
 
 
 @dataclass

@@ -18,15 +18,16 @@ Pairs = Sequence[tuple[str, Update]]
 FoldSteps = Generator[Plan[Update], Pairs, tuple[Mapping[str, int], int, Pairs]]
 
 
-def begun(strategy: Any, r: Round, is_first: bool) -> Steps:
+def begun(strategy: Any, r: Round) -> Steps:
     """Return a round's steps: the algorithm's own, unless the run chose another first assignment.
 
-    With `first_round` clients train models drawn at random, or one model whose updates give the groups; "evaluate" is
-    the algorithm's own round. `is_first`: see `restarted`.
+    With `first_round` clients train models drawn at random, or one model whose updates give the groups; "evaluate",
+    where the algorithm has it, is its own round, and else "random" is.
     """
     if r.server_round == 1 and strategy.first_round == "update":
         return start_from_updates(strategy, r)
-    if is_first and strategy.first_round == "random":
+    draws = strategy.first_round == "random" and "evaluate" in strategy.settings.follows["first_round"]
+    if r.server_round == 1 and draws:
         return start_from_draw(strategy, r)
     steps: Steps = strategy.round(r)
     return steps

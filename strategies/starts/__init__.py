@@ -1,1 +1,0 @@
-"""First assignments of a run (drawn at random, or found by updates), and restarts with other initial models."""
