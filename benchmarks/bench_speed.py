@@ -52,7 +52,7 @@ def rounds(overrides: list[str], way: str, device: str = "cpu") -> dict[str, flo
     task, there = build_task(config), find_device(device)
     if way == "bare":
         return {"seconds": bare_round(config, task), "MB": peak()}
-    size = block_size(task.build_model(), there, task.input_shape) if way == "auto" else 1
+    size = block_size(task.build_model(), there) if way == "auto" else 1
     is_cuda = there.type == "cuda"
 
     def all_done() -> float:

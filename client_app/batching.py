@@ -5,7 +5,7 @@ cannot be computed together, or fails, is left to them.
 """
 
 import logging
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -13,7 +13,6 @@ from time import perf_counter
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message
 from numpy.typing import NDArray
-from torch import Tensor
 
 from florets.client_app.client import NOTHING, Client, Prepared, clients_at_hand
 from florets.client_app.session import State, session
@@ -22,10 +21,8 @@ from florets.task.client_data import Part
 from florets.task.randomness import Purpose
 from florets.task.settings import PLAIN_LOSSES
 from florets.task.training import vectorised
-from florets.task.training.full_steps import full_steps_update, losses_and_first_outputs, pays
-from florets.task.training.linear import linear_updates
 from florets.task.training.losses import Evaluated
-from florets.task.training.networks import Dense, Network, network_of
+from florets.task.training.networks import network_of
 from florets.task.wire import kinds
 
 log = logging.getLogger("florets")
@@ -134,7 +131,7 @@ def _likeness(kind: str, client: Client) -> Hashable | None:
     """
     if client.loss not in PLAIN_LOSSES or not vectorised.takes_blocks(client.device):
         return None
-    if network_of(client.module, client.data.x_train[:3]) is None:
+    if network_of(client.module) is None:
         return None
     like = (kind, client.config.get(kinds.TASK), str(client.device))
     if kind not in _TRAINING:
@@ -173,27 +170,13 @@ def _computed(
     """Return losses, training and test of each message of a block, as far as its kind has them."""
     kind, first = block[0].kind, block[0].client
     module, loss = first.module, first.loss
-    network = network_of(module, first.data.x_train[:3])
-    assert network is not None
     losses: dict[int, NDArray[np.float64]] = {}
     starts: dict[int, State] = {}
-    firsts: dict[int, Tensor] = {}
     tests: dict[int, Evaluated] = {}
     for states, rows in _by_record(block):
         clients = [block[row].client for row in rows]
         if kind in _COMPARING:
-            parts = [client.loss_data for client in clients]
-            if (
-                kind == kinds.TRAIN_SELECT
-                and isinstance(network, Dense)
-                and _by_full_steps(block, network, states[0])
-            ):
-                each, outputs = losses_and_first_outputs(network, states, parts, loss, _chosen)
-                # Training begins with them where the losses are taken on the training data.
-                of_training = [client.loss_data[0] is client.data.x_train for client in clients]
-                firsts.update({row: own for row, own, is_it in zip(rows, outputs, of_training, strict=True) if is_it})
-            else:
-                each = vectorised.joined_losses(module, states, parts, loss)
+            each = vectorised.joined_losses(module, states, [client.loss_data for client in clients], loss)
             losses.update(zip(rows, reported(each), strict=True))
         if kind in _TRAINING:
             # The model that each client would choose, or that the message names.
@@ -203,19 +186,32 @@ def _computed(
         if kind == kinds.EVALUATE:
             tested: list[Part] = [(client.data.x_test, client.data.y_test) for client in clients]
             tests.update(zip(rows, vectorised.joined_tests(module, states[0], tested, loss), strict=True))
+    asked = range(len(starts))
+    trained = _trained([block[row].client for row in asked], [starts[row] for row in asked])
+    return [(losses.get(row), trained[row] if trained else None, tests.get(row)) for row in range(len(block))]
+
+
+def _trained(clients: Sequence[Client], starts: Sequence[State]) -> list[vectorised.Trained]:
+    """Return the training of each client from its model; none where one after the other is faster."""
+    if not clients:
+        return []
+    first = clients[0]
+    network, training = network_of(first.module), first.training
+    assert network is not None
     shares = [
         vectorised.Share(
-            starts[row],
-            asked.client.data.x_train,
-            asked.client.data.y_train,
-            partial(asked.client.random, Purpose.LOCAL_TRAINING),
-            firsts.get(row),
+            state, client.data.x_train, client.data.y_train, partial(client.random, Purpose.LOCAL_TRAINING)
         )
-        for row, asked in enumerate(block)
-        if row in starts
+        for client, state in zip(clients, starts, strict=True)
     ]
-    trained = _trained(block, network, shares) if shares else []
-    return [(losses.get(row), trained[row] if trained else None, tests.get(row)) for row in range(len(block))]
+    largest = max((own.x for own in shares), key=len)
+    if (size := vectorised.stack_size(first.module, largest, training.batch_size)) < 2:
+        return []
+    return [
+        result
+        for begin in range(0, len(shares), size)
+        for result in vectorised.stacked_update(network, shares[begin : begin + size], first.loss, training)
+    ]
 
 
 def _by_record(block: Sequence[_Asked]) -> list[tuple[list[State], list[int]]]:
@@ -231,42 +227,3 @@ def _by_record(block: Sequence[_Asked]) -> list[tuple[list[State], list[int]]]:
             groups[id(record)] = record, [asked.client.on_device(state) for state in session.states(record)], []
         groups[id(record)][2].append(row)
     return [(states, rows) for _, states, rows in groups.values()]
-
-
-def _chosen(losses: NDArray[np.float64]) -> int:
-    """Return the model that a client chooses among all K."""
-    return int(np.argmin(reported(losses)))
-
-
-def _by_full_steps(block: Sequence[_Asked], network: Dense, state: Mapping[str, Tensor]) -> bool:
-    first, most = block[0].client, max(asked.samples for asked in block)
-    # Inner products save multiplications, of which a GPU has enough, and take a call for each client.
-    able = first.device.type == "cpu"
-    return able and pays(network, state, most, first.training, in_numpy=first.linear is not None)
-
-
-def _trained(
-    block: Sequence[_Asked], network: Network, shares: Sequence[vectorised.Share]
-) -> list[vectorised.Trained]:
-    first, start = block[0].client, shares[0].state
-    training, loss, linear = first.training, first.loss, first.linear
-    if isinstance(network, Dense) and _by_full_steps(block, network, start):
-        return [
-            result
-            for begin in range(0, len(shares), vectorised.FULL_STEPS_STACK)
-            for result in full_steps_update(
-                network, shares[begin : begin + vectorised.FULL_STEPS_STACK], loss, training
-            )
-        ]
-    if linear and training.takes_full_steps(max(asked.samples for asked in block)):
-        return linear_updates(linear, shares, loss, training)
-    largest = max((own.x for own in shares), key=len)
-    if first.device.type != "cpu":
-        size = vectorised.device_stack_size(first.module, largest, training.batch_size)
-    elif (size := vectorised.stack_size(network, first.module, largest, training.batch_size)) < 2:
-        return []
-    return [
-        result
-        for begin in range(0, len(shares), size)
-        for result in vectorised.stacked_update(network, shares[begin : begin + size], loss, training)
-    ]

@@ -18,13 +18,13 @@ from florets.client_app.node import Config, consent_of, device_of, has_owner, is
 from florets.task.client_data import ClientData
 from florets.task.consent import Refused
 from florets.task.data.files import links_inside
-from florets.task.layers import at_home_hash
+from florets.task.layers import at_home_hash, copied
 from florets.task.node_config import DATA_DIR, PARAMETERS, TASK
 from florets.task.partitions.own import OWN
 from florets.task.registry import reads_files
 from florets.task.task import Task, TaskSpec
 from florets.task.training.linear import LinearModels, LinearNames, linear_names
-from florets.task.training.unsaved import Unsaved, keeps_something
+from florets.task.training.modules import keeps_something
 from florets.task.wire import bank, kinds
 from florets.task.wire.records import view_array
 
@@ -58,7 +58,8 @@ class Session:
     _earlier: dict[str, dict[tuple[object, ...], Task]] = field(default_factory=dict)
     _description: str = ""
     _tasks: dict[tuple[object, ...], Task] = field(default_factory=dict)
-    _modules: dict[str, tuple[Module, Unsaved | None]] = field(default_factory=dict)
+    _modules: dict[str, Module] = field(default_factory=dict)
+    _in_use: dict[str, Module] = field(default_factory=dict)
     _moved: dict[tuple[str, int, str], tuple[ClientData, ClientData]] = field(default_factory=dict)
     _unpacked: Recent[list[State]] = field(default_factory=Recent)
     _on_device: dict[int, dict[str, State]] = field(default_factory=dict)
@@ -125,7 +126,7 @@ class Session:
             self.adopt(None)
 
     def _forget(self) -> None:
-        self._tasks, self._modules, self._moved = {}, {}, {}
+        self._tasks, self._modules, self._in_use, self._moved = {}, {}, {}, {}
         self._unpacked, self._on_device, self._stacked = Recent(), {}, Recent()
         self._linear = self._kept = None
 
@@ -157,16 +158,16 @@ class Session:
                     "the node the same file that it reads them from, and the same versions of code and packages; "
                     "values that are drawn may differ between processors: save them to a file"
                 )
-            module = built.to(device)
-            self._modules[device] = module, Unsaved(module) if keeps_something(module) else None
-            self._linear = linear_names(module, task.spec.loss)
-        return self._modules[device][0]
+            self._modules[device] = built.to(device)
+            self._linear = linear_names(built, task.spec.loss)
+        if device not in self._in_use:
+            module = self._modules[device]
+            self._in_use[device] = copied(module, task.module_to_load) if keeps_something(module) else module
+        return self._in_use[device]
 
     def put_back(self) -> None:
-        """Drop modules that keep something of an earlier client outside their state dict: they are built anew."""
-        for device, (_, unsaved) in list(self._modules.items()):
-            if unsaved is not None and unsaved.changed():
-                del self._modules[device]
+        """Drop modules that may keep something of an earlier client outside their state dict."""
+        self._in_use = {device: used for device, used in self._in_use.items() if used is self._modules[device]}
 
     def keep(self, config: Config, record: ArrayRecord, context: Context) -> bool:
         """Keep a message's models under the name that it gives them, in place of those kept before; say whether.

@@ -206,4 +206,4 @@ class LocalGrid(Grid):
 
 
 def _best_size(config: Config, task: Task) -> int:
-    return block_size(task.build_model(), find_device(config.device), task.input_shape)
+    return block_size(task.build_model(), find_device(config.device))

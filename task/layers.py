@@ -1,8 +1,9 @@
 """The layers of a model by name: what stays at home, which entries are trained, and which are its body and head."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -39,6 +40,14 @@ def at_home(module: Module) -> dict[str, Parameter]:
     """Return the parameters that stay at home by their names; a tied one has several."""
     named = dict(module.named_parameters(remove_duplicate=False))
     return {name: named[name] for name in getattr(module, _AT_HOME, ())}
+
+
+def copied(module: Module, build: Callable[[], Module]) -> Module:
+    """Return a copy of a module that shares the parameters that stay at home; `build` makes what cannot be copied."""
+    try:
+        return deepcopy(module, {id(parameter): parameter for parameter in at_home(module).values()})
+    except Exception:  # the module may be anybody's, and hold locks, files or tensors with a graph
+        return build().to(next(module.parameters()).device)
 
 
 def at_home_arrays(module: Module) -> dict[str, NDArray[Any]]:

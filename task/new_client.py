@@ -1,6 +1,5 @@
 """Losses and predictions of a finished run's models on new data, and on each true cluster's test data."""
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +12,15 @@ from torch.nn import Module
 
 from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.descriptors import describe, projection
-from florets.task.layers import at_home, make_whole, untrained_entries
+from florets.task.layers import copied, make_whole, untrained_entries
 from florets.task.randomness import Purpose, generator
 from florets.task.task import Task
 from florets.task.training.features import features
 from florets.task.training.folds import disjoint_folds, rows_of_folds
 from florets.task.training.losses import evaluate, loss_vector, per_sample_losses, targets_of
 from florets.task.training.mixture import class_rarity, evaluated_mixture, fit_shares, sample_losses
+from florets.task.training.modules import keeps_something
 from florets.task.training.settings import Training
-from florets.task.training.unsaved import Unsaved, keeps_something
 from florets.task.wire.folds import RowForm
 
 State = Mapping[str, NDArray[Any]]
@@ -152,16 +151,13 @@ def predict(task: Task, model: State, x: FloatArray) -> Predictions:
     Each sample is evaluated alone, from the same place in memory: in a batch the last bits of its matrix products
     depend on the batch's size, on its position and on the alignment, and a prediction depends on its own sample only.
     """
-    module, inputs, loss = loaded_module(task, model).eval(), torch.from_numpy(x), task.spec.loss
-    alone, found = torch.empty(1, *x.shape[1:]), []
-    unsaved = Unsaved(module) if keeps_something(module) else None
+    loaded, inputs, loss = loaded_module(task, model).eval(), torch.from_numpy(x), task.spec.loss
+    alone, found, keeps = torch.empty(1, *x.shape[1:]), [], keeps_something(loaded)
     with torch.inference_mode():
         for row in range(len(inputs)):
             alone.copy_(inputs[row])
+            module = copied(loaded, lambda: loaded_module(task, model).eval()) if keeps else loaded
             outputs = module(alone).reshape(1, -1)
-            if unsaved is not None and unsaved.changed():
-                module = loaded_module(task, model).eval()
-                unsaved = Unsaved(module)
             if loss == "cross_entropy":
                 found.append(outputs.double().softmax(dim=1).numpy()[0])
             elif loss == "reconstruction":
@@ -191,13 +187,10 @@ def loaded_module(task: Task, model: State) -> Module:
 def whole_modules(task: Task, models: Sequence[State]) -> list[Module]:
     """Return a whole module in eval mode for each model; they share their frozen parameters. See `loaded_module`."""
     first = loaded_module(task, models[0]).eval()
-    found, frozen = [first], at_home(first).values()
+    found = [first]
     for model in models[1:]:
-        if frozen:
-            found.append(copy.deepcopy(first, {id(parameter): parameter for parameter in frozen}))
-            found[-1].load_state_dict(_tensors(first, model))
-        else:
-            found.append(loaded_module(task, model).eval())
+        found.append(copied(first, lambda: loaded_module(task, models[0]).eval()))
+        found[-1].load_state_dict(_tensors(first, model))
     return [make_whole(module) for module in found]
 
 

@@ -327,7 +327,7 @@ class Task:
         )
 
     def _check_fit(self, x: Tensor, y: Tensor) -> None:
-        """Check the model on two samples, forward and backward; warn of what it keeps outside its state dict."""
+        """Check the model on two samples, forward and backward."""
         spec = self.spec
         self._check_targets(y)
         if spec.head_layers:
@@ -336,19 +336,12 @@ class Task:
             # Batch normalisation has no variance of one sample.
             x, y = torch.cat([x, x]), torch.cat([y, y])
         try:
-            kept = check_model(self.module_to_load, x, y, spec.loss, self.num_outputs, spec.seed)
+            check_model(self.module_to_load(), x, y, spec.loss, self.num_outputs, spec.seed)
         except ValueError as error:
             raise ValueError(
                 f"model {spec.model!r} with loss {spec.loss!r} does not fit data {spec.data!r}, whose inputs "
                 f"have shape {self.input_shape}: {error}"
             ) from error
-        if kept:
-            log.warning(
-                "task.model=%s changes %s outside its state dict: no message carries that, and it begins anew with "
-                "each one, as on real nodes; register_buffer makes it part of the model",
-                spec.model,
-                ", ".join(kept),
-            )
 
     def _check_targets(self, y: Tensor) -> None:
         spec, classes = self.spec, not y.is_floating_point()

@@ -1,10 +1,8 @@
 """Functions of a user's own: two models, one of which cannot be built, and a partition without groups."""
 
-import math
-
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from florets.task.data import Dataset
 from florets.task.partitions import Shard
@@ -24,26 +22,6 @@ SPEC = TaskSpec(
 
 def net(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, num_outputs))
-
-
-class Smooth(nn.Module):
-    """A network with a forward pass of its own, which treats each sample by itself unless told otherwise."""
-
-    def __init__(self, features: int, num_outputs: int, flaw: str = "") -> None:
-        super().__init__()
-        self.first, self.last, self.flaw = nn.Linear(features, 8), nn.Linear(8, num_outputs), flaw
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = nn.functional.gelu(self.first(x.flatten(1)))
-        if self.flaw == "mixes":
-            x = x - x.mean(dim=0)
-        if self.flaw == "draws":
-            x = nn.functional.dropout(x, training=self.training)
-        return x + 1 if self.flaw == "asks" and bool((x > 0).any()) else self.last(x)
-
-
-def smooth(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
-    return Smooth(math.prod(input_shape), num_outputs)
 
 
 def flagged(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:

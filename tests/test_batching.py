@@ -1,7 +1,6 @@
 """The work of several clients at once: the same steps from the same draws, and nobody pays for another's fault."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,11 @@ from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
 from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
-from florets.task.models.mlp import linear, mlp
+from florets.task.models.mlp import mlp
 from florets.task.training import vectorised
-from florets.task.training.full_steps import full_steps_update, losses_and_first_outputs, pays
-from florets.task.training.linear import linear_names, linear_updates
 from florets.task.training.loop import train
 from florets.task.training.losses import counted, evaluated, loss_vector
-from florets.task.training.networks import Dense, Mapped, network_of
+from florets.task.training.networks import network_of
 from florets.task.training.settings import Training
 from florets.task.wire import bank, kinds
 from tests import own_functions
@@ -64,7 +61,6 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport]]:
     [
         ("strategy=clove", "loss_data=held_out", "task.validation_fraction=0.2", "num_rounds=2", "train=sgd"),
         ("strategy=ifca", "task.model=linear", "task.model_options={bias: true}", "num_rounds=2", "train=sgd"),
-        ("strategy=ifca", "task.model=tests.own_functions:smooth", "num_rounds=2", "train.batch_size=20"),
         (
             "strategy=ifca",
             "loss_batch=9",
@@ -145,9 +141,8 @@ def as_alone(
         (Training(0.05, 1, 6, "adam", weight_decay=0.01, local_steps=5), "half_squared_error", [4, 3]),
         (Training(0.1, 0.3, 4, "sgd"), "reconstruction", []),
         (Training(0.01, 1.5, 8), "cross_entropy", "convolutions"),
-        (Training(0.01, 1.5, 8), "cross_entropy", "mapped"),
     ],
-    ids=["adam", "sgd", "steps", "autoencoder", "convolutions", "mapped"],
+    ids=["adam", "sgd", "steps", "autoencoder", "convolutions"],
 )
 def test_stacked_training_takes_the_steps_of_single_trainings(
     settings: Training, loss: str, hidden: list[int] | str
@@ -157,55 +152,21 @@ def test_stacked_training_takes_the_steps_of_single_trainings(
     if hidden == "convolutions":
         shape = (2, 6, 5)
         module = cnn(shape, outputs, [3, 4], kernel=3, padding=1)
-    elif hidden == "mapped":
-        module = own_functions.Smooth(8, outputs)
     else:
         module = autoencoder(shape, 0) if loss == "reconstruction" else mlp(shape, outputs, hidden)
     start = {name: value.clone() for name, value in module.state_dict().items()}
     parts = clients(shape, loss, outputs)
-    network = network_of(module, parts[0][0])
+    network = network_of(module)
     assert network is not None
     shares = [vectorised.Share(start, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
     found = vectorised.stacked_update(network, shares, loss, settings)
     as_alone(found, module, start, parts, loss, settings)
 
 
-@pytest.mark.parametrize("loss", ["cross_entropy", "reconstruction"])
-def test_full_steps_are_those_of_single_trainings(loss: str) -> None:
-    module = mlp((2, 30), 3, [12, 5]) if loss == "cross_entropy" else autoencoder((2, 30), 0)
-    start = {name: value.clone() for name, value in module.state_dict().items()}
-    parts, network = clients((2, 30), loss, 3), network_of(module)
-    settings = Training(0.5, 1, 45, "sgd", local_steps=40)
-    shares = [vectorised.Share(start, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
-    assert isinstance(network, Dense)
-    assert pays(network, start, 45, settings)
-    for other in (
-        {"batch_size": 44},
-        {"optimizer": "adam"},
-        {"momentum": 0.9},
-        {"local_steps": 1},
-    ):
-        assert not pays(network, start, 45, replace(settings, **other))
-    found = full_steps_update(network, shares, loss, settings)
-    as_alone(found, module, start, parts, loss, settings)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("loss", ["cross_entropy", "half_squared_error"])
-def test_linear_models_steps_are_those_of_single_trainings(loss: str, bias: bool) -> None:
-    module = linear((2, 4), 3 if loss == "cross_entropy" else 1, bias=bias)
-    start = {name: value.clone() for name, value in module.state_dict().items()}
-    parts, names = clients((2, 4), loss, 3), linear_names(module, loss)
-    settings = Training(0.05, 3, 45, "sgd")
-    shares = [vectorised.Share(start, x, y, lambda: pytest.fail("nothing is drawn")) for x, y in parts]
-    assert names is not None
-    as_alone(linear_updates(names, shares, loss, settings), module, start, parts, loss, settings)
-
-
 @pytest.mark.parametrize(
     "module",
-    [cnn((2, 6, 5), 3, [3, 4], kernel=3, padding=1), mlp((4,), 3, [5]), own_functions.Smooth(4, 3)],
-    ids=["convolutions", "dense", "mapped"],
+    [cnn((2, 6, 5), 3, [3, 4], kernel=3, padding=1), mlp((4,), 3, [5])],
+    ids=["convolutions", "dense"],
 )
 def test_joined_losses_and_tests_are_those_of_each_client(module: torch.nn.Module) -> None:
     convolutions = type(module).__name__ == "ConvNet"
@@ -240,16 +201,8 @@ def test_which_modules_are_stacked() -> None:
     own = type("Own", (torch.nn.Linear,), {})
     assert network_of(torch.nn.Sequential(flatten, own(4, 4))) is None
     assert network_of(torch.nn.Sequential(flatten, layer, torch.nn.Conv1d(4, 4, 1))) is None
-    assert isinstance(network_of(torch.nn.Sequential(flatten, layer, torch.nn.GELU())), Mapped)
-
-
-@pytest.mark.parametrize(("flaw", "stacked"), [("", True), ("mixes", False), ("draws", False), ("asks", False)])
-def test_a_forward_pass_of_ones_own_is_tried_before_it_is_stacked(flaw: str, stacked: bool) -> None:
-    module, x = own_functions.Smooth(4, 3, flaw), torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
-    before = torch.get_rng_state()
-    assert network_of(module) is None
-    assert (network_of(module, x) is not None) == stacked
-    assert torch.equal(torch.get_rng_state(), before)
+    assert network_of(own_functions.net((4,), 3)) is None
+    assert network_of(torch.nn.Sequential(flatten, layer, torch.nn.GELU())) is not None
 
 
 def computed_together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -302,24 +255,3 @@ def test_a_client_that_fails_costs_its_own_reply_alone(monkeypatch: pytest.Monke
 
 def message(node: int, config: ConfigRecord, models: ArrayRecord) -> Message:
     return Message(RecordDict({kinds.CONFIG: config, kinds.ARRAYS: models}), node, kinds.TRAIN)
-
-
-@pytest.mark.parametrize("most", [1, 50, 10**6])
-def test_losses_tell_what_training_begins_with(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = mlp((4,), 3, [5])
-    states = [{name: value + k / 7 for name, value in module.state_dict().items()} for k in range(3)]
-    parts, network = clients((4,), "cross_entropy", 3), network_of(module)
-    assert isinstance(network, Dense)
-    assert network.first is not None
-    # Clients in groups of their own, of several, and all in one; one pass of a large client's is divided.
-    monkeypatch.setattr("florets.task.training.full_steps.LEAST_ROWS", most)
-    monkeypatch.setattr("florets.task.training.full_steps.MULTIPLICATIONS", 0)
-    monkeypatch.setattr("florets.task.training.full_steps.MOST_ROWS", 30)
-    losses, firsts = losses_and_first_outputs(
-        network, states, parts, "cross_entropy", lambda own: int(np.argmin(own))
-    )
-    for row, first, (x, y) in zip(losses, firsts, parts, strict=True):
-        np.testing.assert_allclose(row, loss_vector(module, states, x, y, "cross_entropy"), 1e-5, 1e-6)
-        chosen = states[int(np.argmin(row))]
-        said = torch.nn.functional.linear(x, chosen[network.first.weight], chosen[str(network.first.bias)])
-        np.testing.assert_allclose(first, said, 1e-5, 1e-6)

@@ -31,7 +31,6 @@ IMAGE = (2, 6, 5)
 MODELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "perceptron": (lambda: mlp(IMAGE, 3, [5]), "cross_entropy"),
     "no first layer": (lambda: nn.Sequential(nn.Flatten(), nn.Tanh(), nn.Linear(60, 3)), "cross_entropy"),
-    "mapped": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(60, 5), nn.GELU(), nn.Linear(5, 3)), "cross_entropy"),
     "linear": (lambda: linear(IMAGE, 1, bias=True), "half_squared_error"),
     "autoencoder": (lambda: autoencoder(IMAGE, 0), "reconstruction"),
     "convolutions": (lambda: cnn(IMAGE, 3, [3, 4], kernel=3, padding=1), "cross_entropy"),

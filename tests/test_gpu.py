@@ -15,7 +15,7 @@ from florets.reports.summary import RunSummary
 from florets.task.models.mlp import mlp
 from florets.task.training.networks import network_of
 from florets.task.training.settings import Training
-from florets.task.training.vectorised import DEVICE_MEMORY, Share, device_stack_size, stacked_update
+from florets.task.training.vectorised import DEVICE_MEMORY, Share, stack_size, stacked_update
 from tests.test_fake_device import MODELS, made
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -83,7 +83,7 @@ def test_a_stack_holds_the_memory_that_its_size_was_chosen_for() -> None:
     torch.cuda.reset_peak_memory_stats()
     held = torch.cuda.memory_allocated()
     trained(module, state, parts, "cross_entropy")
-    own = DEVICE_MEMORY / device_stack_size(module, parts[0][0], 8)
+    own = DEVICE_MEMORY / stack_size(module.to(DEVICE), parts[0][0].to(DEVICE), 8)
     # Half as much again: the data as they were given, and the copy in which all is fetched.
     assert torch.cuda.max_memory_allocated() - held < 1.5 * len(parts) * own
 

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 import florets
-from florets.task.training.unsaved import Unsaved, keeps_something
 
 
 class Model(nn.Module):
@@ -18,20 +17,10 @@ class Model(nn.Module):
     def __init__(self, input_shape: tuple[int, ...], num_outputs: int) -> None:
         super().__init__()
         self.out = nn.Linear(input_shape[0], num_outputs)
-        self.note: Any = None
         self.begin()
 
     def begin(self) -> None:
         """Set what it keeps."""
-
-    def keep(self, x: torch.Tensor) -> None:
-        """Keep something of a pass."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the outputs."""
-        self.keep(x)
-        outputs: torch.Tensor = self.out(x)
-        return outputs
 
 
 class Counting(Model):
@@ -96,58 +85,3 @@ def test_workers_give_the_same_bits(tmp_path: Path) -> None:
     given = {"model": Centred, "strategy": "local", "num_rounds": 2, "quiet": True, "pictures": False}
     runs = [florets.run(clients=clients(), results_dir=tmp_path / str(n), workers=n, **given) for n in (1, 3)]
     assert runs[0].clients["test_loss"].tolist() == runs[1].clients["test_loss"].tolist()
-
-
-KEPT: dict[str, Any] = {
-    "counter": lambda m, x: setattr(m, "note", (m.note or 0) + 1),
-    "list": lambda m, x: m.things["list"].append(1),
-    "tensor": lambda m, x: m.things["tensors"][0].add_(1),
-    "object": lambda m, x: setattr(m.things["object"], "n", 1),
-    "generator of torch": lambda m, x: torch.rand(1, generator=m.things["torch"]),
-    "layer's setting": lambda m, x: setattr(m.drop, "p", 0.1),
-}
-
-
-class Holder:
-    """An object of an author's own."""
-
-    n = 0
-
-
-class Hidden:
-    """An object that cannot be pickled."""
-
-    def __getstate__(self) -> object:
-        raise RuntimeError
-
-
-@pytest.mark.parametrize("kind", [None, *KEPT])
-def test_what_changes_outside_the_state_dict_is_seen(kind: str | None) -> None:
-    class Own(Model):
-        def begin(self) -> None:
-            self.drop = nn.Dropout(0.5)
-            self.things = {
-                "list": [[1]], "array": np.zeros(2), "tensors": [torch.zeros(2)], "object": Holder(),
-                "bytes": bytearray(b"a"), "rng": np.random.default_rng(0), "torch": torch.Generator(),
-            }  # fmt: skip
-
-        def keep(self, x: torch.Tensor) -> None:
-            if kind:
-                KEPT[kind](self, x)
-
-    model = Own((3,), 2)
-    unsaved = Unsaved(model)
-    model.train()
-    nn.functional.cross_entropy(model(torch.ones(4, 3)), torch.zeros(4, dtype=torch.int64)).backward()
-    torch.optim.SGD(model.parameters(), 0.1).step()
-    model.eval()
-    model.load_state_dict(Own((3,), 2).state_dict())
-    assert bool(unsaved.changed()) == bool(kind)
-    assert keeps_something(model)
-    # Rebuilt alike, or nothing that can be looked into.
-    model.note = ["ab", "".join("ab")]
-    model.things["hidden"] = Hidden()
-    unsaved = Unsaved(model, shared=True)
-    model.note = ["".join("ab"), "".join("ab")]
-    assert unsaved.changed() == []
-    assert not keeps_something(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.LSTM(3, 3)))

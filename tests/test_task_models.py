@@ -142,7 +142,7 @@ MUST = r"for 3 classes its forward must return one tensor of shape \(n, 3\)"
 )
 def test_what_forward_returns_is_refused_with_what_it_must_return(forward: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check_model(lambda: Model(forward), X, Y, "cross_entropy", 3, 0)
+        check_model(Model(forward), X, Y, "cross_entropy", 3, 0)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_what_forward_returns_is_refused_with_what_it_must_return(forward: Any, 
 )
 def test_parameters_are_looked_at(change: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check_model(lambda: Model(plain, change), X, Y, "cross_entropy", 3, 0)
+        check_model(Model(plain, change), X, Y, "cross_entropy", 3, 0)
 
 
 def lazy(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from florets.task.training.losses import Evaluated, count, record, recording
 from florets.task.training.scores import scores_of
 from florets.task.training.settings import Training
-from florets.task.training.vectorised import Share, Trained
 
 Float32 = NDArray[np.float32]
 
@@ -216,46 +215,3 @@ def exact_proximal(module: nn.Module, x: Tensor, y: Tensor, loss: str, proximal_
             parameter.copy_(torch.from_numpy(values).reshape(parameter.shape))
             place += parameter.numel()
     return float(np.mean(error**2) * CURVATURES[loss] / 2)
-
-
-def linear_updates(names: LinearNames, shares: Sequence[Share], loss: str, training: Training) -> list[Trained]:
-    """Train each client's model on its own data; see `florets.task.training.vectorised.stacked_update`.
-
-    `Training.takes_full_steps` holds for each. Of models this small, stacks in torch cost as much as NumPy client
-    by client: autograd's calls are as many for a stack of 64 as for one.
-    """
-    alike: dict[int, list[int]] = {}
-    for row, share in enumerate(shares):
-        alike.setdefault(share.x.shape[0], []).append(row)
-    found: dict[int, Trained] = {}
-    for rows in alike.values():
-        found.update(zip(rows, _of_like_sizes(names, [shares[row] for row in rows], loss, training), strict=True))
-    return [found[row] for row in range(len(shares))]
-
-
-@may_diverge
-def _of_like_sizes(names: LinearNames, shares: Sequence[Share], loss: str, training: Training) -> list[Trained]:
-    # All in one stack: inputs (m, n, d) and targets (m n,) of m clients with n samples each.
-    data = [flat(share.x, share.y) for share in shares]
-    x, y = np.stack([inputs for inputs, _ in data]), np.concatenate([targets for _, targets in data])
-    models = LinearModels.of(
-        [{name: value.numpy() for name, value in share.state.items()} for share in shares], names
-    )
-    weight, bias, rate = models.weight, models.bias, np.float32(training.learning_rate)
-    outputs = np.empty((0, 1), dtype=np.float32)
-    for _ in range(training.num_steps(1)):
-        product = x @ weight.swapaxes(1, 2)
-        if bias is not None:
-            product += bias[:, None]
-        outputs = product.reshape(len(y), -1)
-        slope = output_slopes(outputs, y, loss, x.shape[1]).reshape(product.shape)
-        weight -= rate * (slope.swapaxes(1, 2) @ x)
-        if bias is not None:
-            bias -= rate * slope.sum(axis=1)
-    means = sample_losses(outputs[:, None], y, loss).reshape(x.shape[:2]).mean(axis=1, dtype=np.float64)
-    passes = training.num_steps(1) * x.shape[1]
-    return [Trained(_arrays(names, weight, bias, row), float(mean), passes) for row, mean in enumerate(means)]
-
-
-def _arrays(names: LinearNames, weight: Float32, bias: Float32 | None, row: int) -> dict[str, NDArray[Any]]:
-    return {names.weight: weight[row]} | ({} if bias is None or names.bias is None else {names.bias: bias[row]})

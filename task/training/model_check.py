@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,40 +14,17 @@ from florets.task.adapters import unused
 from florets.task.layers import at_home, at_home_hash
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.modules import torch_random
-from florets.task.training.unsaved import Unsaved, keeps_something
 
 _FLOATS = (torch.float32, torch.float64)
 
 
-def check_model(
-    build: Callable[[], Module], x: Tensor, y: Tensor, loss: str, num_outputs: int, seed: int
-) -> list[str]:
-    """Compute loss and gradient on some samples; return what the model changes outside its state dict, by name.
-
-    Parameters
-    ----------
-    build
-        Builds the model.
-    x, y
-        At least two samples: a batch that can be normalised.
-    loss, num_outputs
-        The task's loss and number of outputs.
-    seed
-        Seed of the model's random draws.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be trained, or what it keeps cannot be put back between two clients; the text says why.
-    """
-    module = build()
+def check_model(module: Module, x: Tensor, y: Tensor, loss: str, num_outputs: int, seed: int) -> None:
+    """Compute loss and gradient on samples, two at least; raise ValueError for a model that cannot be trained."""
     _check_parameters(module)
     targets = targets_of(x, y, loss)
     size = num_outputs if loss == "cross_entropy" or ":" in loss else targets[0].numel()
     what = f"{size} classes" if loss == "cross_entropy" else f"loss {loss}"
     wanted = f"for {what} its forward must return one tensor of shape (n, {size})"
-    # A second one, never called, changes by what the two share alone.
-    watched = (Unsaved(module), Unsaved(build(), shared=True)) if keeps_something(module) else ()
     draws, frozen = _global_draws(), at_home_hash(module)
     for training in (False, True):
         module.train(training)
@@ -71,15 +48,6 @@ def check_model(
             "one pass through it changes a parameter with requires_grad=False, and these are not sent: what the "
             "forward keeps is made part of the model by register_buffer"
         )
-    if not watched:
-        return []
-    mine, others = watched
-    if shared := others.changed():
-        raise ValueError(
-            f"one pass through it changes what all models share ({', '.join(shared)}), so that clients would not be "
-            "apart; keep such state in the module, by register_buffer"
-        )
-    return mine.changed()
 
 
 def _global_draws() -> tuple[object, ...]:

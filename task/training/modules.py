@@ -99,6 +99,23 @@ def is_built_in(part: nn.Module) -> bool:
     )
 
 
+def keeps_something(module: nn.Module) -> bool:
+    """Say whether a module may keep something outside its state dict: built-in layers without hooks do not.
+
+    No message carries it. On a real node each message is answered by a new process, with a module as it is built; a
+    process that serves many clients must do the same.
+    """
+    return any(
+        not is_built_in(part)
+        or part._non_persistent_buffers_set
+        or part._forward_hooks
+        or part._forward_pre_hooks
+        or part._backward_hooks
+        or part._backward_pre_hooks
+        for part in module.modules()
+    )
+
+
 def is_known(part: nn.Module) -> bool:
     """Say whether a layer is one of PyTorch's that draws nothing; of layers with parts these are asked as well."""
     return type(part) in _DRAW_NOTHING

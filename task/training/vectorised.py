@@ -20,15 +20,9 @@ from florets.task.client_data import Part
 from florets.task.training.loop import PlainOptimizer
 from florets.task.training.losses import CHUNK, Evaluated, evaluated, loss_vector, per_sample_losses, targets_of
 from florets.task.training.modules import load, on_host, set_mode, torch_seed
-from florets.task.training.networks import Convolutions, Dense, Mapped, Network, network_of
+from florets.task.training.networks import Convolutions, Network, network_of
 from florets.task.training.scores import scores_of
 from florets.task.training.settings import Training
-
-MOST_ROWS = 2000
-"""Samples of one forward pass of dense layers on a CPU, whose outputs should stay in the cache."""
-MULTIPLICATIONS, LEAST_ROWS = 5 * 10**7, 64
-"""Of one product of dense layers: enough to hide what a call costs. Fewer samples than these make a slow product."""
-_CHUNK_OF_CONVOLUTIONS = 100
 
 MOST, LEAST = 64, 8
 """Clients of one stack on a CPU: more gained under a tenth on any network that was measured.
@@ -43,8 +37,6 @@ long. Those on one channel are so slow alone that any stack gains."""
 _SMALL, _FEW = 12_000, 100
 """Values of a sample in a network of convolutions, and tested samples, up to which clients are compared and tested
 faster together: of more it took up to 1.4 times as long."""
-FULL_STEPS_STACK = 16
-"""Clients of one `full_steps_update`, which holds no stack of first layers."""
 MOST_ON_DEVICE = 256
 """Not measured: of so many clients the calls that are left cost less than the clients' own messages."""
 DEVICE_MEMORY = 2 * 2**30
@@ -62,16 +54,14 @@ _COPIES = 4
 class Share:
     """One client's part in a stacked training: the model that it starts from, and its samples, at least one.
 
-    `rng` makes what `train` takes, asked only where there is something to draw. `first` is what the model's first
-    layer says of `x`, (m, h), where that is known already. `weights` are those of the samples in the loss (m,), of
-    all clients or none; None: 1 each.
+    `rng` makes what `train` takes, asked only where there is something to draw. `weights` are those of the samples in
+    the loss (m,), of all clients or none; None: 1 each.
     """
 
     state: Mapping[str, Tensor]
     x: Tensor
     y: Tensor
     rng: Callable[[], np.random.Generator]
-    first: Tensor | None = None
     weights: Tensor | None = None
 
 
@@ -230,36 +220,22 @@ def joined_losses(
     A pass over all clients' samples one after the other costs far fewer calls than a pass for each client. `module`
     is scratch, and `network_of` makes a network of it.
     """
-    network = _network(module, parts)
-    if not _join(network, module, parts):
+    if not _join(module, parts):
         return np.stack([loss_vector(module, states, x, y, loss) for x, y in parts])
-    if isinstance(network, Mapped):
-        # Model by model is faster than mapped over the models.
-        each = []
-        for state in states:
-            load(module, state)
-            each.append(_passed(module, network, state, parts, loss)[1])
-        return means_of(torch.stack(each), parts)
-    stacks = {name: torch.stack([state[name] for state in states]) for name in network.names}
-    most = _CHUNK_OF_CONVOLUTIONS
-    if isinstance(network, Dense):
-        widest = 1 if network.first is None else stacks[network.first.weight].numel()
-        most = max(LEAST_ROWS, min(MOST_ROWS, MULTIPLICATIONS // widest))
-    losses = []
-    with torch.inference_mode():
-        for x, y in _passes(parts, _samples_at_once(module, len(states), parts, most)):
-            targets, outputs = targets_of(x, y, loss), network.outputs(stacks, x.unsqueeze(0))
-            losses.append(torch.stack([per_sample_losses(one, targets, loss) for one in outputs]))
-    return means_of(torch.cat(losses, dim=1), parts)
+    each = []
+    for state in states:
+        load(module, state)
+        each.append(_passed(module, parts, loss)[1])
+    losses = on_host(torch.stack(each))[0].double().numpy()
+    return np.stack([_means(own, parts) for own in losses], axis=1)
 
 
 def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Part], loss: str) -> list[Evaluated]:
     """Return the test of one model on each client's data; see `florets.task.training.losses.evaluated`."""
     load(module, state)
-    network = _network(module, parts)
-    if not _join(network, module, parts, _FEW):
+    if not _join(module, parts, _FEW):
         return [evaluated(module, x, y, loss) for x, y in parts]
-    outputs_there, losses_there = _passed(module, network, state, parts, loss)
+    outputs_there, losses_there = _passed(module, parts, loss)
     # Of reconstructions there are no scores, and they are as large as the data.
     scored, classes = loss != "reconstruction", loss == "cross_entropy"
     outputs, losses, y = on_host(
@@ -277,24 +253,12 @@ def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Pa
     return tests
 
 
-def _network(module: Module, parts: Sequence[Part]) -> Network:
-    network = network_of(module, parts[0][0][:3])
-    assert network is not None
-    return network
-
-
-def _join(network: Network, module: Module, parts: Sequence[Part], most: float = np.inf) -> bool:
+def _join(module: Module, parts: Sequence[Part], most: float = np.inf) -> bool:
     """Say whether losses of several clients' data, at most so many samples of each, are faster taken together."""
     x = max((own for own, _ in parts), key=len)
-    if x.device.type != "cpu" or not isinstance(network, Convolutions):
+    if x.device.type != "cpu" or not isinstance(network_of(module), Convolutions):
         return True
     return len(x) <= most and _values(module, x.shape[1:]) <= _SMALL
-
-
-def _samples_at_once(module: Module, models: int, parts: Sequence[Part], on_cpu: int) -> int:
-    """Return the samples of one pass: a CPU's are few enough for its cache, a GPU's as many as its memory holds."""
-    x = parts[0][0]
-    return on_cpu if x.device.type == "cpu" else device_samples(module, models, x.shape[1:])
 
 
 def _passes(parts: Sequence[Part], most: int) -> Iterator[Part]:
@@ -309,16 +273,13 @@ def _passes(parts: Sequence[Part], most: int) -> Iterator[Part]:
             room -= end - begin
             begin = end
             if room == 0:
-                yield join(held)
+                yield _joined(held)
                 held, room = [], most
     if held:
-        yield join(held)
+        yield _joined(held)
 
 
-def join(parts: Sequence[Part]) -> Part:
-    """Return all clients' samples, one after the other."""
-    if len(parts) == 1:
-        return parts[0]
+def _joined(parts: Sequence[Part]) -> Part:
     return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
 
 
@@ -332,44 +293,32 @@ def _means(losses: NDArray[np.float64], parts: Sequence[Part]) -> NDArray[np.flo
     return means
 
 
-def means_of(losses: Tensor, parts: Sequence[Part]) -> NDArray[np.float64]:
-    """Return the means (n, K) of each of n clients' losses under each of K models, from all samples' (K, samples)."""
-    each = on_host(losses)[0].double().numpy()
-    return np.stack([_means(own, parts) for own in each], axis=1)
-
-
-def _passed(
-    module: Module, network: Network, state: Mapping[str, Tensor], parts: Sequence[Part], loss: str
-) -> tuple[Tensor, Tensor]:
-    """Return the outputs of all samples, and each one's loss, of a module that `state` has been loaded into."""
+def _passed(module: Module, parts: Sequence[Part], loss: str) -> tuple[Tensor, Tensor]:
+    """Return the outputs of all samples, and each one's loss, of a module whose state has been loaded."""
     set_mode(module, False)
-    chunk = CHUNK if isinstance(network, Convolutions) else MOST_ROWS
+    shape, is_cpu = parts[0][0].shape[1:], parts[0][0].device.type == "cpu"
+    # A CPU's are few enough for its cache, a GPU's as many as its memory holds.
+    most = CHUNK if is_cpu else max(1, DEVICE_MEMORY // (4 * _COPIES * _values(module, shape)))
     outputs, losses = [], []
     with torch.inference_mode():
-        for x_part, y_part in _passes(parts, _samples_at_once(module, 1, parts, chunk)):
-            outputs.append(module(x_part))
-            losses.append(per_sample_losses(outputs[-1], targets_of(x_part, y_part, loss), loss))
+        for x, y in _passes(parts, most):
+            outputs.append(module(x))
+            losses.append(per_sample_losses(outputs[-1], targets_of(x, y, loss), loss))
         return torch.cat(outputs), torch.cat(losses)
 
 
-def block_size(module: Module, device: torch.device | None = None, input_shape: tuple[int, ...] | None = None) -> int:
+def block_size(module: Module, device: torch.device) -> int:
     """Return the most clients of a block for losses, training and tests of copies of a module; 1: blocks do not pay.
 
-    Networks that cannot be stacked gain nothing, and neither do those of whose parameters fewer than two
-    clients' fit into the processor's cache, or a device's share of memory. Without a device it is the CPU; without
-    the shape of an input a module with a forward pass of its own counts as one that cannot.
+    Networks that cannot be stacked gain nothing, and neither do those of whose parameters fewer than two clients' fit
+    into the processor's cache, or a device's share of memory.
     """
-    example = None
-    if input_shape is not None:
-        example = torch.randn(3, *input_shape, generator=torch.Generator().manual_seed(0))
-    network = network_of(module, example)
-    if device is not None and device.type != "cpu":
-        fit = DEVICE_MEMORY // (_BYTES_ON_DEVICE * max(1, _num_parameters(module)))
-        able = network is not None and takes_blocks(device) and fit >= 2
-        return min(MOST_ON_DEVICE, fit) if able else 1
-    if network is None or (fit := _fitting(module)) < 2:
+    network, fit = network_of(module), _fitting(module, device)
+    if network is None or fit < 2 or not takes_blocks(device):
         return 1
-    return min(MOST_CONVOLUTIONS, fit) if isinstance(network, Convolutions) else max(FULL_STEPS_STACK, min(MOST, fit))
+    if device.type != "cpu":
+        return min(MOST_ON_DEVICE, fit)
+    return min(MOST_CONVOLUTIONS if isinstance(network, Convolutions) else MOST, fit)
 
 
 def takes_blocks(device: torch.device) -> bool:
@@ -377,35 +326,25 @@ def takes_blocks(device: torch.device) -> bool:
     return device.type != "mps"
 
 
-def stack_size(network: Network, module: Module, x: Tensor, batch_size: int) -> int:
-    """Return the most clients of one stack on a CPU; 1: one after the other is faster. See `device_stack_size`."""
-    fit = _fitting(module)
-    if not isinstance(network, Convolutions):
-        return min(MOST, fit) if fit >= LEAST else 1
-    if x.shape[1] > 1:
-        fit = min(fit, _VALUES // (min(batch_size, len(x)) * _values(module, x.shape[1:])))
-    return max(1, min(MOST_CONVOLUTIONS, fit))
-
-
-def _fitting(module: Module) -> int:
-    """Return of how many clients all that is trained stays in the processor's cache."""
-    return _MEMORY // (_BYTES * max(1, _num_parameters(module)))
-
-
-def device_stack_size(module: Module, x: Tensor, batch_size: int) -> int:
-    """Return the most clients that are trained in one stack on a device: as many as its share of memory holds.
+def stack_size(module: Module, x: Tensor, batch_size: int) -> int:
+    """Return the most clients that are trained in one stack; 1: one after the other is faster.
 
     `x` are the inputs of the client that has most, `batch_size` the samples of one step.
     """
-    values = _values(module, x.shape[1:])
-    # The last term is the stack's own copy of the samples.
-    own = _BYTES_ON_DEVICE * _num_parameters(module) + 4 * _COPIES * min(batch_size, len(x)) * values + 4 * x.numel()
-    return max(1, min(MOST_ON_DEVICE, DEVICE_MEMORY // own))
+    values, fit = min(batch_size, len(x)) * _values(module, x.shape[1:]), _fitting(module, x.device)
+    if x.device.type != "cpu":
+        # The last term is the stack's own copy of the samples.
+        own = _BYTES_ON_DEVICE * _num_parameters(module) + 4 * _COPIES * values + 4 * x.numel()
+        return max(1, min(MOST_ON_DEVICE, DEVICE_MEMORY // own))
+    if not isinstance(network_of(module), Convolutions):
+        return min(MOST, fit) if fit >= LEAST else 1
+    return max(1, min(MOST_CONVOLUTIONS, fit if x.shape[1] == 1 else min(fit, _VALUES // values)))
 
 
-def device_samples(module: Module, models: int, shape: tuple[int, ...]) -> int:
-    """Return the most samples of one pass forward of a number of models on a device; see `device_stack_size`."""
-    return max(1, DEVICE_MEMORY // (4 * _COPIES * models * _values(module, shape)))
+def _fitting(module: Module, device: torch.device) -> int:
+    """Return of how many clients all that is trained stays in the processor's cache, or the device's memory."""
+    size = max(1, _num_parameters(module))
+    return _MEMORY // (_BYTES * size) if device.type == "cpu" else DEVICE_MEMORY // (_BYTES_ON_DEVICE * size)
 
 
 def _values(module: Module, shape: tuple[int, ...]) -> int:
