@@ -134,7 +134,7 @@ _HANDLERS: dict[str, Callable[[Client], RecordDict]] = {
     kinds.SECURE_UNMASK: unmask,
     **{f"{category}.{kinds.CUSTOM}": custom for category in ("train", "evaluate", "query")},
 }
-"""Handlers that every algorithm may ask for; those of a single algorithm are in its `client.py`, see `custom`."""
+"""Handlers that every algorithm may ask for; those of a single algorithm are with it, see `custom`."""
 
 
 def _refuse_uncovered(client: Client, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""The strategies, one folder per algorithm, and their registry; those they are compared with stand in `florets.zoo`.
+"""The strategies, one folder per algorithm, and their registry; those they are compared with are in `florets.zoo`.
 
 `strategy.py` of a folder holds an algorithm: its settings (keys, defaults, ranges, checks), its state, and `round`.
 Parts of several algorithms are in `shared/`, the machinery of a round in `base/`, array functions in `core/`.
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from florets.strategies.one_shot.strategy import OneShot as OneShot
     from florets.strategies.oracle.strategy import Oracle as Oracle
     from florets.strategies.two_phase.strategy import TwoPhase as TwoPhase
-    from florets.zoo.cfl_s.strategy import CFLS as CFLS
-    from florets.zoo.fedala.strategy import FedALA as FedALA
-    from florets.zoo.fedclust.strategy import FedClust as FedClust
-    from florets.zoo.feddrift.strategy import FedDrift as FedDrift
-    from florets.zoo.fedem.strategy import FedEM as FedEM
-    from florets.zoo.fedgwc.strategy import FedGWC as FedGWC
-    from florets.zoo.fedpac.strategy import FedPAC as FedPAC
-    from florets.zoo.fedproto.strategy import FedProto as FedProto
-    from florets.zoo.fedrc.strategy import FedRC as FedRC
-    from florets.zoo.fedsoft.strategy import FedSoft as FedSoft
-    from florets.zoo.fesem.strategy import FeSEM as FeSEM
-    from florets.zoo.flexcfl.strategy import FlexCFL as FlexCFL
-    from florets.zoo.flux.strategy import FLUX as FLUX
-    from florets.zoo.k_fed.strategy import KFED as KFED
-    from florets.zoo.pacfl.strategy import PACFL as PACFL
-    from florets.zoo.per_fedavg.strategy import PerFedAvg as PerFedAvg
-    from florets.zoo.sr_fca.strategy import SRFCA as SRFCA
-    from florets.zoo.stocfl.strategy import StoCFL as StoCFL
+    from florets.zoo.cfl_s import CFLS as CFLS
+    from florets.zoo.fedala import FedALA as FedALA
+    from florets.zoo.fedclust import FedClust as FedClust
+    from florets.zoo.feddrift import FedDrift as FedDrift
+    from florets.zoo.fedem import FedEM as FedEM
+    from florets.zoo.fedgwc import FedGWC as FedGWC
+    from florets.zoo.fedpac import FedPAC as FedPAC
+    from florets.zoo.fedproto import FedProto as FedProto
+    from florets.zoo.fedrc import FedRC as FedRC
+    from florets.zoo.fedsoft import FedSoft as FedSoft
+    from florets.zoo.fesem import FeSEM as FeSEM
+    from florets.zoo.flexcfl import FlexCFL as FlexCFL
+    from florets.zoo.flux import FLUX as FLUX
+    from florets.zoo.k_fed import KFED as KFED
+    from florets.zoo.pacfl import PACFL as PACFL
+    from florets.zoo.per_fedavg import PerFedAvg as PerFedAvg
+    from florets.zoo.sr_fca import SRFCA as SRFCA
+    from florets.zoo.stocfl import StoCFL as StoCFL
 
 STRATEGIES = {
     "clove": "CLoVE",
@@ -80,7 +80,7 @@ _IN_ZOO = frozenset(
     {"per_fedavg", "fedala", "fedproto", "fedpac", "k_fed", "flexcfl", "cfl_s", "fesem", "pacfl", "stocfl"}
     | {"fedclust", "sr_fca", "flux", "fedgwc", "fedem", "feddrift", "fedrc", "fedsoft"}
 )
-"""Those whose folder is in `florets.zoo`."""
+"""Those that are in `florets.zoo`."""
 
 PERSONAL = {
     "intercept": "random_effects.strategy:InterceptClients",
@@ -101,9 +101,9 @@ TITLES = STRATEGIES | {
 """The names that papers give them, for tables and figures."""
 
 
-def package_of(name: str) -> str:
-    """Return the package of a strategy of the registry."""
-    return f"florets.{'zoo' if name in _IN_ZOO else 'strategies'}.{name}"
+def module_of(name: str) -> str:
+    """Return the module of a strategy of the registry."""
+    return f"florets.zoo.{name}" if name in _IN_ZOO else f"florets.strategies.{name}.strategy"
 
 
 def __getattr__(name: str) -> Any:
@@ -112,7 +112,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             f"module {__name__!r} has no attribute {name!r}; its strategies are {', '.join(folders)}"
         )
-    return getattr(import_module(f"{package_of(folders[name])}.strategy"), name)
+    return getattr(import_module(module_of(folders[name])), name)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from florets.strategies import PERSONAL, STRATEGIES, package_of
+from florets.strategies import PERSONAL, STRATEGIES, module_of
 from florets.strategies.settings import Settings
 
 DEFAULT = "clove"
@@ -225,7 +225,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _class_path(name: str) -> str:
-    return f"{package_of(name)}.strategy:{STRATEGIES[name]}"
+    return f"{module_of(name)}:{STRATEGIES[name]}"
 
 
 def _offered() -> dict[str, str]:

@@ -14,10 +14,7 @@ from types import ModuleType
 
 from florets.task import given
 
-CLIENT_FILES = (
-    *("client_app", "task", "strategies/*/client.py", "strategies/*/messages.py"),
-    *("zoo/*/client.py", "zoo/*/messages.py"),
-)
+CLIENT_FILES = ("client_app", "task", "strategies/*/client.py", "strategies/*/messages.py", "zoo")
 
 _OURS = __name__.partition(".")[0]
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()

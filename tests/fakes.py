@@ -18,7 +18,7 @@ from florets.strategies.base.report import RoundReport
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.task.wire import bank, kinds
 from florets.task.wire.flower import INSTALLED
-from florets.zoo.k_fed.messages import KMEANS
+from florets.zoo.k_fed import KMEANS
 
 Fault = Callable[[RecordDict], RecordDict]
 

@@ -111,7 +111,6 @@ SETTINGS = {
     "digits-cfl_s": f"{_DIGITS} strategy=cfl_s train=sgd strategy.mean_threshold=1.1 strategy.fraction_train=0.7 "
     "k=3 num_rounds=5",
     "digits-fesem": f"{_LABELS} strategy=fesem train=sgd strategy.weighting=examples strategy.fraction_train=0.8",
-    "digits-fesem-kmeans": f"{_DIGITS} strategy=fesem strategy.clustering=kmeans strategy.layers=[3] train=sgd",
     "digits-flexcfl": f"{_DIGITS} strategy=flexcfl train=sgd strategy.fraction_train=0.5",
     "digits-pacfl": f"{_LABELS} strategy=pacfl strategy.fraction_train=0.5 num_rounds=2",
     "digits-stocfl": f"{_LABELS} strategy=stocfl strategy.fraction_train=0.5 num_rounds=3",

@@ -18,13 +18,13 @@ from florets.task.wire.evaluation import PartSums, pack_sums, read_evaluation
 from florets.task.wire.flower import INSTALLED
 from florets.task.wire.folds import RowForm
 from florets.task.wire.replies import Introduction, Losses, SelectedUpdate, TracedUpdate, read_answer, read_update
-from florets.zoo.fedala.messages import MixedUpdate
-from florets.zoo.fedem.messages import ClassMixtureUpdate
-from florets.zoo.fedpac.messages import SplitUpdate
-from florets.zoo.fedsoft.messages import ClosestCounts
-from florets.zoo.flux.messages import read_descriptor
-from florets.zoo.k_fed.messages import LocalCentres
-from florets.zoo.pacfl.messages import PrincipalVectors
+from florets.zoo.fedala import MixedUpdate
+from florets.zoo.fedem import ClassMixtureUpdate
+from florets.zoo.fedpac import SplitUpdate
+from florets.zoo.fedsoft import ClosestCounts
+from florets.zoo.flux import read_descriptor
+from florets.zoo.k_fed import LocalCentres
+from florets.zoo.pacfl import PrincipalVectors
 
 MODEL = {
     "weight": Array(np.arange(6, dtype=np.float32).reshape(2, 3)),

@@ -57,6 +57,8 @@ ALLOWED = {
     "zoo": {
         *("florets.zoo", "florets.strategies.base", "florets.strategies.core", "florets.strategies.shared"),
         *("florets.strategies.settings", "scipy", "sklearn", *_ROUND, *PUBLIC),
+        # What clients do is in the same file.
+        *("florets.client_app", "florets.task.training", "florets.task.layers", "florets.task.descriptors", "torch"),
     },
     "task": {
         *("florets.task", "numpy", "torch", "scipy", "sklearn", "pandas"),
@@ -154,7 +156,7 @@ ALGORITHMS = sorted(
         "shared",
     )
 )
-ZOO = sorted(path.name for path in (ROOT / "zoo").iterdir() if path.name not in ("__init__.py", "__pycache__"))
+ZOO = sorted(path.stem for path in (ROOT / "zoo").iterdir() if path.stem not in ("__init__", "__pycache__"))
 """The methods of `zoo/`, and what they share."""
 REGISTRY = "strategies/__init__.py"
 """Knows the methods of `zoo/`, by their names."""
@@ -212,15 +214,8 @@ def is_under(name: str, packages: object) -> bool:
 
 def allowed(path: Path) -> set[str]:
     found = set(ALLOWED[area(path)])
-    if (home := name_of(path).split("/")[0]) in ("strategies", "zoo") and path.stem in ("client", "messages"):
-        # Another algorithm's halves: `test_an_algorithm_knows_no_other_one`.
-        own = {
-            f"florets.{home}.{name}.{half}"
-            for name in ({path.parent.name, *MAY_BUILD_ON.get(path.parent.name, ())} - {"shared"})
-            for half in ("client", "messages")
-        }
-        if home == "zoo":
-            own |= {*PUBLIC, "florets.zoo.shared.messages", f"florets.zoo.shared.{path.stem}"}
+    if name_of(path).startswith("strategies/") and path.stem in ("client", "messages"):
+        own = {f"florets.strategies.{path.parent.name}.{half}" for half in ("client", "messages")}
         return own | (CLIENT_HALF if path.stem == "client" else MESSAGES)
     if name_of(path) == REGISTRY:
         found.add("florets.zoo")
@@ -298,7 +293,7 @@ def test_a_modules_first_line_says_what_it_is() -> None:
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, *ZOO])
 def test_an_algorithm_knows_no_other_one(algorithm: str) -> None:
-    own = sorted((ROOT / ("zoo" if algorithm in ZOO else "strategies") / algorithm).rglob("*.py"))
+    own = [path for path in files() if name_of(path).startswith((f"strategies/{algorithm}/", f"zoo/{algorithm}"))]
     known = {algorithm, "shared", *MAY_BUILD_ON.get(algorithm, ())}
     others = {f"florets.strategies.{name}" for name in set(ALGORITHMS) - known}
     others |= {f"florets.zoo.{name}" for name in set(ZOO) - known}

@@ -15,8 +15,7 @@ from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.one_shot.strategy import OneShot
 from florets.strategies.oracle.strategy import Oracle
 from florets.task.wire import kinds
-from florets.zoo.k_fed.messages import KMEANS
-from florets.zoo.k_fed.strategy import KFED, group_centres
+from florets.zoo.k_fed import KFED, KMEANS, group_centres
 from tests.fakes import FakeClients, Fault, lost, play, thetas
 
 TARGETS = [0.0, 0.2, 10.0, 10.4]

@@ -21,11 +21,11 @@ from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task.data.tables.declaration import NODE_FILE
 from florets.task.spec import TaskSpec
 from florets.task.wire import kinds
-from florets.zoo.fedem.messages import TRAIN_MIXTURE
-from florets.zoo.fedpac.messages import TRAIN_SPLIT
-from florets.zoo.flux.messages import DESCRIPTOR
-from florets.zoo.k_fed.messages import KMEANS
-from florets.zoo.pacfl.messages import PRINCIPAL_VECTORS
+from florets.zoo.fedem import TRAIN_MIXTURE
+from florets.zoo.fedpac import TRAIN_SPLIT
+from florets.zoo.flux import DESCRIPTOR
+from florets.zoo.k_fed import KMEANS
+from florets.zoo.pacfl import SEND_VECTORS
 from tests.fakes import message_to
 
 SPEC = TaskSpec(
@@ -77,7 +77,7 @@ KIND_OF = {
     kinds.LOCAL_CLUSTERS: KMEANS,
     kinds.DIMENSIONS: DESCRIPTOR,
     kinds.CLASSES: DESCRIPTOR,
-    kinds.VECTORS: PRINCIPAL_VECTORS,
+    kinds.VECTORS: SEND_VECTORS,
     kinds.SHARES: TRAIN_MIXTURE,
     kinds.HANDLERS: kinds.HELLO,
     kinds.PROFILE_LAYERS: TRAIN_PROBE,

@@ -8,7 +8,7 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.task.wire import kinds
-from florets.zoo.cfl_s.strategy import CFLS, Halves, bipartition
+from florets.zoo.cfl_s import CFLS, Halves, bipartition
 from florets.zoo.shared.directions import cosines
 from tests.fakes import FakeClients, lost, play, thetas
 

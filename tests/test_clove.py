@@ -17,7 +17,7 @@ from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.layers.outliers import EQUAL, FAR, Seen
 from florets.strategies.local.strategy import Local
 from florets.task.wire import kinds
-from florets.zoo.cfl_s.strategy import CFLS
+from florets.zoo.cfl_s import CFLS
 from tests.fakes import FakeClients, lost, models, play, steps, thetas
 
 TWO_GROUPS = [0.0, 0.2, 10.0, 10.2]

@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord
 
 from florets.strategies.base.report import RoundReport
 from florets.task.wire import kinds
-from florets.zoo.feddrift.strategy import FedDrift, concept_distances, losses_on_groups
+from florets.zoo.feddrift import FedDrift, concept_distances, losses_on_groups
 from tests.fakes import FakeClients, models, steps, thetas
 from tests.method_runs import play
 

@@ -21,8 +21,8 @@ from florets.task.training.mixture import (
     responsibilities,
 )
 from florets.task.wire import kinds
-from florets.zoo.fedem import client as handlers
-from florets.zoo.fedem.strategy import FedEM
+from florets.zoo import fedem as handlers
+from florets.zoo.fedem import FedEM
 from tests import fakes
 from tests.method_runs import SMALL, play
 

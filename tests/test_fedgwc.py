@@ -15,7 +15,7 @@ from florets.task.training.loop import train
 from florets.task.training.losses import recorded
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
-from florets.zoo.fedgwc.strategy import (
+from florets.zoo.fedgwc import (
     FedGWC,
     affinities,
     best_split,
@@ -54,8 +54,8 @@ GROUPS = {frozenset(KEYS[:12]), frozenset(KEYS[12:])}
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take for groups whatever the first comparisons say."""
-    monkeypatch.setattr("florets.zoo.fedgwc.strategy.REST", 1e3)
-    monkeypatch.setattr("florets.zoo.fedgwc.strategy.MOST_INDEX", 1e3)
+    monkeypatch.setattr("florets.zoo.fedgwc.REST", 1e3)
+    monkeypatch.setattr("florets.zoo.fedgwc.MOST_INDEX", 1e3)
 
 
 def federation(faults: dict[tuple[str, int, int], Fault] | None = None) -> FakeClients:

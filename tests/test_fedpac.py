@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from florets.zoo.fedpac.client import shares_and_spread
-from florets.zoo.fedpac.messages import TRAIN_SPLIT
-from florets.zoo.fedpac.strategy import head_weights
+from florets.zoo.fedpac import TRAIN_SPLIT, head_weights, shares_and_spread
 from tests.method_runs import play
 
 PAC = "strategy=fedpac"
@@ -82,7 +80,7 @@ def test_heads_are_combined_within_a_group_alone_and_the_body_is_shared() -> Non
 def test_a_clients_head_is_its_own_where_no_other_is_like_it_and_a_lost_reply_keeps_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("florets.zoo.fedpac.strategy.LEAST_WEIGHT", 1.0)
+    monkeypatch.setattr("florets.zoo.fedpac.LEAST_WEIGHT", 1.0)
     given = (PAC, "num_rounds=2")
     found = play(*given, lost={(TRAIN_SPLIT, 2, 3)})
     before = play(PAC, "num_rounds=1").strategy.state.heads.vectors

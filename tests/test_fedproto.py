@@ -8,7 +8,7 @@ from torch import nn
 from florets.task.training.features import NearPrototypes, features, head_inputs
 from florets.task.training.objective import Batch
 from florets.task.wire import kinds
-from florets.zoo.fedproto.strategy import TRAIN_PROTOTYPES
+from florets.zoo.fedproto import TRAIN_PROTOTYPES
 from florets.zoo.shared.prototypes import global_prototypes
 from tests.method_runs import play
 

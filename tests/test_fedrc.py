@@ -17,7 +17,7 @@ from florets.server_app.saved_groups import FROZEN, unpack_frozen
 from florets.strategies.base.models import Models
 from florets.task.training.mixture import class_rarity, class_sums, fit_shares, responsibilities, sample_losses
 from florets.task.wire import kinds
-from florets.zoo.fedem import client as handlers
+from florets.zoo import fedem as handlers
 from tests.method_runs import SMALL, play
 
 # The objective

@@ -7,7 +7,7 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 from florets.task.wire import kinds
-from florets.zoo.fesem.strategy import FeSEM, nearest_centres
+from florets.zoo.fesem import FeSEM, nearest_centres
 from tests.fakes import FakeClients, lost, play, thetas
 
 TARGETS = [0.0, 0.2, 10.0, 10.4]
@@ -51,10 +51,9 @@ def moving(theta: float) -> Any:
     return move
 
 
-@pytest.mark.parametrize("clustering", ["nearest", "kmeans"])
-def test_a_client_whose_model_comes_near_another_moves(clustering: Any) -> None:
+def test_a_client_whose_model_comes_near_another_moves() -> None:
     clients = FakeClients(TARGETS, faults={(kinds.TRAIN, 2, 1): moving(9.0)})
-    seen = play(FeSEM(clustering=clustering), clients, 2, 5.0, 5.0)
+    seen = play(FeSEM(), clients, 2, 5.0, 5.0)
     assert seen[-1].assignment == {"0": 0, "1": 1, "2": 1, "3": 1}
 
 

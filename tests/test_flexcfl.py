@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from florets.task.wire import kinds
-from florets.zoo.flexcfl.strategy import FlexCFL
+from florets.zoo.flexcfl import FlexCFL
 from florets.zoo.shared.directions import cosines, unit_rows
 from tests.fakes import FakeClients, play, thetas
 
@@ -33,13 +33,12 @@ def test_groups_come_from_the_directions_of_cold_starts_and_stay() -> None:
     assert thetas(strategy.context.models.record) == pytest.approx([-2.5 + 0.5 / 8, 11.0])
 
 
-@pytest.mark.parametrize("measure", ["edc", "madc"])
 def test_some_clients_form_the_groups_and_the_others_join_when_they_take_part(
-    measure: Any, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("florets.zoo.flexcfl.strategy.FOUNDERS", 1)
+    monkeypatch.setattr("florets.zoo.flexcfl.FOUNDERS", 1)
     clients = FakeClients([-1.0, -3.0, 10.0, 12.0, -2.0, 11.0])
-    seen = play(flexcfl(measure=measure, fraction_train=0.5, seed=SEED), clients, 6, 0.0, 0.0)
+    seen = play(flexcfl(fraction_train=0.5, seed=SEED), clients, 6, 0.0, 0.0)
     first = clients.asked(kinds.TRAIN_ESTIMATE, 1)
     founders, participants = first[:2], {int(key) for key in seen[0].participants}
     # The seed draws one founder of each group, who are cold-started first, and then whoever else takes part.

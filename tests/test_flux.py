@@ -20,8 +20,7 @@ from florets.strategies.core.cluster import canonical
 from florets.task.descriptors import describe
 from florets.task.models import mlp
 from florets.task.training.features import features
-from florets.zoo.flux.messages import DESCRIPTOR
-from florets.zoo.flux.strategy import density_clusters, knee, row_scale
+from florets.zoo.flux import DESCRIPTOR, density_clusters, knee, row_scale
 from tests.method_runs import SMALL, play
 
 SHORT = ("strategy=flux", "num_rounds=2")
@@ -31,7 +30,7 @@ SHORT = ("strategy=flux", "num_rounds=2")
 def early() -> Iterator[None]:
     """Let groups be formed in round 1 of 2, or round 2 of 3."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("florets.zoo.flux.strategy.LATEST", 0.4)
+        patch.setattr("florets.zoo.flux.LATEST", 0.4)
         yield
 
 

@@ -14,20 +14,22 @@ import pytest
 
 from florets.client_app.session import session
 from florets.commands.main import main
+from florets.strategies.base.report import State
+from florets.strategies.settings import Settings
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task import node_log
 from florets.task.node_log import NodeLog
 from florets.task.wire import flower, kinds
 from florets.task.wire.codec import form_of
 from florets.task.wire.leaving import FACTS, LEAVING, NAMES, asked_for
-from florets.zoo.fedala.messages import EVALUATE_MIXED
-from florets.zoo.k_fed.messages import KMEANS
+from florets.zoo.fedala import EVALUATE_MIXED
+from florets.zoo.k_fed import KMEANS
 from tests.test_caps import sent
 from tests.test_check import write
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = (ROOT / "strategies", ROOT / "zoo")
-PATHS = re.compile(r'"florets\.(?:strategies|zoo)\.([a-z_0-9]+)\.client:([a-z_0-9]+)"')
+PATHS = re.compile(r'"(florets\.(?:strategies|zoo)\.([a-z_0-9]+)(?:\.client)?):([a-z_0-9]+)"')
 
 
 @pytest.fixture
@@ -38,14 +40,10 @@ def node(tmp_path: Path) -> dict[str, Any]:
     return {"data-dir": str(tmp_path)}
 
 
-def _home(algorithm: str) -> str:
-    return next(folder.name for folder in FOLDERS if (folder / algorithm / "client.py").is_file())
-
-
 def handlers() -> dict[str, str]:
-    """Return the names of all built-in handlers, and the file that declares each."""
-    files = [path for folder in FOLDERS for half in ("strategy", "messages") for path in folder.glob(f"*/{half}.py")]
-    found = {f"{a}.{f}": path.parent.name for path in files for a, f in PATHS.findall(path.read_text("utf-8"))}
+    """Return the paths of all built-in handlers, by their names in the table."""
+    texts = [path.read_text("utf-8") for folder in FOLDERS for path in folder.rglob("*.py")]
+    found = {f"{a}.{f}": f"{module}:{f}" for text in texts for module, a, f in PATHS.findall(text)}
     assert len(found) > 15
     return found
 
@@ -59,10 +57,12 @@ def test_every_message_of_an_algorithm_is_in_the_table() -> None:
 def test_every_field_of_a_reply_has_a_name() -> None:
     known = {entry for table in LEAVING.values() for entry in table}
     facts = {kinds.NUM_EXAMPLES, kinds.TRAIN_LOSS, kinds.HALVINGS, "stable", "kept"}
-    for path in (path for folder in FOLDERS for path in folder.glob("*/messages.py")):
-        module = importlib.import_module(f"florets.{path.parents[1].name}.{path.parent.name}.messages")
+    paths = [*(ROOT / "strategies").glob("*/messages.py"), *(ROOT / "zoo").glob("**/[a-z]*.py")]
+    for path in paths:
+        module = importlib.import_module("florets." + ".".join(path.relative_to(ROOT).with_suffix("").parts))
         for kind in vars(module).values():
-            if not hasattr(kind, "__dataclass_fields__") or kind.__module__ != module.__name__:
+            is_own = getattr(kind, "__module__", "") == module.__name__ and hasattr(kind, "__dataclass_fields__")
+            if not is_own or issubclass(kind, Settings | State):
                 continue
             for field, item in form_of(kind).items.items():
                 name = item.name or str(field).replace("_", "-")
@@ -75,7 +75,7 @@ def test_whatever_a_server_asks_is_refused_where_all_that_it_holds_is_never_sent
         kind: str = name
         settings: dict[str, Any] = {}
         if own not in ("query", "evaluate", "train") and function:
-            kind, settings = "query.custom", {kinds.HANDLER: f"florets.{_home(own)}.{own}.client:{function}"}
+            kind, settings = "query.custom", {kinds.HANDLER: handlers()[name]}
         if forbidden:
             with pytest.raises(ValueError, match=f"does not let it send {', '.join(sorted(forbidden))};"):
                 sent({**node, "never-send": ",".join(NAMES)}, kind, settings)

@@ -62,15 +62,17 @@ def test_a_real_node_runs_the_handlers_of_packages_that_it_allows(allowed: str) 
 
 
 def test_every_node_has_the_handlers_of_the_projects_algorithms_and_nothing_else_of_it_is_one() -> None:
-    place = "florets.zoo.k_fed.client"
+    place = "florets.zoo.k_fed"
     for node in (REAL, SIMULATED):
-        with pytest.raises(ValueError, match=r"is no client handler|no parameter 'client'"):
-            sent("query.custom", node, **{kinds.HANDLER: f"{place}:pack"})
+        # Not what the method's module imports.
+        for other, refusal in (("k_fed:canonical", "no parameter 'client'"), ("fedsoft:trained_near", "no client h")):
+            with pytest.raises(ValueError, match=refusal):
+                sent("query.custom", node, **{kinds.HANDLER: f"florets.zoo.{other}"})
     assert sent("query.custom", SIMULATED, **{kinds.HANDLER: f"{place}:kmeans", kinds.LOCAL_CLUSTERS: 2})[
         kinds.METRICS
     ]
     # Only its owner's consent lets a real node run others of our functions.
-    for other in ("florets.zoo.k_fed.client:_lloyd", "florets.task.fingerprint:forget"):
+    for other in ("florets.zoo.fedem:_step", "florets.task.fingerprint:forget"):
         with pytest.raises(ValueError, match="this node does not allow that code"):
             sent("query.custom", REAL, **{kinds.HANDLER: other})
 

@@ -49,13 +49,13 @@ PERSONAL: dict[str, tuple[str, ...]] = {
 ONE_MODEL = (
     "clove k=1 first_round=evaluate",
     "ifca k=1",
-    "cfl_s k=1 strategy.weighting=examples",
-    "fesem k=1 strategy.weighting=examples strategy.clustering=nearest",
+    "cfl_s k=1",
+    "fesem k=1 strategy.weighting=examples",
     "fedgwc",
     "fedrc k=1",
     "flux strategy.eps_scale=1e9",
-    "pacfl strategy.cut=threshold strategy.threshold=1e9",
-    "fedclust strategy.cut=threshold strategy.threshold=1e9",
+    "pacfl strategy.threshold=1e9",
+    "fedclust strategy.threshold=1e9",
 )
 """Settings that leave one model."""
 
@@ -72,7 +72,7 @@ def test_with_one_model_it_is_fedavg_to_the_bit(given: str) -> None:
 
 @pytest.mark.parametrize("strategy", ["pacfl", "fedclust"])
 def test_with_a_model_for_each_it_is_local_only_to_the_bit(strategy: str) -> None:
-    cut = ("strategy.cut=threshold", "strategy.threshold=0", "strategy.fraction_train=0.5")
+    cut = ("strategy.threshold=0", "strategy.fraction_train=0.5")
     assert play(f"strategy={strategy}", *cut).final == plain("local").final
 
 

@@ -12,7 +12,7 @@ from florets.task.training.loop import gradient, train
 from florets.task.training.losses import counted
 from florets.task.training.objective import Objective
 from florets.task.training.settings import Training
-from florets.zoo.per_fedavg.client import Adaptation
+from florets.zoo.per_fedavg import Adaptation
 from tests.method_runs import SMALL, play
 from tests.own_functions import net
 

@@ -18,7 +18,7 @@ from florets.api.keys import choices_of, overrides_of
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.strategies import STRATEGIES, package_of
+from florets.strategies import STRATEGIES, module_of
 from tests.pages import blocks
 
 ROOT = Path(__file__).parents[1]
@@ -59,7 +59,7 @@ def test_the_strategies_are_attributes_by_their_class_names() -> None:
     # The type checker's imports are those of the registry.
     tree = ast.parse((ROOT / "strategies" / "__init__.py").read_text(encoding="utf-8"))
     imported = {node.module: node.names[0].name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    expected = {f"{package_of(folder)}.strategy": name for folder, name in STRATEGIES.items()}
+    expected = {module_of(folder): name for folder, name in STRATEGIES.items()}
     assert {module: name for module, name in imported.items() if module.startswith("florets.")} == expected
 
 

@@ -162,7 +162,7 @@ TWICE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("feddrift", ("strategy.period=1", "task.drift.rounds=[3]")),
     ("fedgwc", ()),
     ("stocfl", ("strategy.tau=0.3",)),
-    ("fesem", ("strategy.clustering=kmeans",)),
+    ("fesem", ()),
     ("flexcfl", ()),
     ("pacfl", ("strategy.vectors=1",)),
     ("fedclust", ()),

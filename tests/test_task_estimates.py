@@ -12,7 +12,7 @@ from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.replies import read_update
-from florets.zoo.k_fed.client import local_centres
+from florets.zoo.k_fed import local_centres
 from tests.fakes import asker
 
 

@@ -215,7 +215,7 @@ NO_KEY = "-"
 DIVERGED = 3.4e38
 """Loss that a client reports of a model that diverged; no finite loss in float32 is larger."""
 
-_BUILT_IN = re.compile(r"florets\.(?:strategies|zoo)\.[a-z_0-9]+\.client:[a-z][a-z_0-9]*")
+_BUILT_IN = re.compile(r"florets\.(?:strategies\.[a-z_0-9]+\.client|zoo\.[a-z_0-9]+):[a-z][a-z_0-9]*")
 
 
 def is_built_in(handler: str) -> bool:

@@ -10,6 +10,64 @@ from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, cut
 
 
+class Grouping(NamedTuple):
+    """Clusters (M,), numbered from 0 in order of first appearance, and the distance below which they were merged."""
+
+    clusters: IntArray
+    threshold: float
+
+
+def merge_tree(distances: FloatArray, method: str) -> FloatArray:
+    """Merge the two nearest clusters again and again; return SciPy's linkage matrix (M - 1, 4).
+
+    `method` is SciPy's name: "weighted" is WPGMA, the plain mean of the two merged rows, which some code calls
+    average.
+    """
+    if len(distances) == 1:
+        return np.zeros((0, 4))
+    tree: FloatArray = linkage(squareform(distances, checks=False), method=method)
+    return tree
+
+
+def group_below(distances: FloatArray, threshold: float, method: str) -> Grouping:
+    """Merge clusters as long as the two nearest are nearer than `threshold`; 0 leaves even equal clients alone."""
+    tree = merge_tree(distances, method)
+    merges = int(np.sum(tree[:, 2] < threshold))
+    return Grouping(canonical(cut(tree, len(distances) - merges)), threshold)
+
+
+def group_into(distances: FloatArray, num_clusters: int, method: str) -> Grouping:
+    """Merge clusters until `num_clusters`, of at most M, are left.
+
+    The threshold is half-way between the last merge that was made and the first that was not.
+    """
+    tree = merge_tree(distances, method)
+    heights = np.concatenate([[0.0], tree[:, 2], [np.inf]])
+    last = len(distances) - num_clusters
+    return Grouping(canonical(cut(tree, num_clusters)), float((heights[last] + heights[last + 1]) / 2))
+
+
+def group_by_largest_gap(distances: FloatArray, method: str, least_ratio: float = 1.0) -> Grouping:
+    """Cut where the distance of one merge exceeds that of the merge before it by most.
+
+    Defined outcomes for small inputs: one client, or clients whose merges all have one distance, are one cluster;
+    otherwise there are at least 2 clusters, because the gap above the last merge has no end, and at most M - 1,
+    because the one below the first says only that clients differ. Two clients at a distance are two clusters. Among
+    equal gaps the one with the fewest clusters is taken.
+
+    Where the distance above the largest gap is below `least_ratio` times the one under it, nothing parts the clients,
+    and they are one cluster, too.
+    """
+    heights = merge_tree(distances, method)[:, 2]
+    if len(heights) == 0 or heights[-1] == heights[0]:
+        alone = len(heights) == 1 and heights[0] > 0
+        return group_into(distances, 2 if alone else 1, method)
+    gaps = np.diff(heights)[::-1]
+    best = int(np.argmax(gaps))
+    clear = heights[-1 - best] >= least_ratio * heights[-2 - best]
+    return group_into(distances, 2 + best if clear else 1, method)
+
+
 def joined(looked_at: IntArray, merged: IntArray, sizes: IntArray, num_trained: int) -> tuple[IntArray, IntArray]:
     """Return the new number (C,) of each cluster, and the cluster (C',) whose model each new one takes.
 
@@ -27,66 +85,3 @@ def joined(looked_at: IntArray, merged: IntArray, sizes: IntArray, num_trained: 
     order = np.lexsort((numbers, -sizes, numbers >= num_trained, clusters))
     _, first = np.unique(clusters[order], return_index=True)
     return clusters, order[first]
-
-
-class Grouping(NamedTuple):
-    """Clusters (M,), numbered from 0 in order of first appearance, and the distance below which they were merged."""
-
-    clusters: IntArray
-    threshold: float
-
-
-def merge_tree(distances: FloatArray, method: str) -> FloatArray:
-    """Merge the two nearest clusters again and again; return SciPy's linkage matrix (M - 1, 4).
-
-    `distances` (M, M) are symmetric with zeros on the diagonal; `method` is SciPy's name: "weighted" is WPGMA, the
-    plain mean of the two merged rows, which some code calls average.
-    """
-    if len(distances) == 1:
-        return np.zeros((0, 4))
-    tree: FloatArray = linkage(squareform(distances, checks=False), method=method)
-    return tree
-
-
-def group_below(distances: FloatArray, threshold: float, method: str) -> Grouping:
-    """Merge clusters as long as the two nearest are nearer than `threshold`.
-
-    A threshold of 0 leaves every client alone, even equal ones; infinity merges all.
-    """
-    tree = merge_tree(distances, method)
-    merges = int(np.sum(tree[:, 2] < threshold))
-    return Grouping(canonical(cut(tree, len(distances) - merges)), threshold)
-
-
-def group_into(distances: FloatArray, num_clusters: int, method: str) -> Grouping:
-    """Merge clusters until `num_clusters` are left, or as many as there are clients where these are fewer.
-
-    The threshold is half-way between the last merge that was made and the first that was not.
-    """
-    tree = merge_tree(distances, method)
-    num_clusters = min(num_clusters, len(distances))
-    heights = np.concatenate([[0.0], tree[:, 2], [np.inf]])
-    last = len(distances) - num_clusters
-    return Grouping(canonical(cut(tree, num_clusters)), float((heights[last] + heights[last + 1]) / 2))
-
-
-def group_by_largest_gap(distances: FloatArray, method: str, least_ratio: float = 1.0) -> Grouping:
-    """Cut where the distance of one merge exceeds that of the merge before it by most.
-
-    Defined outcomes for small inputs: one client, or clients whose merges all have one distance, are one cluster;
-    otherwise there are at least 2 clusters, because the gap above the last merge has no end, and at most M - 1,
-    because the one below the first says only that clients differ. Two clients at a distance are two clusters. Among
-    equal gaps the one with the fewest clusters is taken.
-
-    Where the distance above the largest gap is below `least_ratio` times the one under it, nothing parts the clients,
-    and they are one cluster, too.
-    """
-    tree = merge_tree(distances, method)
-    heights = tree[:, 2]
-    if len(heights) == 0 or heights[-1] == heights[0]:
-        alone = len(heights) == 1 and heights[0] > 0
-        return group_into(distances, 2 if alone else 1, method)
-    gaps = np.diff(heights)[::-1]
-    best = int(np.argmax(gaps))
-    clear = heights[-1 - best] >= least_ratio * heights[-2 - best]
-    return group_into(distances, 2 + best if clear else 1, method)

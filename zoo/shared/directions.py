@@ -17,18 +17,9 @@ def unit_rows(vectors: FloatArray) -> FloatArray:
 
 
 def cosines(vectors: FloatArray, directions: FloatArray | None = None) -> FloatArray:
-    """Return the cosine similarity of each vector with each direction.
+    """Return the cosine similarity (M, C) of each vector (M, D) with each direction (C, D), 0 with a row of zeros.
 
-    Parameters
-    ----------
-    vectors : (M, D) float64
-    directions : (C, D) float64, optional
-        The vectors themselves where it is left out: the result is then symmetric, with ones on its diagonal.
-
-    Returns
-    -------
-    (M, C) float64
-        From -1 to 1; 0 with a row of zeros, also of that row with itself.
+    Without `directions` they are the vectors themselves: the result is symmetric, with ones on its diagonal.
     """
     units = unit_rows(vectors)
     others = units if directions is None else unit_rows(directions)

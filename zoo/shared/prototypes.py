@@ -1,17 +1,86 @@
-"""Class prototypes: the linear layer whose inputs are features, and the global means."""
+"""Class prototypes: their message, the linear layer whose inputs are features, and the global means."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
 
-from florets import Experiment, Settings
+from florets import Experiment, Settings, Update
+from florets.client_app.client import Client
+from florets.client_app.session import State
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.aggregate import average_models
 from florets.strategies.core.robust import Robust, RobustRule
 from florets.strategies.shared.estimates import last_layer
+from florets.task.training.features import features
+from florets.task.training.modules import load
+from florets.task.wire import kinds
+from florets.task.wire.codec import Numbers, Tensor
+from florets.task.wire.records import MalformedMessage
+
+
+@dataclass(frozen=True)
+class PrototypeSettings(Settings):
+    """What features of classes need."""
+
+    one_model: ClassVar[bool] = True
+    has_groups: ClassVar[bool] = False
+    asks: ClassVar[frozenset[str]] = frozenset({"updates"})
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+
+    features: ClassVar[str]
+    """What the algorithm does with features of classes, with its name."""
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse a task without classes."""
+        if run.task.loss == "cross_entropy":
+            return []
+        return [
+            f"task.loss={run.task.loss}: {self.features}, so the task must have some; use "
+            "task.loss=cross_entropy, or another method."
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrototypeUpdate(Update):
+    """An update, the mean features (P, D) of the classes that a client has, and its samples of all classes (C,)."""
+
+    counts: Annotated[IntArray, Numbers("C", name=kinds.LABEL_COUNTS, integer=True, least=0)]
+    rows: Annotated[NDArray[np.float32], Tensor("P", "D", name=kinds.PROTOTYPES, record=kinds.PROTOTYPES)]
+
+    @property
+    def prototypes(self) -> FloatArray:
+        """The prototype of each class (C, D), 0 of those that the client does not have."""
+        return self._by_class(self.rows)
+
+    @property
+    def others(self) -> NDArray[np.floating]:
+        """The prototypes, which the server averages."""
+        return self.rows
+
+    def _by_class(self, rows: NDArray[np.float32]) -> FloatArray:
+        found = np.zeros((len(self.counts), rows.shape[1]))
+        found[self.counts > 0] = rows
+        return found
+
+    def check(self) -> None:
+        """Hold the counts to the examples, and the rows to the classes."""
+        if int(self.counts.sum()) != self.num_examples:
+            raise MalformedMessage(f"{kinds.LABEL_COUNTS} do not sum to the {self.num_examples} examples")
+        if (classes := np.count_nonzero(self.counts)) != len(self.rows):
+            raise MalformedMessage(f"{len(self.rows)} {kinds.PROTOTYPES} came of {classes} classes")
+
+
+def pack_prototypes(prototypes: FloatArray, classes: IntArray) -> ArrayRecord:
+    """Return the global prototypes (P, D) of these classes (P,) as they are sent."""
+    return ArrayRecord(
+        {kinds.PROTOTYPES: Array(prototypes.astype(np.float32)), kinds.CLASSES: Array(classes.astype(np.int64))}
+    )
 
 
 def global_prototypes(
@@ -31,25 +100,13 @@ def global_prototypes(
     return robust_means(rows, groups, weights[clients, labels], len(classes), rule), classes
 
 
-@dataclass(frozen=True)
-class PrototypeSettings(Settings):
-    """What features of classes need."""
-
-    one_model: ClassVar[bool] = True
-    has_groups: ClassVar[bool] = False
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
-
-    features: ClassVar[str]
-    """What the algorithm does with features of classes, with its name."""
-
-    def problems(self, run: Experiment) -> list[str]:
-        """Refuse a task without classes."""
-        if run.task.loss == "cross_entropy":
-            return []
-        return [
-            f"task.loss={run.task.loss}: {self.features}, so the task must have some; use "
-            "task.loss=cross_entropy, or another method."
-        ]
+def robust_means(
+    rows: FloatArray, groups: IntArray, weights: FloatArray, count: int, rule: RobustRule | None
+) -> FloatArray:
+    """Return the weighted mean, or what `rule` has in its place, of each of `count` groups (P,) of rows (P, R)."""
+    start, integers = np.zeros((count, rows.shape[1])), np.zeros(rows.shape[1], dtype=np.bool_)
+    robust = None if rule is None else Robust(rule, rows, groups, start)
+    return average_models(start, rows, groups, weights, "examples", integers, robust=robust)
 
 
 def feature_width(models: Models) -> int:
@@ -58,17 +115,33 @@ def feature_width(models: Models) -> int:
     for entry in models.layout.entries:
         if entry.name == f"{name}.weight" and len(entry.shape) == 2:
             return entry.shape[1]
-    names = ", ".join(entry.name for entry in models.layout.entries)
     raise ValueError(
-        f"layer {name!r} has no matrix {name}.weight, whose columns say how large a feature is; use a model "
-        f"whose last layer is linear; its entries are {names}."
+        f"layer {name!r} has no matrix {name}.weight, whose columns say how large a feature is; use a model whose "
+        "last layer is linear."
     )
 
 
-def robust_means(
-    rows: FloatArray, groups: IntArray, weights: FloatArray, count: int, rule: RobustRule | None
-) -> FloatArray:
-    """Return the weighted mean, or what `rule` has in its place, of each of `count` groups (P,) of rows (P, R)."""
-    start, integers = np.zeros((count, rows.shape[1])), np.zeros(rows.shape[1], dtype=np.bool_)
-    robust = None if rule is None else Robust(rule, rows, groups, start)
-    return average_models(start, rows, groups, weights, "examples", integers, robust=robust)
+def class_labels(client: Client) -> IntArray:
+    """Return the class of each training sample (n,)."""
+    if client.loss != "cross_entropy":
+        raise ValueError(f"prototypes need classes, which a task with task.loss={client.loss} does not have")
+    labels: IntArray = client.data.y_train.cpu().numpy()
+    return labels
+
+
+def own_features(client: Client, state: State, head: Sequence[str]) -> FloatArray:
+    """Return the features (n, D) of the training samples in a model, the inputs of its head."""
+    load(client.module, state)
+    return features(client.module, client.data.x_train, head)
+
+
+def copied(arrays: dict[str, NDArray[np.float32]]) -> State:
+    """Return a model's entries in memory of their own: as trained they may be the memory of the one module."""
+    return {name: torch.from_numpy(np.array(values)) for name, values in arrays.items()}
+
+
+def class_means(rows: FloatArray, labels: IntArray, num_classes: int) -> tuple[NDArray[np.float32], IntArray]:
+    """Return the mean feature of each class that is there, (P, D) in the order of classes, and all counts (C,)."""
+    counts = np.bincount(labels, minlength=num_classes)
+    means = [rows[labels == label].mean(axis=0) for label in np.flatnonzero(counts)]
+    return np.stack(means).astype(np.float32), counts

@@ -13,13 +13,7 @@ from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, finite_losses, group_means
 from florets.strategies.shared.estimates import ask_estimates, without_outliers
 from florets.task.randomness import Purpose
-from florets.zoo.shared.agglomerative import (
-    Grouping,
-    group_by_largest_gap,
-    group_into,
-    joined,
-    merge_tree,
-)
+from florets.zoo.shared.agglomerative import group_by_largest_gap, joined, merge_tree
 
 
 @dataclass(frozen=True)
@@ -47,6 +41,124 @@ TRIM = 0.15
 _FLOOR = 1e-3
 
 
+@dataclass
+class SRFCAState(State):
+    """What is remembered of the first round, and of the refinements."""
+
+    phase: str = "clustering"
+    # Clients of the first round, sorted, and the loss (M, M) of each one's own model (column) on each one's data.
+    keys: list[str] = field(default_factory=list)
+    cross: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
+    # Clusters nearer than this merge in a refinement; None before the first round.
+    threshold: float | None = None
+    # Refinements so far, and the round of the next one.
+    refined: int = 0
+    due: int = 0
+
+
+class SRFCA(Strategy[SRFCASettings, SRFCAState]):
+    """Group clients by cross losses, then train and refine.
+
+    Round 1: every client trains a model alone and evaluates everybody's. Two clients are as far apart as the mean of
+    their models' losses on each other's data; a random client and its neighbours make a cluster, then another of
+    those left, and small clusters are dissolved. Then each cluster trains with a trimmed mean. At each refinement
+    every client goes to the nearest cluster, and clusters that are near each other merge.
+
+    Round 1 sends M models to each of M clients.
+
+    Source: Vardhan et al. 2024 (SR-FCA): ONE_SHOT, then REFINE, which is TrimmedMeanGD, RECLUSTER and MERGE. 250
+    steps, at least 2 clients, 2 refinements and beta = 0.15 are those of its experiment on rotated MNIST. Deviation:
+    the threshold is one of mean losses (the published code divides the batches' mean losses by the number of samples
+    once more); it is where single linkage has its largest ratio, and later clusters merge if they are no farther than
+    the farthest neighbours of round 1: their models have been trained less than those of single clients, so that all
+    losses between clusters may lie in that gap. A cluster of exactly `LEAST_SIZE` stays in round 1 as in the
+    refinements; the code's round 1 dissolves it. Clusters go on with their models in each refinement, the largest
+    one's where they merge, in place of starting again; a client that was not in round 1 is placed by its loss alone.
+    """
+
+    Settings = SRFCASettings
+    State = SRFCAState
+
+    def round(self, r: Round) -> Steps:
+        """Form clusters, refine them where that is due, or place newcomers; then train."""
+        state = self.state
+        state.phase = "clustering"
+        if state.threshold is None:
+            r.models = self._one_shot(r)
+        elif state.refined < REFINE_STEPS and r.server_round >= state.due:
+            r.models = self._refine(r)
+        else:
+            state.phase = "training" if state.refined < REFINE_STEPS else "stable"
+            self.assignment.update(r.ask_lowest(r.newcomers(self.assignment)))
+        updates = yield r.train(self.assignment)
+        if self.averaging.robust is not None:
+            return r.average(updates)
+        models, vectors = r.models, np.stack([update.vector for _, update in updates])
+        layout, trained = models.layout, Updates(updates).models
+        return trimmed_means(models.bank, vectors, trained, TRIM, layout.integers, layout.untrained)
+
+    def _one_shot(self, r: Round) -> Models:
+        """Let clients train alone, ask for all cross losses, and form clusters."""
+        state = self.state
+        start = r.models.replaced(r.models.bank[:1])
+        with r.meter.part("describe"):
+            estimates = ask_estimates(r.online, r, start, steps=SOLO_STEPS)
+            r.require(estimates, "model of its own")
+        columns = {key: place for place, (key, _) in enumerate(estimates.ok)}
+        solo = start.replaced(np.stack([update.vector for _, update in estimates.ok]))
+        clients = [client for client in r.online if client.key in columns]
+        state.keys, losses = self._losses(clients, r, solo)
+        with r.meter.part("cluster"):
+            state.cross = losses[:, [columns[key] for key in state.keys]]
+            r.note_vectors("losses", state.keys, state.cross)
+            distances = mutual(state.cross)
+            threshold = largest_ratio(distances)
+            groups = pivot_groups(distances, threshold, r.random(Purpose.CLUSTERING))
+            large = np.bincount(groups)[groups] >= LEAST_SIZE
+            members = np.flatnonzero(large | ~large.any())
+            clusters = canonical(groups[members])
+        state.threshold = farthest_neighbours(distances, threshold)
+        state.due = r.server_round + REFINE_EVERY
+        self.assignment.update(zip([state.keys[one] for one in members], clusters.tolist(), strict=True))
+        return start.replaced(np.repeat(start.bank, int(clusters.max()) + 1, axis=0))
+
+    def _refine(self, r: Round) -> Models:
+        """Assign everybody anew, and merge clusters that are near each other."""
+        state, count = self.state, r.models.count
+        keys, losses = self._losses(r.online, r, r.models)
+        r.note_vectors("losses", keys, losses)
+        with r.meter.part("cluster"):
+            assigned = nearest_of_large(distances_to_clusters(losses, self._cross(keys, count)), LEAST_SIZE)
+            present = np.unique(assigned)
+            clusters = np.searchsorted(present, assigned)
+            between = mutual(group_means(losses[:, present], clusters))
+            near = pivot_groups(between, float(state.threshold or 0.0), r.random(Purpose.CLUSTERING))
+            looked_at = np.arange(len(present), dtype=np.int64)
+            numbers, heirs = joined(looked_at, near, np.bincount(clusters), len(present))
+        # Who did not answer follows its cluster; where that is gone, it is placed when it takes part.
+        moved = {int(old): int(new) for old, new in zip(present, numbers, strict=True)}
+        kept = {key: moved[model] for key, model in self.assignment.items() if model in moved}
+        self.assignment.clear()
+        self.assignment.update(kept | {key: int(numbers[one]) for key, one in zip(keys, clusters, strict=True)})
+        state.refined, state.due = state.refined + 1, r.server_round + REFINE_EVERY
+        return r.models.replaced(r.models.bank[present[heirs]])
+
+    def _cross(self, keys: Sequence[str], count: int) -> FloatArray:
+        """Return the mean loss of each client's own model on the clusters' data (M, C), NaN where it is not known."""
+        state = self.state
+        members = [row for row, key in enumerate(state.keys) if key in self.assignment]
+        clusters = np.array([self.assignment[state.keys[row]] for row in members], dtype=np.int64)
+        means = dict(zip(state.keys, group_means(state.cross[members], clusters, count).T, strict=True))
+        return np.stack([means.get(key, np.full(count, np.nan)) for key in keys])
+
+    def _losses(self, clients: Sequence[Client], r: Round, models: Models) -> tuple[list[str], FloatArray]:
+        """Ask for losses, without those that are outliers; return the keys and the losses (M, K)."""
+        with r.meter.part("losses"):
+            replies = without_outliers(r.ask_losses(clients, models), r)
+        r.require(replies, "loss vector")
+        return [key for key, _ in replies.ok], np.stack([reply.losses for _, reply in replies.ok])
+
+
 def mutual(losses: FloatArray) -> FloatArray:
     """Return the mean (M, M) of both cross losses of any two clients, 0 on the diagonal.
 
@@ -60,8 +172,8 @@ def mutual(losses: FloatArray) -> FloatArray:
     return distances
 
 
-def group_by_largest_ratio(distances: FloatArray) -> Grouping:
-    """Cut single linkage where the distance of one merge is the largest multiple of that of the merge before.
+def largest_ratio(distances: FloatArray) -> float:
+    """Return where single linkage is cut: a merge's distance is the largest multiple of that of the merge before.
 
     A factor and not a difference: of groups that are all unlike each other some are more so, and losses on them may
     lie further from one another than from those within a group. Distances below a thousandth of the largest count
@@ -69,10 +181,10 @@ def group_by_largest_ratio(distances: FloatArray) -> Grouping:
     """
     floor = _FLOOR * float(distances.max(initial=0.0))
     if floor == 0.0:
-        return group_into(distances, 1, "single")
+        return np.inf
     # Single linkage asks for the order of distances alone, so that it makes the same tree of their logarithms.
     found = group_by_largest_gap(np.log(np.maximum(distances, floor) / floor), "single")
-    return Grouping(found.clusters, floor * float(np.exp(found.threshold)))
+    return floor * float(np.exp(found.threshold))
 
 
 def pivot_groups(distances: FloatArray, threshold: float, rng: np.random.Generator) -> IntArray:
@@ -90,10 +202,10 @@ def pivot_groups(distances: FloatArray, threshold: float, rng: np.random.Generat
     return canonical(groups)
 
 
-def farthest_neighbours(distances: FloatArray, grouping: Grouping) -> float:
-    """Return the largest distance at which single linkage merged two of the groups (M, M); 0 where it merged none."""
+def farthest_neighbours(distances: FloatArray, threshold: float) -> float:
+    """Return the largest distance below the threshold at which single linkage merges two groups, or 0."""
     heights = merge_tree(distances, "single")[:, 2]
-    return float(heights[heights < grouping.threshold].max(initial=0.0))
+    return float(heights[heights < threshold].max(initial=0.0))
 
 
 def distances_to_clusters(losses: FloatArray, cross: FloatArray) -> FloatArray:
@@ -155,140 +267,3 @@ def trimmed_means(
         result[model, untrained] = members[:, untrained].mean(axis=0)
         result[model, integers] = members[:, integers].max(axis=0)
     return result
-
-
-@dataclass
-class SRFCAState(State):
-    """What is remembered of the first round, and of the refinements.
-
-    Attributes
-    ----------
-    keys
-        Clients of the first round's matrix, sorted.
-    cross
-        (M, M) loss of the own model of each of them (column) on the data of each (row).
-    threshold
-        Clusters nearer than this merge in a refinement; None before the first round.
-    refined
-        Refinements so far.
-    due
-        Round of the next one.
-    """
-
-    phase: str = "clustering"
-    keys: list[str] = field(default_factory=list)
-    cross: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
-    threshold: float | None = None
-    refined: int = 0
-    due: int = 0
-
-
-class SRFCA(Strategy[SRFCASettings, SRFCAState]):
-    """Group clients by cross losses, then train and refine.
-
-    Round 1: every client trains a model alone and evaluates everybody's. Two clients are as far apart as the mean of
-    their models' losses on each other's data; a random client and its neighbours make a cluster, then another of
-    those left, and small clusters are dissolved. Then each cluster trains with a trimmed mean. At each refinement
-    every client goes to the nearest cluster, and clusters that are near each other merge.
-
-    Round 1 sends M models to each of M clients.
-
-    Source: Vardhan et al. 2024 (SR-FCA): ONE_SHOT, then REFINE, which is TrimmedMeanGD, RECLUSTER and MERGE. 250
-    steps, at least 2 clients, 2 refinements and beta = 0.15 are those of its experiment on rotated MNIST. Deviation:
-    the threshold is one of mean losses (the published code divides the batches' mean losses by the number of samples
-    once more); it is where single linkage has its largest ratio, and later clusters merge if they are no farther than
-    the farthest neighbours of round 1: their models have been trained less than those of single clients, so that all
-    losses between clusters may lie in that gap. A cluster of exactly `LEAST_SIZE` stays in round 1 as in the
-    refinements; the code's round 1 dissolves it. Clusters go on with their models in each refinement, the largest
-    one's where they merge, in place of starting again; a client that was not in round 1 is placed by its loss alone.
-    """
-
-    Settings = SRFCASettings
-    State = SRFCAState
-
-    def round(self, r: Round) -> Steps:
-        """Form clusters, refine them where that is due, or place newcomers; then train."""
-        state = self.state
-        state.phase = "clustering"
-        if state.threshold is None:
-            r.models = self._one_shot(r)
-        elif state.refined < REFINE_STEPS and r.server_round >= state.due:
-            r.models = self._refine(r)
-        else:
-            state.phase = "training" if state.refined < REFINE_STEPS else "stable"
-            self.assignment.update(r.ask_lowest(r.newcomers(self.assignment)))
-        updates = yield r.train(self.assignment)
-        if self.averaging.robust is not None:
-            return r.average(updates)
-        models, vectors = r.models, np.stack([update.vector for _, update in updates])
-        layout, trained = models.layout, Updates(updates).models
-        return trimmed_means(models.bank, vectors, trained, TRIM, layout.integers, layout.untrained)
-
-    def _one_shot(self, r: Round) -> Models:
-        """Let clients train alone, ask for all cross losses, and form clusters."""
-        state = self.state
-        start = r.models.replaced(r.models.bank[:1])
-        with r.meter.part("describe"):
-            estimates = ask_estimates(r.online, r, start, steps=SOLO_STEPS)
-            r.require(estimates, "model of its own")
-        columns = {key: place for place, (key, _) in enumerate(estimates.ok)}
-        solo = start.replaced(np.stack([update.vector for _, update in estimates.ok]))
-        clients = [client for client in r.online if client.key in columns]
-        state.keys, losses = self._losses(clients, r, solo)
-        with r.meter.part("cluster"):
-            state.cross = losses[:, [columns[key] for key in state.keys]]
-            r.note_vectors("losses", state.keys, state.cross)
-            distances = mutual(state.cross)
-            threshold = group_by_largest_ratio(distances).threshold
-            grouping = Grouping(pivot_groups(distances, threshold, r.random(Purpose.CLUSTERING)), threshold)
-            sizes = np.bincount(grouping.clusters)
-            large = sizes[grouping.clusters] >= LEAST_SIZE
-            if not large.any():
-                large[:] = True
-            members = np.flatnonzero(large)
-            clusters = canonical(grouping.clusters[members])
-        state.threshold = farthest_neighbours(distances, grouping)
-        state.due = r.server_round + REFINE_EVERY
-        self.assignment.update(
-            {state.keys[member]: int(cluster) for member, cluster in zip(members, clusters, strict=True)}
-        )
-        return start.replaced(np.repeat(start.bank, int(clusters.max()) + 1, axis=0))
-
-    def _refine(self, r: Round) -> Models:
-        """Assign everybody anew, and merge clusters that are near each other."""
-        state, count = self.state, r.models.count
-        keys, losses = self._losses(r.online, r, r.models)
-        r.note_vectors("losses", keys, losses)
-        with r.meter.part("cluster"):
-            assigned = nearest_of_large(distances_to_clusters(losses, self._cross(keys, count)), LEAST_SIZE)
-            present = np.unique(assigned)
-            clusters = np.searchsorted(present, assigned)
-            between = mutual(group_means(losses[:, present], clusters))
-            near = pivot_groups(between, float(state.threshold or 0.0), r.random(Purpose.CLUSTERING))
-            looked_at = np.arange(len(present), dtype=np.int64)
-            numbers, heirs = joined(looked_at, near, np.bincount(clusters), len(present))
-        # Who did not answer follows its cluster; where that is gone, it is placed when it takes part.
-        moved = {int(old): int(new) for old, new in zip(present, numbers, strict=True)}
-        kept = {key: moved[model] for key, model in self.assignment.items() if model in moved}
-        self.assignment.clear()
-        self.assignment.update(kept | {key: int(numbers[one]) for key, one in zip(keys, clusters, strict=True)})
-        state.refined, state.due = state.refined + 1, r.server_round + REFINE_EVERY
-        return r.models.replaced(r.models.bank[present[heirs]])
-
-    def _cross(self, keys: Sequence[str], count: int) -> FloatArray:
-        """Return the mean loss of each client's own model on the clusters' data (M, C), NaN where it is not known."""
-        state = self.state
-        found = np.full((len(keys), count), np.nan)
-        members = [row for row, key in enumerate(state.keys) if key in self.assignment]
-        clusters = np.array([self.assignment[state.keys[row]] for row in members], dtype=np.int64)
-        means = dict(zip(state.keys, group_means(state.cross[members], clusters, count).T, strict=True))
-        for row, key in enumerate(keys):
-            found[row] = means.get(key, np.nan)
-        return found
-
-    def _losses(self, clients: Sequence[Client], r: Round, models: Models) -> tuple[list[str], FloatArray]:
-        """Ask for losses, without those that are outliers; return the keys and the losses (M, K)."""
-        with r.meter.part("losses"):
-            replies = without_outliers(r.ask_losses(clients, models), r)
-        r.require(replies, "loss vector")
-        return [key for key, _ in replies.ok], np.stack([reply.losses for _, reply in replies.ok])

@@ -2,21 +2,32 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
 from florets import Plan, Round, Settings, State, Steps, Strategy, Update, setting
+from florets.client_app.client import Client
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.shared.client import trained_near
 from florets.strategies.shared.personal_models import PersonalModels
+from florets.task.training.mixture import sample_losses
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import CHOICES, MODELS
-from florets.task.wire.replies import read_update
-from florets.zoo.fedsoft.messages import CLOSEST, TRAIN_ANCHORED, ClosestCounts
+from florets.task.wire.records import MalformedMessage
+from florets.task.wire.replies import Examples, read_update
 from florets.zoo.shared.mixtures import leading, refuse_equal
+
+TRAIN_ANCHORED = "florets.zoo.fedsoft:train_anchored"
+CLOSEST = "florets.zoo.fedsoft:closest"
+
+ESTIMATE_EVERY = 2
+"""Rounds for which a client's importance weights hold before it is asked again."""
+SMOOTHING = 1e-4
+"""Importance weight instead of 0 (sigma)."""
 
 
 @dataclass(frozen=True)
@@ -38,52 +49,37 @@ class FedSoftSettings(Settings):
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
 
 
-ESTIMATE_EVERY = 2
-"""Rounds for which a client's importance weights hold before it is asked again."""
-SMOOTHING = 1e-4
-"""Importance weight instead of 0 (sigma)."""
-
-
-def importance(counts: IntArray) -> FloatArray:
-    """Return the importance weights u (K,) of the centres for one client.
-
-    `counts` (K,) say for how many of its samples each centre has the least loss; at least one is above 0. `SMOOTHING`
-    takes the place of 0, so that the sum may be a little above 1.
-
-    Source: Ruan and Joe-Wong 2022 (FedSoft), sigma as in the released code.
-    """
-    shares = counts / counts.sum()
-    weights: FloatArray = np.where(counts == 0, SMOOTHING, shares)
-    return weights
-
-
 @dataclass
 class Estimate:
-    """A client's importance weights (K,), its number of samples, and the round in which it was asked."""
+    """A client's importance weights (K,), and the round in which it was asked."""
 
     weights: FloatArray
-    examples: int
     server_round: int
 
 
 @dataclass
 class FedSoftState(State):
-    """What FedSoft remembers; `assignment` has each client's centre with the largest importance weight.
-
-    Attributes
-    ----------
-    personal
-        The models of the clients that have trained.
-    reference
-        The initial models, from the first of which every personal one starts.
-    estimates
-        The latest of each client that was asked, by client key.
-    """
+    """What FedSoft remembers; `assignment` has each client's centre with the largest importance weight."""
 
     phase: str = "soft"
     personal: PersonalModels = field(default_factory=PersonalModels)
+    # The initial models, from the first of which every personal one starts.
     reference: Models | None = None
+    # The latest of each client that was asked.
     estimates: dict[str, Estimate] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClosestCounts:
+    """Reply to `CLOSEST`: training samples that each model explains best, (K,), together `num_examples`."""
+
+    counts: Annotated[IntArray, codec.Numbers("K", name="closest", integer=True, least=0)]
+    num_examples: Examples
+
+    def check(self) -> None:
+        """Hold the counts to the examples."""
+        if int(self.counts.sum()) != self.num_examples:
+            raise MalformedMessage(f"closest do not sum to the {self.num_examples} examples")
 
 
 class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
@@ -117,7 +113,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
 
     def details(self) -> dict[str, Any]:
         """Return the mean importance weight of each centre over all clients that were asked."""
-        found = [estimate.weights for estimate in self.state.estimates.values()]
+        found = list(self.mixtures.values())
         return {"mean_importance": np.mean(found, axis=0).tolist()} if found else {}
 
     def check(self, models: Models) -> None:
@@ -130,7 +126,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         state, layout = self.state, r.models.layout
         start = state.reference = state.reference or r.models
         self._estimate(r)
-        clients = [client for client in r.participants if client.key in state.estimates]
+        r.participants = [client for client in r.participants if client.key in state.estimates]
         requests = [
             r.request_custom(
                 TRAIN_ANCHORED,
@@ -139,17 +135,15 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
                 {**r.averaging.settings, kinds.GLOBAL_MU: self._mu(client.key)},
                 {kinds.GLOBAL: self._anchor(client.key, r.models)},
             )
-            for client in clients
+            for client in r.participants
         ]
-
-        r.participants = clients
         updates = yield Plan(
             requests,
             lambda key, content: read_update(content, layout, int(np.argmax(state.estimates[key].weights))),
         )
         for key, update in updates:
             state.personal[key] = update.vector
-        return self._centres(updates, r.models)
+        return self._centres(updates, r)
 
     def _estimate(self, r: Round) -> None:
         """Ask participants whose weights are missing or old; one whose reply is lost keeps those that it has."""
@@ -165,8 +159,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         with r.meter.part("losses"):
             replies = r.ask_custom(CLOSEST, due, read, r.models.record, category="evaluate")
         for key, reply in replies.ok:
-            weights = importance(reply.counts)
-            found[key] = Estimate(weights, reply.num_examples, r.server_round)
+            found[key] = Estimate(importance(reply.counts), r.server_round)
 
     def _mu(self, key: str) -> float:
         return self.settings.proximal_lambda * float(self.state.estimates[key].weights.sum())
@@ -179,18 +172,19 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         mean[models.layout.integers] = models.bank[0, models.layout.integers]
         return models.replaced(mean[np.newaxis]).one(0)
 
-    def _centres(self, updates: Sequence[tuple[str, Update]], models: Models) -> FloatArray:
+    def _centres(self, updates: Sequence[tuple[str, Update]], r: Round) -> FloatArray:
         """Return the next centres (K, R)."""
         shares = np.stack([self.state.estimates[key].weights for key, _ in updates])
-        averaging = self.context.averaging
         # With a robust rule, see `leading`.
-        counts = np.ones(shares.shape, np.bool_) if averaging.robust is None else leading(shares)
+        counts = np.ones(shares.shape, np.bool_) if r.averaging.robust is None else leading(shares)
         # A row for each centre that a client counts for.
         rows, centres = np.nonzero(counts)
         vectors = np.stack([update.vector for _, update in updates])
         examples = np.array([update.num_examples for _, update in updates], dtype=np.float64)
         weights = shares[rows, centres] * examples[rows]
-        return averaging.next_bank(models, vectors[rows], centres, weights, [updates[int(row)][0] for row in rows])
+        return r.averaging.next_bank(
+            r.models, vectors[rows], centres, weights, [updates[int(row)][0] for row in rows]
+        )
 
     def own_models(self, models: Models) -> dict[str, FloatArray]:
         """Return the models of the clients that have trained; the final models are the centres."""
@@ -204,3 +198,34 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
             return r.test_assigned({key: self.assignment[key] for key in testers})
         start = state.reference or r.models
         return r.test({key: state.personal.of(key, start).one(0) for key in testers})
+
+
+def importance(counts: IntArray) -> FloatArray:
+    """Return the importance weights u (K,) of the centres for one client, whose sum may be a little above 1.
+
+    `counts` (K,) say for how many of its samples each centre has the least loss; `SMOOTHING` takes the place of 0.
+
+    Source: Ruan and Joe-Wong 2022 (FedSoft), sigma as in the released code.
+    """
+    weights: FloatArray = np.where(counts == 0, SMOOTHING, counts / counts.sum())
+    return weights
+
+
+def train_anchored(client: Client) -> RecordDict:
+    """Return the model that came after training near the other one, and its loss.
+
+    Source: Ruan and Joe-Wong 2022 (FedSoft), the clients' proximal problem.
+    """
+    return codec.pack(Update, **trained_near(client))
+
+
+def closest(client: Client) -> RecordDict:
+    """Count the training samples that each model explains best; of equal losses the first model's counts.
+
+    Source: Ruan and Joe-Wong 2022 (FedSoft), estimation of the importance weights.
+    """
+    data = client.data
+    losses = sample_losses(client.module, client.states(), data.x_train, data.y_train, client.loss)
+    best = np.argmin(np.where(np.isnan(losses), np.inf, losses), axis=1)
+    counts = np.bincount(best, minlength=losses.shape[1])
+    return codec.pack(ClosestCounts, counts=counts, num_examples=client.num_examples)

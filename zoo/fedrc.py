@@ -12,8 +12,10 @@ from florets.strategies.base.placement import Frozen
 from florets.strategies.core import FloatArray
 from florets.strategies.core.robust import bounded, most_hostile
 from florets.task.wire import codec, kinds
-from florets.zoo.fedem.messages import ClassMixtureUpdate, MixtureUpdate
-from florets.zoo.fedem.strategy import FedEM, FedEMSettings, FedEMState
+from florets.zoo.fedem import ClassMixtureUpdate, FedEM, FedEMSettings, FedEMState, MixtureUpdate
+
+FLOOR = 1e-8
+"""Least sum of a class in a model's part, in samples."""
 
 
 @dataclass(frozen=True)
@@ -34,20 +36,11 @@ class FedRCSettings(FedEMSettings):
         ]
 
 
-FLOOR = 1e-8
-"""Least sum of a class in a model's part, in samples."""
-
-
 @dataclass
 class FedRCState(FedEMState):
-    """What FedRC remembers.
+    """What FedRC remembers."""
 
-    Attributes
-    ----------
-    class_sums
-        Responsibilities of each client that has taken part, summed by class, (K, C), by client key.
-    """
-
+    # Responsibilities of each client that has taken part, summed by class, (K, C).
     class_sums: dict[str, FloatArray] = field(default_factory=dict)
 
 

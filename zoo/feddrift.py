@@ -34,81 +34,25 @@ class FedDriftSettings(Settings):
     """The run begins with one, and says itself how many there are; `k` is not used."""
 
 
-def losses_on_groups(losses: FloatArray, groups: IntArray, weights: FloatArray, models: IntArray) -> FloatArray:
-    """Return the loss of model i on the data of the clients of model j, (G, G), weighted by examples.
-
-    `losses` (P, K) are of all models on the clients' data, `groups` (P,) the clients' models, `models` (G,) those
-    that have clients.
-    """
-    clean = finite_losses(losses)[:, models]
-    return np.stack(
-        [np.average(clean[groups == model], axis=0, weights=weights[groups == model]) for model in models]
-    ).T
-
-
-def concept_distances(losses: FloatArray) -> FloatArray:
-    """Return how much more two models lose on each other's data than on their own, the larger of both, at least 0.
-
-    `losses` (G, G) are from `losses_on_groups`.
-
-    Source: Jothimurugesan et al. 2023 (FedDrift), the clusters' distance; in losses, where the released code takes
-    accuracies.
-    """
-    rise = losses - np.diag(losses)[:, np.newaxis]
-    distances: FloatArray = np.maximum(np.maximum(rise, rise.T), 0.0)
-    return distances
-
-
-def merged_models(
-    bank: FloatArray, heirs: IntArray, trained: IntArray, start: Models, rule: RobustRule | None = None
-) -> FloatArray:
-    """Return the models (K', R) that are left after some merged; one that did not merge keeps its bits.
-
-    `heirs` (K,) are the new numbers, -1 for a model that is left out; `trained` (K,) counts the clients that have
-    trained each, over all rounds: the weights of the mean, at least 1. Of counters the largest is kept. A `rule` for
-    the models' changes from the first one, `start`, takes the mean's place.
-    """
-    count = int(heirs.max(initial=-1)) + 1
-    _, first = np.unique(heirs[heirs >= 0], return_index=True)
-    result = bank[np.flatnonzero(heirs >= 0)[first]]
-    together = (heirs >= 0) & (np.bincount(heirs[heirs >= 0], minlength=count)[heirs] > 1)
-    weights = np.maximum(trained[together], 1).astype(np.float64)
-    groups = heirs[together]
-    starts = start.replaced(np.repeat(start.bank, count, axis=0))
-    result[groups] = ModelAveraging(robust=rule).next_bank(starts, bank[together], groups, weights)[groups]
-    return result
-
-
 CONCEPTS = "concepts"
 """The detail of a round that isolated clients or merged models: who, and how many."""
 
 
 @dataclass
 class FedDriftState(State):
-    """What FedDrift remembers.
-
-    Attributes
-    ----------
-    asked
-        Round in which each client was asked for its losses last, or was given a model of its own.
-    usual
-        The lowest of these losses; none of a client whose model has merged since.
-    alone
-        Clients in isolation: each trains a model that nobody else is offered, until it is asked the next time.
-    trained
-        Of each model: updates that it has been averaged from.
-    used
-        Of each model: the last round in which somebody was to train it.
-    reference
-        The first model.
-    """
+    """What FedDrift remembers."""
 
     phase: str = "clustering"
+    # The round in which each client was asked for its losses last, or was given a model of its own.
     asked: dict[str, int] = field(default_factory=dict)
+    # The lowest of these losses; none of a client whose model has merged since.
     usual: dict[str, float] = field(default_factory=dict)
+    # Clients in isolation: each trains a model that nobody else is offered, until it is asked the next time.
     alone: set[str] = field(default_factory=set)
+    # Of each model: updates that it has been averaged from, and the last round in which somebody was to train it.
     trained: list[int] = field(default_factory=list)
     used: list[int] = field(default_factory=list)
+    # The first model.
     reference: Models | None = None
 
 
@@ -264,3 +208,48 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
         left = np.arange(len(bank))
         left[idle[:surplus]] = -1
         return self._renumber(left, bank, models)
+
+
+def losses_on_groups(losses: FloatArray, groups: IntArray, weights: FloatArray, models: IntArray) -> FloatArray:
+    """Return the loss of model i on the data of the clients of model j, (G, G), weighted by examples.
+
+    `losses` (P, K) are of all models on the clients' data, `groups` (P,) the clients' models, `models` (G,) those
+    that have clients.
+    """
+    clean = finite_losses(losses)[:, models]
+    return np.stack(
+        [np.average(clean[groups == model], axis=0, weights=weights[groups == model]) for model in models]
+    ).T
+
+
+def concept_distances(losses: FloatArray) -> FloatArray:
+    """Return how much more two models lose on each other's data than on their own, the larger of both, at least 0.
+
+    `losses` (G, G) are from `losses_on_groups`.
+
+    Source: Jothimurugesan et al. 2023 (FedDrift), the clusters' distance; in losses, where the released code takes
+    accuracies.
+    """
+    rise = losses - np.diag(losses)[:, np.newaxis]
+    distances: FloatArray = np.maximum(np.maximum(rise, rise.T), 0.0)
+    return distances
+
+
+def merged_models(
+    bank: FloatArray, heirs: IntArray, trained: IntArray, start: Models, rule: RobustRule | None = None
+) -> FloatArray:
+    """Return the models (K', R) that are left after some merged; one that did not merge keeps its bits.
+
+    `heirs` (K,) are the new numbers, -1 for a model that is left out; `trained` (K,) counts the clients that have
+    trained each, over all rounds: the weights of the mean, at least 1. Of counters the largest is kept. A `rule` for
+    the models' changes from the first one, `start`, takes the mean's place.
+    """
+    count = int(heirs.max(initial=-1)) + 1
+    _, first = np.unique(heirs[heirs >= 0], return_index=True)
+    result = bank[np.flatnonzero(heirs >= 0)[first]]
+    together = (heirs >= 0) & (np.bincount(heirs[heirs >= 0], minlength=count)[heirs] > 1)
+    weights = np.maximum(trained[together], 1).astype(np.float64)
+    groups = heirs[together]
+    starts = start.replaced(np.repeat(start.bank, count, axis=0))
+    result[groups] = ModelAveraging(robust=rule).next_bank(starts, bank[together], groups, weights)[groups]
+    return result

@@ -1,29 +1,41 @@
 """FedProto: a model for each client, whose features are pulled towards the clients' common mean of each class."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
-from flwr.app import ArrayRecord
+import torch
+from flwr.app import ArrayRecord, RecordDict
 
-from florets import Plan, Round, State, Steps, Strategy, setting
+from florets import Objective, Plan, Round, State, Steps, Strategy, setting
+from florets.client_app.client import Client
+from florets.client_app.training import packed, trained
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.shared.estimates import last_layer
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
+from florets.task.training.features import NearPrototypes, head_inputs
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import LABELS, MODELS, PROTOTYPES
-from florets.zoo.shared.messages import PrototypeUpdate, pack_prototypes
-from florets.zoo.shared.prototypes import PrototypeSettings, feature_width, global_prototypes
+from florets.zoo.shared.prototypes import (
+    PrototypeSettings,
+    PrototypeUpdate,
+    class_labels,
+    class_means,
+    copied,
+    feature_width,
+    global_prototypes,
+    own_features,
+    pack_prototypes,
+)
 
-TRAIN_PROTOTYPES = "florets.zoo.fedproto.client:train_prototypes"
+TRAIN_PROTOTYPES = "florets.zoo.fedproto:train_prototypes"
 
 
 @dataclass(frozen=True)
 class FedProtoSettings(PrototypeSettings):
     """Every client trains its own model, whose features are pulled towards the clients' common mean of each class."""
-
-    asks: ClassVar[frozenset[str]] = frozenset({"updates"})
 
     prototype_lambda: float = setting(
         1.0, "weight lambda of the mean square between features and global prototypes; 0: Local-only", least=0
@@ -34,17 +46,10 @@ class FedProtoSettings(PrototypeSettings):
 
 @dataclass
 class FedProtoState(State):
-    """What is kept for each client; `assignment` numbers them in the order in which they were first seen.
-
-    Attributes
-    ----------
-    prototypes
-        Mean feature (C, D) of each class at the client's last training.
-    counts
-        Its samples of each class (C,).
-    """
+    """What is kept for each client; `assignment` numbers them in the order in which they were first seen."""
 
     personal: PersonalModels = field(default_factory=PersonalModels)
+    # Mean feature (C, D) of each class at the client's last training, and its samples of each class (C,).
     prototypes: dict[str, FloatArray] = field(default_factory=dict)
     counts: dict[str, IntArray] = field(default_factory=dict)
 
@@ -116,3 +121,30 @@ class FedProto(Strategy[FedProtoSettings, FedProtoState]):
     def final_models(self, models: Models) -> Models:
         """Return the clients' models, in the order of their numbers."""
         return self.state.personal.in_order(self.assignment, models) if self.assignment else models
+
+
+def train_prototypes(client: Client) -> RecordDict:
+    """Return the model after local training, the mean features of its classes, and the samples of each class.
+
+    Without global prototypes, or with lambda 0, it is trained on the plain loss.
+
+    Source: Tan et al. 2022 (FedProto), Alg. 1: the clients' part. Deviation: prototypes are taken after training, in
+    eval mode, over all training samples.
+    """
+    labels = class_labels(client)
+    module, head, weight = client.module, client.names(kinds.HEAD), client.number(kinds.PROTOTYPE_LAMBDA)
+    near = weight > 0 and kinds.PROTOTYPES in client.content
+    recorded: AbstractContextManager[list[torch.Tensor]] = head_inputs(module, head) if near else nullcontext([])
+    with recorded as found:
+        objective = None
+        if near:
+            sent, device = client.states(kinds.PROTOTYPES)[0], client.data.x_train.device
+            prototypes, classes = sent[kinds.PROTOTYPES].to(device), sent[kinds.CLASSES].to(device)
+            term = NearPrototypes(weight, prototypes, classes, client.task.num_outputs, found)
+            objective = Objective((term,))
+        arrays, loss = trained(client, client.states()[0], objective=objective)
+    # Packed before the features are computed: the arrays may be the memory of the one module.
+    model = packed(arrays)
+    means, counts = class_means(own_features(client, copied(arrays), head), labels, client.task.num_outputs)
+    n = client.num_examples
+    return codec.pack(PrototypeUpdate, values=model, train_loss=loss, num_examples=n, counts=counts, rows=means)

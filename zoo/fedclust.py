@@ -25,15 +25,6 @@ class FedClustSettings(LinkedSettings):
     linkage: ClassVar[str] = "average"
 
 
-def euclidean(vectors: Sequence[FloatArray]) -> FloatArray:
-    """Return the Euclidean distances (M, M) of M vectors.
-
-    Source: Islam et al. 2024 (FedClust), the proximity matrix.
-    """
-    distances: FloatArray = squareform(pdist(np.stack(vectors)))
-    return distances
-
-
 class FedClust(LinkedClusters[FedClustSettings]):
     """Cluster the clients once, by the last layer that each trained alone from one first model.
 
@@ -59,4 +50,5 @@ class FedClust(LinkedClusters[FedClustSettings]):
 
     def distances(self, clients: Sequence[FloatArray]) -> FloatArray:
         """Return the Euclidean distances of the clients' layers."""
-        return euclidean(clients)
+        distances: FloatArray = squareform(pdist(np.stack(clients)))
+        return distances

@@ -2,26 +2,30 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 from flwr.app import RecordDict
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
 
-from florets import Experiment, Round, Settings, State, Steps, Strategy, setting
+from florets import Round, Settings, State, Steps, Strategy, setting
+from florets.client_app.client import Client as LocalClient
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import Frozen, scale_rows
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.cluster import canonical, centroids, cluster
+from florets.strategies.core.cluster import canonical, centroids
 from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
-from florets.task.randomness import Purpose
-from florets.task.wire import kinds
+from florets.task.descriptors import describe, projection
+from florets.task.training.features import features
+from florets.task.wire import codec, kinds
 from florets.task.wire.leaving import MODELS, MOMENTS
-from florets.zoo.flux.messages import DESCRIPTOR, Descriptor, read_descriptor
-from florets.zoo.shared.linked_groups import problems_of_k
+from florets.task.wire.records import MalformedMessage
+from florets.task.wire.replies import Examples
+
+DESCRIPTOR = "florets.zoo.flux:descriptor"
 
 SLOPE = 0.06
 """The loss has levelled off when it fell by less than this in a round, relative to its first value."""
@@ -29,29 +33,161 @@ LEAST_ROUNDS = 3
 """Rounds of FedAvg before the loss is examined."""
 LATEST = 0.8
 """Fraction of the rounds after which groups are frozen whatever the loss."""
+_LEAST_DIMENSIONS = 8
+_ABSENT = -1.0
+_FACTOR = 100.0
+FAR = f"rejected as an outlier: a value of its descriptor is over {_FACTOR:g} times the median client's largest"
 
 
 @dataclass(frozen=True)
 class FLUXSettings(Settings):
     """FedAvg, then groups by mean and spread of the clients' features in the common model, then FedAvg in each."""
 
-    asks: ClassVar[frozenset[str]] = frozenset({"descriptors"})
-
-    clustering: Literal["dbscan", "kmeans"] = setting(
-        "dbscan", "dbscan determines the number of groups; kmeans makes k"
-    )
-    eps_scale: float = setting(
-        1.0, "factor on the radius of DBSCAN that the knee gives", above=0, needs="strategy.clustering=dbscan"
-    )
+    eps_scale: float = setting(1.0, "factor on the radius of DBSCAN that the knee gives", above=0)
 
     freezes: ClassVar[bool] = True
     compares = "clients"
+    asks: ClassVar[frozenset[str]] = frozenset({"descriptors"})
     one_model: ClassVar[bool] = True
-    """The groups say how many models there are; `k` is used with clustering=kmeans alone."""
+    """The groups say how many models there are; `k` is not used."""
 
-    def problems(self, run: Experiment) -> list[str]:
-        """Refuse a K that cannot be."""
-        return problems_of_k(run, "strategy.clustering=kmeans", "dbscan") if self.clustering == "kmeans" else []
+
+@dataclass
+class FLUXState(State):
+    """What FLUX remembers."""
+
+    # The median client's training loss in each round before there were groups.
+    losses: list[float] = field(default_factory=list)
+    # The common model and the groups; None before.
+    frozen: Frozen | None = None
+    # Largest value that a descriptor may have; infinity where too few clients were there to say.
+    limit: float = float("inf")
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """Reply to `DESCRIPTOR`: rows (2 (C + 1), l): overall mean and spread, the classes' means, their spreads."""
+
+    rows: Annotated[FloatArray, codec.Tensor("rows", "l", name="descriptor", double=True)]
+    num_examples: Examples
+
+
+def read_descriptor(content: RecordDict, classes: int, dimensions: int) -> Descriptor:
+    """Read the descriptor of a task with C `classes`, projected on l `dimensions`."""
+    found = codec.read(Descriptor, content, rows=2 * (classes + 1), l=dimensions)
+    means, spreads = found.rows[2 : 2 + classes], found.rows[2 + classes :]
+    present = ~((means == _ABSENT).all(axis=1) & (spreads == _ABSENT).all(axis=1))
+    if (found.rows[1] < 0).any() or (spreads[present] < 0).any():
+        raise MalformedMessage("a spread of the descriptor is negative")
+    return found
+
+
+class FLUX(Strategy[FLUXSettings, FLUXState]):
+    """Train one model, then group the clients once by what it makes of their data.
+
+    While the common model's training loss falls, all clients train it (FedAvg). Then each sends its descriptor: mean
+    and spread of its features, the inputs of the model's head, projected on a few random directions; of all its
+    samples, which shows how inputs are distributed, and of each class, which shows labels and concepts. Every row is
+    scaled to [0, 1] over the clients. DBSCAN groups the descriptors, and each group goes on from the common model
+    with FedAvg of its own. Clients that come later join the group whose mean descriptor is nearest; without labels
+    the first two rows decide.
+
+    In a task without classes each class counts as absent, and the first two rows are the whole descriptor.
+
+    Source: Fenoglio et al. 2025 (FLUX, arXiv 2511.22305), and the published code for what follows: slope 0.06 after
+    3 rounds and at most 0.8 of all, one dimension for each class, scaling by rows, minimum of two clients, radius at
+    the knee.
+    Deviation: the slope is that of the median client's training loss, relative to the first round's, and of the last
+    round alone; the code takes accuracies on held-out data, and any earlier round will do. Features are always the
+    input of the head, where the code takes those behind LeNet-5's convolutions. Descriptors are asked for in an
+    exchange of its own, of all clients that are there, where in the code they come with the updates of a round in
+    which all take part. At least 8 dimensions. Who has a model keeps it. The paper's k-means for a known K is left
+    out.
+    """
+
+    leaving = (MODELS, MOMENTS)
+    Settings = FLUXSettings
+    State = FLUXState
+
+    def frozen_clusters(self) -> Frozen | None:
+        """Return the groups, and the model by which they were found."""
+        return self.state.frozen
+
+    def round(self, r: Round) -> Steps:
+        """Train the common model until groups are due; form them, or place newcomers; train each group's model."""
+        state = self.state
+        if state.frozen is None and not self._is_due(r.server_round):
+            state.phase = "training"
+            updates = yield r.train({client.key: 0 for client in r.participants})
+            # The median: one client that reports nonsense must neither hasten the groups nor put them off.
+            losses = np.array([update.train_loss for _, update in updates], dtype=np.float64)
+            state.losses.append(lower_median(losses))
+            return r.average(updates)
+        if state.frozen is None:
+            state.phase = "clustering"
+            r.models = self._form(r)
+        else:
+            state.phase = "stable"
+            self._place(state.frozen, r)
+        updates = yield r.train(self.assignment)
+        return r.average(updates)
+
+    def _is_due(self, server_round: int) -> bool:
+        losses = self.state.losses
+        if self.last_round is not None and server_round > LATEST * self.last_round:
+            return True
+        return len(losses) >= LEAST_ROUNDS and losses[-2] - losses[-1] < SLOPE * losses[0]
+
+    def _form(self, r: Round) -> Models:
+        """Group everybody who is online; return a model for each group, all equal to the common one."""
+        state, common = self.state, r.models
+        replies = self._ask(r.online, common, r)
+        state.limit = _limit([reply.rows for _, reply in replies.ok])
+        replies = self._without_outliers(replies, r)
+        r.require(replies, "descriptor")
+        with r.meter.part("cluster"):
+            keys, descriptors = [key for key, _ in replies.ok], np.stack([reply.rows for _, reply in replies.ok])
+            low, width = row_scale(descriptors)
+            scaled = scale_rows(descriptors, low, width)
+            points = scaled.reshape(len(scaled), -1)
+            r.note_vectors("descriptors", keys, points)
+            groups, radius = density_clusters(points, self.settings.eps_scale)
+            means = centroids(points, groups).reshape(-1, *scaled.shape[1:])
+        state.details = {"eps": radius}
+        state.frozen = Frozen("descriptors", means, common, origin=low, scale=width, seed=r.seed)
+        self.assignment.clear()
+        self.assignment.update(zip(keys, groups.tolist(), strict=True))
+        return common.replaced(np.repeat(common.bank, len(means), axis=0)) if len(means) > 1 else common
+
+    def _place(self, frozen: Frozen, r: Round) -> None:
+        """Give participants without a model that of the nearest group; who does not answer sits this round out."""
+        if new := r.newcomers(self.assignment):
+            replies = self._without_outliers(self._ask(new, frozen.models or r.models, r), r)
+            self.assignment.update({key: frozen.nearest_descriptor(reply.rows) for key, reply in replies.ok})
+
+    def _ask(self, clients: Sequence[Client], common: Models, r: Round) -> Replies[Descriptor]:
+        """Ask for the clients' descriptors (one exchange)."""
+        classes = self.num_outputs
+        dimensions = max(classes, _LEAST_DIMENSIONS)
+        settings = {kinds.CLASSES: classes, kinds.DIMENSIONS: dimensions, kinds.PROJECTION_SEED: r.seed}
+
+        def read(_: str, content: RecordDict) -> Descriptor:
+            return read_descriptor(content, classes, dimensions)
+
+        with r.meter.part("describe"):
+            return r.ask_custom(DESCRIPTOR, clients, read, common.one(0), settings)
+
+    def _without_outliers(self, replies: Replies[Descriptor], r: Round) -> Replies[Descriptor]:
+        # One huge value would be the range of its row, in which all others are then equal.
+        far = {key for key, reply in replies.ok if np.abs(reply.rows).max() > self.state.limit}
+        return r.reject(replies, far, FAR)
+
+
+def _limit(descriptors: Sequence[FloatArray]) -> float:
+    if len(descriptors) < LEAST_CLIENTS:
+        return float("inf")
+    largest = np.array([np.abs(rows).max() for rows in descriptors])
+    return _FACTOR * max(lower_median(largest), 1.0)
 
 
 def row_scale(descriptors: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -61,13 +197,11 @@ def row_scale(descriptors: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def density_clusters(points: FloatArray, scale: float = 1.0) -> tuple[IntArray, float]:
-    """Return the cluster of each point, numbered from 0 in order of first appearance, and the radius.
+    """Return the cluster of each point (M, D), numbered from 0 in order of first appearance, and the radius.
 
-    Two points within the radius are of one cluster, and so are their neighbours; a point that has none is a cluster
-    of its own. That is DBSCAN with at least two points (a point and one neighbour are enough), in which every point
-    is a core point or an outlier.
-
-    `points` (M, D) are at least one; the radius is `knee` of the distances to the nearest neighbours times `scale`.
+    Two points within the radius (`knee` of the distances to the nearest neighbours, times `scale`) are of one
+    cluster, and so are their neighbours; a point that has none is a cluster of its own. That is DBSCAN with at least
+    two points (a point and one neighbour are enough), in which every point is a core point or an outlier.
 
     Source: Fenoglio et al. 2025 (FLUX), adaptive DBSCAN; each outlier a cluster of its own as in the published code.
     """
@@ -113,144 +247,15 @@ def knee(values: FloatArray) -> float:
     return float(values[-1])
 
 
-_FACTOR = 100.0
-_LEAST_DIMENSIONS = 8
-FAR = f"rejected as an outlier: a value of its descriptor is over {_FACTOR:g} times the median client's largest"
+def descriptor(client: LocalClient) -> RecordDict:
+    """Return the descriptor of the training data; without class labels every class is absent.
 
-
-@dataclass
-class FLUXState(State):
-    """What FLUX remembers.
-
-    Attributes
-    ----------
-    losses
-        Median client's training loss in each round before there were groups.
-    frozen
-        The common model and the groups; None before.
-    limit
-        Largest value that a descriptor may have; infinity where too few clients were there to say.
+    Source: Fenoglio et al. 2025 (FLUX), the client's descriptor extractor.
     """
-
-    losses: list[float] = field(default_factory=list)
-    frozen: Frozen | None = None
-    limit: float = float("inf")
-
-
-class FLUX(Strategy[FLUXSettings, FLUXState]):
-    """Train one model, then group the clients once by what it makes of their data.
-
-    While the common model's training loss falls, all clients train it (FedAvg). Then each sends its descriptor: mean
-    and spread of its features, the inputs of the model's head, projected on a few random directions; of all its
-    samples, which shows how inputs are distributed, and of each class, which shows labels and concepts. Every row is
-    scaled to [0, 1] over the clients. DBSCAN groups the descriptors, and each group goes on from the common model
-    with FedAvg of its own. Clients that come later join the group whose mean descriptor is nearest; without labels
-    the first two rows decide.
-
-    In a task without classes each class counts as absent, and the first two rows are the whole descriptor.
-
-    Source: Fenoglio et al. 2025 (FLUX, arXiv 2511.22305), and the published code for what follows: slope 0.06 after
-    3 rounds and at most 0.8 of all, one dimension for each class, scaling by rows, minimum of two clients, radius at
-    the knee; k-means where K is known.
-    Deviation: the slope is that of the median client's training loss, relative to the first round's, and of the last
-    round alone; the code takes accuracies on held-out data, and any earlier round will do. Features are always the
-    input of the head, where the code takes those behind LeNet-5's convolutions. Descriptors are asked for in an
-    exchange of its own, of all clients that are there, where in the code they come with the updates of a round in
-    which all take part. At least 8 dimensions. Who has a model keeps it.
-    """
-
-    leaving = (MODELS, MOMENTS)
-    Settings = FLUXSettings
-    State = FLUXState
-
-    def frozen_clusters(self) -> Frozen | None:
-        """Return the groups, and the model by which they were found."""
-        return self.state.frozen
-
-    def round(self, r: Round) -> Steps:
-        """Train the common model until groups are due; form them, or place newcomers; train each group's model."""
-        state = self.state
-        if state.frozen is None and not self._is_due(r.server_round):
-            state.phase = "training"
-            updates = yield r.train({client.key: 0 for client in r.participants})
-            # The median: one client that reports nonsense must neither hasten the groups nor put them off.
-            losses = np.array([update.train_loss for _, update in updates], dtype=np.float64)
-            state.losses.append(lower_median(losses))
-            return r.average(updates)
-        if state.frozen is None:
-            state.phase = "clustering"
-            r.models = self._form(r)
-        else:
-            state.phase = "stable"
-            self._place(state.frozen, r)
-        updates = yield r.train(self.assignment)
-        return r.average(updates)
-
-    def _is_due(self, server_round: int) -> bool:
-        losses = self.state.losses
-        if self.last_round is not None and server_round > LATEST * self.last_round:
-            return True
-        return len(losses) >= LEAST_ROUNDS and losses[-2] - losses[-1] < SLOPE * losses[0]
-
-    def _form(self, r: Round) -> Models:
-        """Group everybody who is online; return a model for each group, all equal to the common one."""
-        state, common = self.state, r.models
-        replies = self._ask(r.online, common, r)
-        state.limit = _limit([reply.rows for _, reply in replies.ok])
-        replies = self._without_outliers(replies, r)
-        r.require(replies, "descriptor")
-        with r.meter.part("cluster"):
-            descriptors = np.stack([reply.rows for _, reply in replies.ok])
-            low, width = row_scale(descriptors)
-            scaled = scale_rows(descriptors, low, width)
-            points = scaled.reshape(len(scaled), -1)
-            r.note_vectors("descriptors", [key for key, _ in replies.ok], points)
-            groups = self._group(points, r)
-            means = centroids(points, groups).reshape(-1, *scaled.shape[1:])
-        state.frozen = Frozen("descriptors", means, common, origin=low, scale=width, seed=r.seed)
-        self.assignment.clear()
-        self.assignment.update({key: int(group) for (key, _), group in zip(replies.ok, groups, strict=True)})
-        return common.replaced(np.repeat(common.bank, len(means), axis=0)) if len(means) > 1 else common
-
-    def _group(self, points: FloatArray, r: Round) -> IntArray:
-        own = self.settings
-        if own.clustering == "kmeans":
-            return cluster(points, int(self.k or 1), "kmeans", r.random(Purpose.CLUSTERING))
-        groups, radius = density_clusters(points, own.eps_scale)
-        self.state.details = {"eps": radius}
-        return groups
-
-    def _place(self, frozen: Frozen, r: Round) -> None:
-        """Give participants without a model that of the nearest group; who does not answer sits this round out."""
-        common = frozen.models or r.models
-        if new := r.newcomers(self.assignment):
-            replies = self._without_outliers(self._ask(new, common, r), r)
-            self.assignment.update({key: frozen.nearest_descriptor(reply.rows) for key, reply in replies.ok})
-
-    def _ask(self, clients: Sequence[Client], common: Models, r: Round) -> Replies[Descriptor]:
-        """Ask for the clients' descriptors (one exchange)."""
-        classes = self.num_outputs
-        dimensions = max(classes, _LEAST_DIMENSIONS)
-        settings = {
-            kinds.CLASSES: classes,
-            kinds.DIMENSIONS: dimensions,
-            kinds.PROJECTION_SEED: r.seed,
-        }
-
-        def read(_: str, content: RecordDict) -> Descriptor:
-            return read_descriptor(content, classes, dimensions)
-
-        with r.meter.part("describe"):
-            return r.ask_custom(DESCRIPTOR, clients, read, common.one(0), settings)
-
-    def _without_outliers(self, replies: Replies[Descriptor], r: Round) -> Replies[Descriptor]:
-        # One huge value would be the range of its row, in which all others are then equal.
-        far = {key for key, reply in replies.ok if np.abs(reply.rows).max() > self.state.limit}
-        return r.reject(replies, far, FAR)
-
-
-def _limit(descriptors: Sequence[FloatArray]) -> float:
-    if len(descriptors) < LEAST_CLIENTS:
-        return float("inf")
-    largest = np.array([np.abs(rows).max() for rows in descriptors])
-    return _FACTOR * max(lower_median(largest), 1.0)
+    client.module.load_state_dict(client.states()[0])
+    found = features(client.module, client.data.x_train, client.task.spec.head_layers)
+    labels = client.data.y_train.cpu().numpy() if client.loss == "cross_entropy" else None
+    seed, dimensions = int(client.number(kinds.PROJECTION_SEED)), int(client.number(kinds.DIMENSIONS))
+    directions = projection(found.shape[1], dimensions, seed)
+    rows = describe(found, labels, int(client.number(kinds.CLASSES)), directions)
+    return codec.pack(Descriptor, rows=rows, num_examples=client.num_examples)

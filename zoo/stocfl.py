@@ -17,47 +17,6 @@ from florets.task.device import one_thread
 from florets.task.wire import codec, kinds
 from florets.zoo.shared.agglomerative import joined
 
-
-def merge_similar(sums: FloatArray, least: float) -> IntArray:
-    """Merge the two groups of the largest cosine again and again, as long as it is at least `least`.
-
-    `sums` (C, R) are of the directions of each group's clients; the merged groups (C,) are numbered from 0 in order
-    of first appearance. A direction of length 0 has a cosine of 0 with every other one; among equal cosines the first
-    pair is merged.
-
-    Source: Zeng et al. 2023 (StoCFL), the merging step of stochastic client clustering. Deviation: after each merge
-    the cosines of the union are taken anew; the published code goes once through those of before, so that two groups
-    can be joined by a third.
-    """
-    directions = sums.astype(np.float64)
-    groups = np.arange(len(directions))
-    if len(groups) < 2:
-        return groups
-    alive = list(range(len(directions)))
-    cosines = _cosines(directions, directions)
-    np.fill_diagonal(cosines, -np.inf)
-    while len(alive) > 1:
-        part = cosines[np.ix_(alive, alive)]
-        row, column = sorted(divmod(int(part.argmax()), len(alive)))
-        if part[row, column] < least:
-            break
-        kept, gone = alive[row], alive[column]
-        directions[kept] += directions[gone]
-        groups[groups == gone] = kept
-        alive.remove(gone)
-        cosines[kept] = cosines[:, kept] = _cosines(directions[[kept]], directions)[0]
-        cosines[kept, kept] = -np.inf
-    return canonical(groups)
-
-
-def _cosines(rows: FloatArray, others: FloatArray) -> FloatArray:
-    lengths = np.linalg.norm(rows, axis=1)[:, np.newaxis] * np.linalg.norm(others, axis=1)
-    with one_thread():
-        products = rows @ others.T
-    cosines: FloatArray = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
-    return np.clip(cosines, -1.0, 1.0)
-
-
 ANCHOR_EPOCHS = 20
 """Passes over a client's data for its direction, once for each client."""
 
@@ -82,21 +41,13 @@ class StoCFLSettings(Settings):
 
 @dataclass
 class StoCFLState(State):
-    """What is remembered of the clusters; `assignment` numbers them, and model k is cluster k's.
-
-    Attributes
-    ----------
-    anchor
-        The model from which every client finds its direction.
-    shared
-        The global model.
-    directions
-        (K, R') sum of the directions of each cluster's clients, over the trainable parameters.
-    """
+    """What is remembered of the clusters; `assignment` numbers them, and model k is cluster k's."""
 
     phase: str = "clustering"
+    # The model from which every client finds its direction, and the global model.
     anchor: Models | None = None
     shared: Models | None = None
+    # Sum of the directions of each cluster's clients, (K, R'), over the trainable parameters.
     directions: FloatArray | None = None
 
 
@@ -187,3 +138,43 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
         # Model `old` stands for the global one, which clusters without a model start from.
         before = r.models.bank[:old]
         return r.models.replaced(np.concatenate([before, shared.bank])[np.minimum(heirs, old)])
+
+
+def merge_similar(sums: FloatArray, least: float) -> IntArray:
+    """Merge the two groups of the largest cosine again and again, as long as it is at least `least`.
+
+    `sums` (C, R) are of the directions of each group's clients; the merged groups (C,) are numbered from 0 in order
+    of first appearance. A direction of length 0 has a cosine of 0 with every other one; among equal cosines the first
+    pair is merged.
+
+    Source: Zeng et al. 2023 (StoCFL), the merging step of stochastic client clustering. Deviation: after each merge
+    the cosines of the union are taken anew; the published code goes once through those of before, so that two groups
+    can be joined by a third.
+    """
+    directions = sums.astype(np.float64)
+    groups = np.arange(len(directions))
+    if len(groups) < 2:
+        return groups
+    alive = list(range(len(directions)))
+    cosines = _cosines(directions, directions)
+    np.fill_diagonal(cosines, -np.inf)
+    while len(alive) > 1:
+        part = cosines[np.ix_(alive, alive)]
+        row, column = sorted(divmod(int(part.argmax()), len(alive)))
+        if part[row, column] < least:
+            break
+        kept, gone = alive[row], alive[column]
+        directions[kept] += directions[gone]
+        groups[groups == gone] = kept
+        alive.remove(gone)
+        cosines[kept] = cosines[:, kept] = _cosines(directions[[kept]], directions)[0]
+        cosines[kept, kept] = -np.inf
+    return canonical(groups)
+
+
+def _cosines(rows: FloatArray, others: FloatArray) -> FloatArray:
+    lengths = np.linalg.norm(rows, axis=1)[:, np.newaxis] * np.linalg.norm(others, axis=1)
+    with one_thread():
+        products = rows @ others.T
+    cosines: FloatArray = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
+    return np.clip(cosines, -1.0, 1.0)
