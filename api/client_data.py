@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,6 @@ FORMS = (
 )
 _CHANNELS = (1, 3, 4)
 """Numbers of channels that images have."""
-_FEWEST = 2
-"""Samples of an undivided set."""
-_WORDS = 4.0
-"""Words of the mean cell from which on a column of strings holds texts, and no categories."""
-_LOOKED_AT = 200
-"""Cells that are looked at for that."""
 _CELLS = (str, bool, int, float, np.generic)
 """Types of the cells of a column of objects."""
 
@@ -36,62 +30,31 @@ class WrongData(ValueError):
     """A client's data cannot be used; the text says what is wrong and what to do, and holds none of the data."""
 
 
-def of_whom(who: str, error: WrongData) -> str:
-    """Return what is wrong with somebody's data as a sentence: "client 0 has one sample", "client 0: x is empty"."""
-    text = str(error)
-    return f"{who}{'' if text.startswith(('is ', 'has ')) else ':'} {text}"
-
-
 @dataclass(frozen=True)
 class Arrays:
-    """Samples.
-
-    Parameters
-    ----------
-    x
-        (n, ...) numbers, images uint8 or float32; images have their channels first.
-    y
-        Targets (n,): integers, truth values, strings, or values; (n, C): several numbers of a sample.
-    classes
-        Names of the classes in the order of their labels, where the data declare them: `y` holds such names then.
-    """
+    """Inputs (n, ...), images with their channels first, and targets (n,) or rows of numbers (n, C)."""
 
     x: NDArray[Any]
     y: NDArray[Any]
     classes: tuple[str, ...] = ()
+    """Names of the classes in the order of their labels, where the data declare them: `y` holds such names then."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """Records, and the column of their targets."""
-
-    frame: "pd.DataFrame"
-    target: str
+Part: TypeAlias = "Arrays | pd.DataFrame"
+Parts: TypeAlias = Mapping[str, Part]
+"""A client's data by the names of their files: "data", or "train" and "test"."""
 
 
-@dataclass(frozen=True)
-class ClientData:
-    """The data of one client: `train` and `test`, or one undivided set with `test` None."""
+def read_client(data: Any, target: str | None) -> Parts:
+    """Read one client's data; raise WrongData where they cannot be used.
 
-    train: Arrays | Table
-    test: Arrays | Table | None = None
-
-    @property
-    def parts(self) -> dict[str, Arrays | Table]:
-        """The parts by the names that their files have."""
-        return {"data": self.train} if self.test is None else {"train": self.train, "test": self.test}
-
-
-def read_client(data: Any, target: str | None) -> ClientData:
-    """Read one client's data, in one of the `FORMS`; raise WrongData where they cannot be used.
-
-    `target` is the column of the targets, of data frames and of Hugging Face's data sets.
+    `target` is the column of the targets, of data frames and Hugging Face's data sets.
     """
     if not isinstance(data, Mapping) or set(data) == {"train"}:
         undivided = _part(data["train"] if isinstance(data, Mapping) else data, target)
-        if len(undivided.y if isinstance(undivided, Arrays) else undivided.frame) < _FEWEST:
-            raise WrongData(f"has one sample; give at least {_FEWEST}, of which one is for the test.")
-        return ClientData(undivided)
+        if len(undivided.y if isinstance(undivided, Arrays) else undivided) < 2:
+            raise WrongData("has one sample; give at least 2, of which one is for the test.")
+        return {"data": undivided}
     if set(data) != {"train", "test"}:
         names = ", ".join(map(repr, data))
         raise WrongData(f"has the parts {names}; give 'train' and 'test', or one undivided set, which is split.")
@@ -100,10 +63,10 @@ def read_client(data: Any, target: str | None) -> ClientData:
         try:
             parts[name] = _part(data[name], target)
         except WrongData as error:
-            raise WrongData(of_whom(f"the {name} part", error)) from None
-    if type(parts["train"]) is not type(parts["test"]):
+            raise WrongData(f"{name}: {error}") from None
+    if isinstance(parts["train"], Arrays) != isinstance(parts["test"], Arrays):
         raise WrongData("one of train and test is a table, the other one arrays; give both the same form.")
-    return ClientData(parts["train"], parts["test"])
+    return parts
 
 
 def _is(module: str, kind: str, data: Any) -> bool:
@@ -113,7 +76,6 @@ def _is(module: str, kind: str, data: Any) -> bool:
 
 
 is_frame = partial(_is, "pandas", "DataFrame")
-is_series = partial(_is, "pandas", "Series")
 is_hugging_face = partial(_is, "datasets", "Dataset")
 is_torch_data = partial(_is, "torch.utils.data", "Dataset")
 
@@ -229,22 +191,17 @@ def is_missing(cell: Any) -> bool:
         return type(cell).__name__ == "NAType"
 
 
-def _part(data: Any, target: str | None) -> Arrays | Table:
+def _part(data: Any, target: str | None) -> Part:
     if is_frame(data):
-        return table_of(data, target)
+        return _table(data, target)
     if is_hugging_face(data):
         return _of_hugging_face(data, target)
     if is_torch_data(data):
         return of_torch(data)
     if isinstance(data, tuple | list) and len(data) == 2:
         return arrays(*data)
-    raise WrongData(f"is {_what(data)}; give {FORMS}.")
-
-
-def _what(data: Any) -> str:
-    if isinstance(data, tuple | list):
-        return f"a {type(data).__name__} of {len(data)}"
-    return f"of type {type(data).__module__}.{type(data).__name__}".replace("builtins.", "")
+    of = f" of {len(data)}" if isinstance(data, tuple | list) else ""
+    raise WrongData(f"is a {type(data).__name__}{of}; give {FORMS}.")
 
 
 def arrays(x: Any, y: Any, classes: tuple[str, ...] = ()) -> Arrays:
@@ -255,15 +212,9 @@ def arrays(x: Any, y: Any, classes: tuple[str, ...] = ()) -> Arrays:
     return Arrays(inputs, targets, classes)
 
 
-def inputs_of_torch(data: Any) -> NDArray[Any]:
-    """Return the inputs of a torch data set, whose samples may be pairs or inputs alone; see `inputs_of`."""
-    samples = _samples_of(data)
-    return inputs_of(_stacked([sample[0] if isinstance(sample, tuple | list) else sample for sample in samples]))
-
-
-def table_of(frame: "pd.DataFrame", target: str | None) -> Table:
-    """Return a data frame as a table, checked."""
-    if target is None or target == "":
+def _table(frame: "pd.DataFrame", target: str | None) -> "pd.DataFrame":
+    """Return a data frame, checked, with no blanks around its columns' names, which are easily overlooked."""
+    if not target:
         raise WrongData("is a data frame; name the column of its targets, target=<column>.")
     names = list(frame.columns)
     if wrong := [name for name in names if not isinstance(name, str)]:
@@ -271,24 +222,25 @@ def table_of(frame: "pd.DataFrame", target: str | None) -> Table:
             f"{len(wrong)} columns have no string as name; name them, such as "
             "frame.columns = [f'x{n}' for n in frame.columns]."
         )
-    if not isinstance(target, str):
-        raise WrongData(f"is a data frame, and target={target!r} is no string; give a column's name.")
-    # As in files, where blanks around a name are easily overlooked.
-    target, names = target.strip(), [name.strip() for name in names]
+    names = [name.strip() for name in names]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise WrongData(f"has several columns {twice[0]!r}; give each its own name.")
     frame = frame.set_axis(names, axis=1)
     if target not in names:
         raise WrongData(f"has no column {target!r}, the target; its columns are {', '.join(names[:20])}.")
-    if not len(frame):
-        raise WrongData("has no records; give some, or leave the client out.")
-    if len(names) < 2:
-        raise WrongData(f"has no column but the target {target!r}; give inputs as well.")
+    if not len(frame) or len(names) < 2:
+        raise WrongData("has no records, or no column but the target; give some, or leave the client out.")
     for name in (name for name in names if frame[name].dtype == object):
         kinds = {type(cell).__name__ for cell in frame[name].dropna() if not isinstance(cell, _CELLS)}
         if kinds:
             raise WrongData(f"column {name!r} holds {kinds.pop()}; give numbers or words, or leave the column out.")
-    return Table(frame, target)
+    return frame
+
+
+def inputs_of_torch(data: Any) -> NDArray[Any]:
+    """Return the inputs of a torch data set, whose samples may be pairs or inputs alone; see `inputs_of`."""
+    samples = _samples_of(data)
+    return inputs_of(_stacked([sample[0] if isinstance(sample, tuple | list) else sample for sample in samples]))
 
 
 def declares_classes(column: "pd.Series[Any]") -> bool:
@@ -345,54 +297,35 @@ def _stacked(inputs: Sequence[Any]) -> NDArray[Any]:
     return np.stack(rows)
 
 
-def _of_hugging_face(data: Any, target: str | None) -> Arrays | Table:
+def _of_hugging_face(data: Any, target: str | None) -> Part:
     """Read a Hugging Face data set: a column of images or of fixed-size arrays, else a table."""
     features = data.features
     kinds = {name: type(feature).__name__ for name, feature in features.items()}
     labels = [name for name, kind in kinds.items() if kind == "ClassLabel"]
     target = target or (labels[0] if len(labels) == 1 else None)
-    if target is None:
-        raise WrongData(
-            f"has the columns {', '.join(features)}, and it is not clear which one holds the targets; name it, "
-            f"target=<column>."
-        )
     if target not in features:
-        raise WrongData(f"has no column {target!r}, the target; its columns are {', '.join(features)}.")
+        raise WrongData(f"name the column of the targets, target=<column>; the columns are {', '.join(features)}.")
     if not len(data):
         raise WrongData("is empty; give samples, or leave the client out.")
     inputs = [name for name in features if name != target]
-    if texts := [name for name in inputs if kinds[name] == "Value" and _holds_texts(data, name)]:
-        raise WrongData(
-            f"column {texts[0]!r} holds texts; turn them into numbers first, with a model of your choice as a column "
-            f"of fixed-size arrays, or leave the column out: .remove_columns({texts[0]!r})."
-        )
     whole = data.with_format(None)
-    names = tuple(map(str, features[target].names)) if kinds[target] == "ClassLabel" else ()
     wide = [name for name in inputs if kinds[name] not in ("Value", "ClassLabel")]
     if not wide:
         frame = whole.to_pandas()
-        for name in (name for name in features if kinds[name] == "ClassLabel"):
+        for name in labels:
             own = np.array([*features[name].names, None], dtype=object)
             # Minus one marks what has no label.
             frame[name] = own[frame[name].fillna(-1).to_numpy(dtype=np.int64)]
-        return table_of(frame, target)
+        return _table(frame, target)
     if len(inputs) > 1:
         raise WrongData(
             f"has the inputs {', '.join(inputs)}; keep the one that models read: "
             f".select_columns(['{wide[0]}', '{target}'])."
         )
-    x = _stacked(whole[wide[0]][:])
-    y = np.asarray(whole[target][:])
-    if names:
-        if y.dtype.kind not in "iu" or y.min(initial=0) < 0:
-            raise WrongData(f"column {target!r} has samples without a label; leave them out.")
-        y = np.array(names)[y]
-    return arrays(x, y, names)
-
-
-def _holds_texts(data: Any, name: str) -> bool:
-    """Return whether a column of strings holds texts, and no categories: its cells are of several words."""
-    if getattr(data.features[name], "dtype", "") not in ("string", "large_string"):
-        return False
-    cells = [cell for cell in data[: min(len(data), _LOOKED_AT)][name] if cell]
-    return bool(cells) and sum(len(cell.split()) for cell in cells) / len(cells) >= _WORDS
+    x, y = _stacked(whole[wide[0]][:]), np.asarray(whole[target][:])
+    if kinds[target] != "ClassLabel":
+        return arrays(x, y)
+    if y.dtype.kind not in "iu" or y.min(initial=0) < 0:
+        raise WrongData(f"column {target!r} has samples without a label; leave them out.")
+    names = tuple(map(str, features[target].names))
+    return arrays(x, np.array(names)[y], names)

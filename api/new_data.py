@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.api.client_data import WrongData, arrays, inputs_of, inputs_of_torch, is_frame, is_torch_data, of_torch
-from florets.api.federation import original_labels, write_table
+from florets.api.federation import write_table
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.clients import CLIENTS, read_clients
 from florets.server_app.data_agreement import declaration_of
@@ -218,8 +218,6 @@ class Predictions:
         What the values are: ``prediction`` or ``reconstruction_error``.
     target
         Column that a table's regression predicts; else empty.
-    originals
-        The targets that clients in memory were given with, by the names of their classes.
     """
 
     values: NDArray[Any]
@@ -231,7 +229,6 @@ class Predictions:
     counts: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     what: str = "prediction"
     target: str = ""
-    originals: Mapping[str, str | bool | int | float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -243,10 +240,9 @@ class Predictions:
     def labels(self) -> NDArray[Any]:
         """The predictions (n,): classes or values.
 
-        Classes are of the type that the targets in memory had; of files, integers or truth values where their names
-        are such.
+        Classes are integers or truth values where all of their names are such, else names.
         """
-        return _in_kind(self.classes, self.originals)[self.values] if self.classes else self.values
+        return _in_kind(self.classes)[self.values] if self.classes else self.values
 
     def frame(self) -> "pd.DataFrame":
         """Return a row for each sample: ids, prediction, its probability and that of each class, or the value."""
@@ -305,16 +301,12 @@ def predict_data(run: RunModels, state: Arrays, whose: str, new: NewData) -> Pre
     return Predictions(values, whose, classes, found.probabilities, new.names, new.ids, new.counts, what, target)
 
 
-def _in_kind(names: Sequence[str], originals: Mapping[str, str | bool | int | float]) -> NDArray[Any]:
-    """Return names of classes as what they were made of: integers or truth values, else the names themselves."""
-    if originals and all(isinstance(value, str) for value in originals.values()):
-        return np.array([originals.get(name, name) for name in names])
-    if originals.keys() >= set(names):
-        return np.array([originals[name] for name in names])
+def _in_kind(names: Sequence[str]) -> NDArray[Any]:
+    """Return names of classes as integers or truth values where all are such, else the names themselves."""
     if all(name.removeprefix("-").isdecimal() and str(int(name)) == name for name in names):
         return np.array([int(name) for name in names])
-    if set(names) == {"False", "True"}:
-        return np.array([name == "True" for name in names])
+    if {name.lower() for name in names} == {"false", "true"}:
+        return np.array([name.lower() == "true" for name in names])
     return np.array(names)
 
 
@@ -422,8 +414,7 @@ def predict_new(
     key = None if client is None else _key(folder, client)
     state, whose = chosen_model(run, folder, model, key)
     with _in_own_words():
-        found = predict_data(run, state, whose, _read(run, x, None, labelled=False))
-    return replace(found, originals=original_labels(Path(run.config.data_dir)))
+        return predict_data(run, state, whose, _read(run, x, None, labelled=False))
 
 
 @one_thread_within()

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import IterableDataset, Subset, TensorDataset
 
 import florets
-from florets.api.federation import Federation, original_labels
+from florets.api.federation import Federation
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.task.data.own import own
@@ -98,7 +98,7 @@ GAPS = X.copy()
 GAPS[3, 1], GAPS[5, 0] = np.nan, np.inf
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "one client": ({"train": (X, Y)}, {}, "clients: these are the parts of one client; give a list"),
-    "stream": ([Endless()], {}, "client 0 is a torch IterableDataset; give a map-style Dataset"),
+    "stream": ([Endless()], {}, "client 0: is a torch IterableDataset; give a map-style Dataset"),
     "lengths": ([OTHER, (X, Y[:9])], {}, "client 1: x has 20 samples and y 9; give one target for each sample"),
     "gaps": ({"a": (GAPS, Y)}, {}, "client a: 2 of the inputs are not finite numbers, the first in sample 3; fill"),
     "shapes": ([(X, Y), (X[:, :3], Y)], {}, "the inputs of 1 have shape (3,), and those of 0 (4,); bring them into"),
@@ -107,13 +107,8 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         {},
         "the targets of '1' are names, and those of '0' integers; give all",
     ),
-    "one fraction": (
-        [(X, Y), (X, np.where(np.arange(20) == 7, 1.5, Y)), (X, Y)],
-        {},
-        "client 1: 1 of its 20 targets have fractions, and the other clients' targets are 2 integers; correct them",
-    ),
     "one class": ([(X, Y * 0)] * 2, {}, "clients: the targets of all clients are of one class"),
-    "no column": ([FRAME], {"target": "il"}, "client 0 has no column 'il', the target; its columns are age, sex"),
+    "no column": ([FRAME], {"target": "il"}, "client 0: has no column 'il', the target; its columns are age, sex"),
     "whose": (
         FRAME,
         {"target": "ill"},
@@ -144,16 +139,12 @@ def coded(seed: int) -> pd.DataFrame:
     return frame
 
 
-@pytest.mark.parametrize(
-    ("target", "classes"), [("label ", [f"{n:02d}" for n in range(14)]), ("group", range(1, 15))]
-)
-def test_the_types_that_a_frame_declares_hold(target: str, classes: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["label ", "group"])
+def test_the_types_that_a_frame_declares_hold(target: str, tmp_path: Path) -> None:
     frames = [coded(seed).drop(columns={"label ": "group", "group": "label"}[target]) for seed in range(3)]
     # Where one client's frame declares it, the others' integers are codes as well.
     frames[1]["ward"] = frames[1]["ward"].astype(int)
     clients = florets.Federation(frames, target=target)
-    folder = clients.write(tmp_path)
-    assert original_labels(folder) == {str(one): one for one in classes}
     options = {"results_dir": str(tmp_path), "task.table.drop": ["plan "]}
     found = florets.check(clients, **options)
     assert found.text.count("classes 0") + found.text.count("classes 1") == 1, found.text
@@ -351,7 +342,7 @@ def test_what_is_given_in_a_wrong_place_is_refused_in_a_short_text(call: Any, te
     assert "".join(traceback.format_exception(caught.value)).count("Traceback") == 1
 
 
-@pytest.mark.parametrize(("pair", "is_table"), [((True, False), True), (("1", "0"), True)])
+@pytest.mark.parametrize(("pair", "is_table"), [((True, False), True), ((1, 0), False)])
 def test_classes_come_back_as_they_were_given(pair: Any, is_table: bool, tmp_path: Path) -> None:
     targets = [np.where(x[:, 0] > 0, *pair) for x in INPUTS]
     clients: list[Any] = list(zip(INPUTS, targets, strict=True))
