@@ -40,21 +40,12 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
 
 @dataclass(frozen=True)
 class Exported:
-    """The models of a run by the names of their files, and which of them each site uses.
-
-    Parameters
-    ----------
-    models
-        Arrays of each model.
-    sites
-        Share of each model in a site's predictions, by client key; one model with share 1 unless clients mix models.
-    rows
-        The run's ``clients.csv``.
-    """
+    """The models of a run by the names of their files, and which of them each site uses."""
 
     run: RunModels
     models: Mapping[str, Arrays]
     sites: Mapping[str, Mapping[str, float]]
+    """Share of each model in a site's predictions; one model with share 1 unless clients mix models."""
     rows: Sequence[ClientRow]
 
     @property
@@ -274,13 +265,11 @@ def _write_predict(folder: Path, found: Exported) -> None:
         "sites": found.sites,
     }
     if found.task == "regression":
-        about |= {
-            "target_mean": (found.run.scale if prepared is None else prepared).target_mean,
-            "target_std": (found.run.scale if prepared is None else prepared).target_std,
-        }
+        scale = found.run.scale if prepared is None else prepared
+        about |= {"target_mean": scale.target_mean, "target_std": scale.target_std}
     if prepared is None:
         about |= {"mean": list(found.run.scale.mean), "std": list(found.run.scale.std)}
-    if prepared is not None:
+    else:
         declared = declaration_of(found.run.config)
         about["table"] = {
             "missing": sorted({*MISSING, *declared.missing}),

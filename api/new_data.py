@@ -19,16 +19,7 @@ from florets.server_app.data_agreement import declaration_of
 from florets.server_app.run_models import Arrays, RunModels
 from florets.server_app.saved_groups import nearest_descriptor, nearest_group
 from florets.task.data.dataset import FloatArray, TargetArray
-from florets.task.data.new_data import (
-    Form,
-    NewData,
-    numbered,
-    read_inputs,
-    read_labelled,
-    read_new_table,
-    refuse_whole_node,
-    shaped,
-)
+from florets.task.data.new_data import Form, NewData, numbered, read_new, read_new_table, shaped
 from florets.task.data.own import own
 from florets.task.data.samples import samples, targets
 from florets.task.data.tables.declaration import is_table
@@ -43,8 +34,6 @@ if TYPE_CHECKING:
 _MOST_NAMED = 5
 _FORM = ("classes", "image_size", "grayscale")
 """Options by which the run's own data were read, and new ones are."""
-MOST_CLASSES = 50
-"""Classes up to which the probability of each has a column."""
 
 
 def is_mixture(run: RunModels) -> bool:
@@ -54,36 +43,35 @@ def is_mixture(run: RunModels) -> bool:
 
 def chosen_model(run: RunModels, folder: Path, model: int | None, client: str | None) -> tuple[Arrays, str]:
     """Return the model that is asked for by its number or by a client, and what it is called."""
-    if client is not None and client in run.own and model is None:
-        return run.own[client], f"client {client}'s own model"
-    index = _chosen_index(run, folder, model, client)
-    return run.models[index], f"model {index}"
-
-
-def _chosen_index(run: RunModels, folder: Path, model: int | None, client: str | None) -> int:
     count = len(run.models)
     if model is None and client is None and count == 1:
-        return 0
-    if model is not None and client is None:
+        model = 0
+    if (model is None) == (client is None):
+        raise ConfigError("predict: give either model=<number>, which `florets assign` prints, or client=<key>.")
+    if model is not None:
         if model not in range(count):
             raise ConfigError(f"model={model}: must be an integer from 0 to {count - 1}.")
-        return model
-    if model is not None or client is None:
-        raise ConfigError("predict: give either model=<number>, which `florets assign` prints, or client=<key>.")
+        return run.models[model], f"model {model}"
+    assert client is not None
+    if client in run.own:
+        return run.own[client], f"client {client}'s own model"
     if is_mixture(run):
         raise ConfigError(
             f"client={client}: a client of this run predicts with a mixture of all {count} models, and no single "
             "one is its own; `florets assign` tells the shares, and models.safetensors has the models."
         )
-    return _model_of(folder, client, count)
-
-
-def _found_model(folder: Path, client: str) -> int | None:
-    """Return the model of a client, as ``clients.csv`` has it; raise ConfigError if the run has no such client."""
     found = _found_models(folder)
     if client not in found:
-        raise ConfigError(f"client={client}: the run has no such client.{_known_clients(client, sorted(found))}")
-    return found[client]
+        shown = ", ".join(sorted(found)[:_MOST_NAMED])
+        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+        raise ConfigError(
+            f"client={client}: the run has no such client.{did_you_mean(client, sorted(found))} Its clients are "
+            f"{shown}{more} ({CLIENTS})."
+        )
+    index = found[client]
+    if index is None or index >= count:
+        raise ConfigError(f"client={client}: the run gave it no model; use `florets assign` and model=<number>.")
+    return run.models[index], f"model {index}"
 
 
 def _found_models(folder: Path) -> dict[str, int | None]:
@@ -96,32 +84,18 @@ def _found_models(folder: Path) -> dict[str, int | None]:
         ) from None
 
 
-def _model_of(folder: Path, client: str, count: int) -> int:
-    model = _found_model(folder, client)
-    if model is None or model >= count:
-        raise ConfigError(f"client={client}: the run gave it no model; use `florets assign` and model=<number>.")
-    return model
-
-
-def _known_clients(client: str, keys: Sequence[str]) -> str:
-    """Return which clients there are, and the one that was meant where that is plain."""
-    if not keys:
-        return " clients.csv names none; use model=<number>."
-    more = f" and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else ""
-    return f"{did_you_mean(client, keys)} Its clients are {', '.join(keys[:_MOST_NAMED])}{more} (clients.csv)."
-
-
 def read_data(run: RunModels, path: Path, labelled: bool) -> NewData:
-    """Read a file, or a folder of images."""
-    if run.preprocessing is not None or is_table(path):
-        return _read_table(run, path, labelled)
-    form = _form(run)
-    if labelled:
-        found = read_labelled(path, form)
-        _check_labels(run, form, path, found.y)
-        return NewData(_inputs(run, path, found.x), (), _targets(run, form, found.y))
-    inputs = read_inputs(path, form)
-    return replace(inputs, x=_inputs(run, path, inputs.x))
+    """Read a file, or a folder of images, as the run's clients read theirs."""
+    if run.preprocessing is None:
+        if is_table(path):
+            raise ValueError(f"{path}: the run was not on tables; give a NumPy archive (.npz) or a folder of images.")
+        form = _form(run)
+        found = read_new(path, form, labelled)
+        return replace(found, x=_inputs(run, path, found.x), y=_targets(run, form, path, found.y))
+    if not is_table(path):
+        raise ValueError(f"{path}: the run was on tables; give one, such as .csv.")
+    found = read_new_table(path, declaration_of(run.config), run.preprocessing, labelled)
+    return replace(found, x=shaped(path, found.x, run.task.input_shape))
 
 
 def _inputs(run: RunModels, path: Path, x: NDArray[Any]) -> FloatArray:
@@ -129,41 +103,22 @@ def _inputs(run: RunModels, path: Path, x: NDArray[Any]) -> FloatArray:
     return run.scale.inputs(shaped(path, x, run.task.input_shape)).astype(np.float32, copy=False)
 
 
-def _targets(run: RunModels, form: Form, y: TargetArray) -> TargetArray:
-    return run.scale.targets(y).astype(np.float32) if form.regression else y
-
-
-def _read_table(run: RunModels, path: Path, labelled: bool) -> NewData:
-    preprocessing = run.preprocessing
-    if preprocessing is None:
-        raise ValueError(
-            f"{path}: the run has no preprocessing.json, which says how a table becomes inputs, since its clients "
-            "had none: give a NumPy archive (.npz)."
-        )
-    if not is_table(path):
-        if path.is_dir():
-            refuse_whole_node(path)
-        raise ValueError(f"{path}: the run was on tables; give one, such as .csv.")
-    found = read_new_table(path, declaration_of(run.config), preprocessing, labelled)
-    return replace(found, x=shaped(path, found.x, run.task.input_shape))
+def _targets(run: RunModels, form: Form, path: Path, y: TargetArray | None) -> TargetArray | None:
+    """Return targets of a file (for the message) as the run's models are tested on them."""
+    if y is None or form.regression:
+        return None if y is None else run.scale.targets(y).astype(np.float32)
+    if int(y.max()) >= run.task.num_outputs:
+        row = int(y.argmax())
+        raise ValueError(f"{path}: the label of sample {row} is none of the run's {run.task.num_outputs} classes.")
+    return y
 
 
 def _read_arrays(run: RunModels, x: NDArray[Any], y: NDArray[Any] | None) -> NewData:
     """Take inputs (n, ...) in memory, images with the channels first, and their targets (n,), as from an archive."""
-    form = _form(run)
-    here = Path("x")
+    form, here = _form(run), Path("x")
     found = None if y is None else targets(here, y, form.classes, form.regression)
     inputs = samples(here, x, np.zeros(len(x), dtype=np.int64) if found is None else found).x
-    if found is not None:
-        _check_labels(run, form, here, found)
-        found = _targets(run, form, found)
-    return NewData(_inputs(run, here, inputs), numbered(len(x)), found)
-
-
-def _check_labels(run: RunModels, form: Form, path: Path, y: TargetArray) -> None:
-    if not form.regression and int(y.max()) >= run.task.num_outputs:
-        row = int(y.argmax())
-        raise ValueError(f"{path}: the label of sample {row} is none of the run's {run.task.num_outputs} classes.")
+    return NewData(_inputs(run, here, inputs), _targets(run, form, here, found), numbered(len(x)))
 
 
 def _form(run: RunModels) -> Form:
@@ -248,8 +203,7 @@ class Predictions:
         """Return a row for each sample: ids, prediction, its probability and that of each class, or the value."""
         import pandas as pd
 
-        chances = self._chances(len(self.classes))
-        return pd.DataFrame({**self.ids, **self._named(self.labels), **chances, **self.counts})
+        return pd.DataFrame({**self.ids, **self._named(self.labels), **self._chances(), **self.counts})
 
     def _named(self, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return predictions by the names of their columns."""
@@ -257,19 +211,19 @@ class Predictions:
             return {self.what: values}
         return {f"{self.what}_{place}": column for place, column in enumerate(values.T)}
 
-    def _chances(self, most: int) -> dict[str, NDArray[np.float64]]:
-        """Return the columns of the prediction's probability and, of at most so many classes, that of each class."""
+    def _chances(self) -> dict[str, NDArray[np.float64]]:
+        """Return the columns of the prediction's probability and of that of each class."""
         if self.probabilities is None:
             return {}
-        pairs = zip(self.classes, self.probabilities.T, strict=True) if len(self.classes) <= most else ()
-        return {"probability": self.probabilities.max(axis=1), **{f"p({name})": chances for name, chances in pairs}}
+        of_each = {f"p({name})": column for name, column in zip(self.classes, self.probabilities.T, strict=True)}
+        return {"probability": self.probabilities.max(axis=1), **of_each}
 
     def write(self, path: Path) -> None:
         """Write one row for each sample as CSV; raise FileExistsError where the file exists already."""
         columns: dict[str, Sequence[str]] = {"sample": self.samples, **self.ids}
         for name, values in self._named(self.values).items():
             columns[name] = [self.classes[one] if self.classes else f"{one:.9g}" for one in values.tolist()]
-        for name, chances in self._chances(MOST_CLASSES).items():
+        for name, chances in self._chances().items():
             columns[name] = [f"{value:.6g}" for value in chances]
         columns |= {name: [str(count) for count in counts] for name, counts in self.counts.items()}
         # A name that exists already is refused by the file system itself: nothing can come in between.
@@ -349,6 +303,8 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
     loss; of a run whose clients mix models the data's share of each is fitted.
     """
     x = new.x
+    if new.y is None and run.task.spec.loss != "reconstruction":
+        return _assign_unlabelled(run, x)
     # An autoencoder's targets are its inputs.
     y = np.zeros(len(x), dtype=np.int64) if new.y is None else new.y
     if is_mixture(run):
@@ -366,10 +322,8 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
         if group < 0:
             misfit = f"None of the run's groups fits these data (cosine {cosine:.2f} with the nearest one's centre)."
         else:
-            chosen, why = (
-                group,
-                f"the run's first model learns from them what that group learned (cosine {cosine:.2f})",
-            )
+            chosen = group
+            why = f"the run's first model learns from them what that group learned (cosine {cosine:.2f})"
             training = run.frozen.training
             if training.size_of(len(x)) == 0:
                 needed = training.folds * -(-training.size // 2)
@@ -380,27 +334,26 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
     if len(losses) == 1:
         why = "the run has only this one"
     loss, accuracy = evaluate_model(run.task, run.models[chosen], x, y)
-    rmse, r2 = _errors(run, new, loss)
+    rmse, r2 = _errors(run, y, loss)
     return Assignment(chosen, why, len(x), losses, loss, accuracy, rmse, r2, misfit=misfit)
 
 
-def assign_unlabelled(run: RunModels, new: NewData) -> Assignment:
-    """Return which model fits inputs without targets."""
+def _assign_unlabelled(run: RunModels, x: FloatArray) -> Assignment:
     if run.frozen is None or run.frozen.by != "descriptors":
         raise ConfigError(
             "unlabelled=true, or no y: this run places data by their targets, too; one of strategy=flux needs none."
         )
-    chosen = nearest_descriptor(run.frozen, run.task, new.x, None)
+    chosen = nearest_descriptor(run.frozen, run.task, x, None)
     why = "of what the run's common model makes of the inputs, that group's is the nearest"
-    return Assignment(chosen, why, len(new.x), np.empty(0))
+    return Assignment(chosen, why, len(x), np.empty(0))
 
 
-def _errors(run: RunModels, new: NewData, loss: float) -> tuple[float | None, float | None]:
+def _errors(run: RunModels, y: TargetArray, loss: float) -> tuple[float | None, float | None]:
     """Return a regression's root mean squared error in the targets' unit, and R2 where that is defined."""
-    if run.task.spec.loss not in SQUARED or new.y is None:
+    if run.task.spec.loss not in SQUARED:
         return None, None
     mean_square = loss * (2 if run.task.spec.loss == "half_squared_error" else 1)
-    spread = float(new.y.astype(np.float64).var())
+    spread = float(y.astype(np.float64).var())
     prepared = run.preprocessing
     scale = run.scale.target_std if prepared is None else prepared.target_std
     return mean_square**0.5 * scale, 1 - mean_square / spread if spread else None
@@ -411,9 +364,12 @@ def predict_new(
     folder: Path, run: RunModels, x: Any, client: str | int | None = None, model: int | None = None
 ) -> Predictions:
     """Return predictions for new inputs; `florets.api.run.Run.predict` explains the parameters."""
-    key = None if client is None else _key(folder, client)
-    state, whose = chosen_model(run, folder, model, key)
-    with _in_own_words():
+    if isinstance(client, int):
+        # An integer stands for a key that is padded with zeros.
+        same = [key for key in _found_models(folder) if key.isdecimal() and int(key) == client]
+        client = same[0] if len(same) == 1 else str(client)
+    state, whose = chosen_model(run, folder, model, client)
+    with in_own_words():
         return predict_data(run, state, whose, _read(run, x, None, labelled=False))
 
 
@@ -421,52 +377,37 @@ def predict_new(
 def assign_new(run: RunModels, x: Any, y: Any = None) -> Assignment:
     """Return which model fits new data; `florets.api.run.Run.assign` explains the parameters."""
     has_targets = run.task.spec.loss != "reconstruction"
-    in_file = isinstance(x, str | Path) or is_frame(x) or is_torch_data(x)
-    with _in_own_words():
-        if y is None and has_targets and (not in_file or run.frozen_by == "descriptors"):
-            return assign_unlabelled(run, _read(run, x, None, labelled=False))
-        return assign_data(run, _read(run, x, y, labelled=has_targets))
+    if y is None and (run.frozen_by == "descriptors" or not (isinstance(x, str | Path) or _holds_targets(x))):
+        has_targets = False
+    with in_own_words():
+        return assign_data(run, _read(run, x, y, has_targets))
+
+
+def _holds_targets(x: Any) -> bool:
+    return is_frame(x) or is_torch_data(x)
 
 
 def _read(run: RunModels, x: Any, y: Any, labelled: bool) -> NewData:
-    if isinstance(x, str | Path):
-        _refuse_targets(y)
+    in_file = isinstance(x, str | Path)
+    if y is not None and (in_file or _holds_targets(x)):
+        raise ConfigError("y: a data frame, data set, file or folder has the targets in it; leave y out.")
+    if in_file:
         return read_data(run, Path(x).expanduser().absolute(), labelled)
     if is_frame(x):
-        _refuse_targets(y)
         with tempfile.TemporaryDirectory() as place:
             # Read exactly as a site's file is.
-            return _read_table(run, write_table(x, Path(place)), labelled)
+            return read_data(run, write_table(x, Path(place)), labelled)
     if run.preprocessing is not None:
         raise ConfigError("x: the run was on tables; give a data frame of raw records, or a file.")
-    if is_torch_data(x):
-        _refuse_targets(y)
-        if not labelled:
-            return _read_arrays(run, inputs_of_torch(x), None)
-        samples = of_torch(x)
-        return _read_arrays(run, samples.x, samples.y)
-    if not labelled or y is None:
-        return _read_arrays(run, inputs_of(x), None)
-    found = arrays(x, y)
+    if not labelled:
+        return _read_arrays(run, inputs_of_torch(x) if is_torch_data(x) else inputs_of(x), None)
+    found = of_torch(x) if is_torch_data(x) else arrays(x, y)
     return _read_arrays(run, found.x, found.y)
 
 
-def _refuse_targets(y: Any) -> None:
-    if y is not None:
-        raise ConfigError("y: a data frame, data set, file or folder has the targets in it; leave y out.")
-
-
-def _key(folder: Path, client: str | int) -> str:
-    """Return a client's key; an integer stands for one that is padded with zeros."""
-    if isinstance(client, str):
-        return client
-    same = [key for key in _found_models(folder) if key.isdecimal() and int(key) == client]
-    return same[0] if len(same) == 1 else str(client)
-
-
 @contextmanager
-def _in_own_words() -> Iterator[None]:
-    """Raise ConfigError where data cannot be used, in the words of keyword arguments."""
+def in_own_words() -> Iterator[None]:
+    """Raise ConfigError where data cannot be used, in the words of the commands' keys and of keyword arguments."""
     try:
         yield
     except WrongData as error:

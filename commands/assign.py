@@ -1,7 +1,5 @@
 """`florets assign` and `florets predict`: which of a finished run's models fits new data, and its predictions."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from florets.api import new_data
@@ -23,7 +21,7 @@ def assign(
     """Print which of a finished run's models fits data with targets, and how well.
 
     CLoVE's frozen clusters or the groups of discovery or FLUX decide if the run has them, otherwise the lowest loss;
-    for FedEM and FedRC the share of each model is printed.
+    for FedEM and FedRC the share of each model is printed. Data that took part in the run fit better than new ones.
 
     Parameters
     ----------
@@ -43,13 +41,10 @@ def assign(
     folder, or in <name>.toml next to <name>.csv: rename, scale, missing, drop.
     """
     folder, path = _absolute(run), _absolute(data)
-    with _loaded(folder, trust) as loaded:
-        if unlabelled:
-            found = new_data.assign_unlabelled(loaded, new_data.read_data(loaded, path, False))
-            print(f"Model {found.model} fits best: {found.why}.")
-            return
+    loaded = load_run(folder, trust)
+    with new_data.in_own_words():
         # An autoencoder's targets are its inputs.
-        labelled = loaded.task.spec.loss != "reconstruction"
+        labelled = not unlabelled and loaded.task.spec.loss != "reconstruction"
         new = new_data.read_data(loaded, path, labelled)
         _print_notes(new, path)
         _print_assignment(new_data.assign_data(loaded, new), loaded)
@@ -84,16 +79,17 @@ def predict(
     trust : bool
         Whether a run's own model function (``task.model=package.module:function``) may be imported.
     """
-    folder, path = _absolute(run), _absolute(data)
-    with _loaded(folder, trust) as loaded:
-        state, whose = new_data.chosen_model(loaded, folder, model, client)
-        target = _new_file(output)
+    folder, path, target = _absolute(run), _absolute(data), _new_file(output)
+    loaded = load_run(folder, trust)
+    state, whose = new_data.chosen_model(loaded, folder, model, client)
+    with new_data.in_own_words():
         new = new_data.read_data(loaded, path, False)
         _print_notes(new, path)
         found = new_data.predict_data(loaded, state, whose, new)
-        if (count := len(found.classes)) > new_data.MOST_CLASSES:
-            print(f"The file has the probability of the predicted class alone: the run has {count} classes.")
+    try:
         found.write(target)
+    except FileExistsError:
+        raise ConfigError(_taken(target)) from None
     for name, counts in found.counts.items():
         if counts.any():
             print(f"{name}: {counted(int(counts.sum()), 'value')} in {counted(int((counts > 0).sum()), 'record')}")
@@ -101,36 +97,32 @@ def predict(
     print(f"{counted(len(found), 'prediction')} of {whose}{what}: {target}")
 
 
-@contextmanager
-def _loaded(folder: Path, trust: bool) -> Iterator[RunModels]:
-    """Load a run's models, and put what is wrong with the data into the words of the command's keys."""
-    run = load_run(folder, trust)
-    try:
-        yield run
-    except ConfigError:
-        raise
-    except FileExistsError as error:
-        raise ConfigError(_taken(error.filename)) from None
-    except ValueError as error:
-        raise ConfigError(str(error).replace("task.data_options.", "")) from None
-
-
 def _print_assignment(found: new_data.Assignment, run: RunModels) -> None:
-    accuracy = "" if found.accuracy is None else f"accuracy {found.accuracy:.1%}, "
     samples = counted(found.num_examples, "sample")
+    figures = [] if found.accuracy is None else [f"accuracy {found.accuracy:.1%}"]
+    figures += [] if found.rmse is None else [f"RMSE {found.rmse:.4g}"]
+    figures += [] if found.r2 is None else [f"R2 {found.r2:.3f}"]
+    how_well = ", ".join([*figures, f"loss {found.loss:.4g}"])
     if found.shares is not None:
         print(f"These data are a mixture of {counted(len(found.shares), 'model')}:")
         print("  model  share")
         for model, share in enumerate(found.shares):
             print(f"  {model:5d}  {share:.3f}")
-        print(f"Mixed in these shares, on {samples}: {accuracy}loss {found.loss:.4g}")
+        print(f"Mixed in these shares, on {samples}: {how_well}")
         return
     if found.misfit:
         print(found.misfit)
     print(f"Model {found.model} fits best: {found.why}.")
-    assert found.model is not None
-    _list_losses(found.losses.tolist(), found.model)
-    print(f"On {samples}: {accuracy}{_errors(found)}loss {found.loss:.4g}")
+    if not len(found.losses):
+        # Without targets nothing can be said of how well.
+        return
+    order = sorted(range(len(found.losses)), key=found.losses.__getitem__)[:_MOST_LISTED]
+    print("  model  loss")
+    for index in sorted({*order, found.model or 0}):
+        print(f"{'>' if index == found.model else ' '} {index:5d}  {found.losses[index]:.4g}")
+    if len(found.losses) > len(order):
+        print(f"  ({len(found.losses)} models; those with the lowest losses are listed)")
+    print(f"On {samples}: {how_well}")
     if run.config.strategy.settings.adapts:
         print(
             "These figures are of the model as it was sent: each client of the run adapts it by a gradient step on "
@@ -138,27 +130,10 @@ def _print_assignment(found: new_data.Assignment, run: RunModels) -> None:
         )
 
 
-def _errors(found: new_data.Assignment) -> str:
-    """Return a regression's root mean squared error in the targets' unit, and its R2 where that is defined."""
-    if found.rmse is None:
-        return ""
-    of_spread = "" if found.r2 is None else f"R2 {found.r2:.3f}, "
-    return f"RMSE {found.rmse:.4g}, {of_spread}"
-
-
 def _print_notes(new: NewData, path: Path) -> None:
     """Print how a table was read, where that is not plain."""
     if new.notes:
         print(f"{path.name}: {'; '.join(new.notes)}")
-
-
-def _list_losses(losses: Sequence[float], chosen: int) -> None:
-    order = sorted(range(len(losses)), key=losses.__getitem__)[:_MOST_LISTED]
-    print("  model  loss")
-    for index in sorted({*order, chosen}):
-        print(f"{'>' if index == chosen else ' '} {index:5d}  {losses[index]:.4g}")
-    if len(losses) > len(order):
-        print(f"  ({len(losses)} models; those with the lowest losses are listed)")
 
 
 def _absolute(path: str | Path) -> Path:
@@ -177,5 +152,5 @@ def _new_file(output: str | Path) -> Path:
     return path
 
 
-def _taken(path: Path | str) -> str:
+def _taken(path: Path) -> str:
     return f"{path} exists and is not overwritten; name another file (output=<file>), or remove it."

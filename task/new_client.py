@@ -28,29 +28,17 @@ State = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Predictions:
-    """One prediction a sample.
-
-    Parameters
-    ----------
-    values
-        (n,): class labels, values of a regression, or an autoencoder's reconstruction errors; of several outputs
-        (n, C): probabilities with ``binary_cross_entropy``, else the outputs.
-    probabilities
-        (n, C): of each class, None where there are no classes.
-    """
+    """One prediction a sample."""
 
     values: NDArray[Any]
+    """(n,): class labels, values of a regression, or an autoencoder's reconstruction errors; of several outputs
+    (n, C): probabilities with ``binary_cross_entropy``, else the outputs."""
     probabilities: NDArray[np.float64] | None
+    """(n, C): of each class, None where there are no classes."""
 
 
 def model_losses(task: Task, models: Sequence[State], x: FloatArray, y: TargetArray) -> NDArray[np.float64]:
-    """Return the mean loss of each model (K,); a model that diverged has an infinite one.
-
-    Raises
-    ------
-    ValueError
-        If the arrays are not those of the task's model, or inputs and targets do not fit it.
-    """
+    """Return the mean loss of each model (K,), infinite of one that diverged; ValueError where arrays do not fit."""
     module = task.module_to_load()
     states = [_tensors(module, model) for model in models]
     losses = loss_vector(module, states, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
@@ -102,14 +90,10 @@ def fold_rows(
     seed: int,
     estimates: bool = False,
 ) -> NDArray[np.float32]:
-    """Return what a client with these data would send in a discovery; see `florets.strategies.shared.client`.
+    """Return what a client with these data would send in a discovery, float32 (folds, width).
 
-    `training` is that on a fold, see `florets.task.training.folds.on_folds`; `estimates` is of `rows_of_folds`.
-
-    Returns
-    -------
-    (folds, width) float32
-        One row where there are fewer different samples than folds.
+    One row where there are fewer different samples than folds. `training` is that on a fold, see
+    `florets.task.training.folds.on_folds`; `estimates` is of `rows_of_folds`.
     """
     module, inputs, targets = loaded_module(task, model), torch.from_numpy(x), torch.from_numpy(y)
     rng = generator(seed, 0, Purpose.FOLDS)
@@ -172,13 +156,7 @@ def predict(task: Task, model: State, x: FloatArray) -> Predictions:
 
 
 def loaded_module(task: Task, model: State) -> Module:
-    """Return the task's module with a saved model's values.
-
-    Raises
-    ------
-    ValueError
-        If the arrays are not those of the task's model.
-    """
+    """Return the task's module with a saved model's values; ValueError where these are not its own."""
     module = task.module_to_load()
     module.load_state_dict(_tensors(module, model))
     return module
@@ -207,20 +185,8 @@ def best_of_each_cluster(
 ) -> tuple[float, float | None]:
     """Return the lowest loss and the lowest error of all models on each true cluster, mean over the clusters.
 
-    Parameters
-    ----------
-    task
-        Its clients' test data are joined cluster by cluster, see `Task.cluster_tests_at`.
-    models
-        State dicts as arrays.
-    server_round
-        Whose true clusters count.
-
-    Returns
-    -------
-    tuple
-        The loss, infinite if all models diverged on a cluster, and the fraction of samples not put into their
-        class, None where there are no classes.
+    Clients' test data are joined by their true cluster of a round. The error, the fraction of samples not put into
+    their class, is None where there are no classes.
 
     Source: mixed regression, Sec. V-D, the test loss and the misclassification rate.
     """

@@ -198,14 +198,19 @@ def own_reader(
     return found
 
 
-def test_a_table_becomes_the_same_inputs_as_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_becomes_the_same_inputs_as_in_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     read = own_reader(tmp_path, PREPARED, monkeypatch)
     for number, (text, site) in enumerate(TABLES):
         path = tmp_path / f"{number}.csv"
         path.write_text(text)
         path.with_suffix(".toml").write_text(site)
         expected = read_new_table(path, Declaration(), PREPARED, False)
+        capsys.readouterr()
         x, beside = read(str(path))
+        # Values as in another unit get as many warnings.
+        assert capsys.readouterr().err.count("warning: ") == sum("warning: " in note for note in expected.notes)
         np.testing.assert_allclose(x.numpy(), expected.x, rtol=0, atol=1e-6, err_msg=text)
         assert list(map(int, beside["missing"])) == expected.counts["missing"].tolist()
         assert list(map(int, beside["unknown"])) == expected.counts["unknown"].tolist()

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from florets.task.data.image_files import ImageOptions, read_image
-from florets.task.data.new_data import Form, read_inputs, read_labelled
+from florets.task.data.new_data import Form, read_new
 from florets.task.data.own import own
 
 RAMP = np.arange(0, 256, 4, dtype=np.uint8).reshape(8, 8)
@@ -123,7 +123,7 @@ def test_nodes_and_new_clients_read_alike(tmp_path):
     trained = own(tmp_path, 0, 0, classes=["a", "b"], grayscale=True, image_size=6)
     assert trained.scaled
     form = Form(classes=["a", "b"], grayscale=True, image_size=6)
-    labelled, inputs = read_labelled(data, form), read_inputs(data / "a", form)
+    labelled, inputs = read_new(data, form, labelled=True), read_new(data / "a", form, labelled=False)
     assert np.array_equal(labelled.x[:3], inputs.x)
     assert labelled.y.tolist() == [0, 0, 0, 1, 1, 1]
     everything = np.concatenate([trained.x_train, trained.x_test])

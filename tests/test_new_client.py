@@ -20,7 +20,7 @@ from florets.server_app.build import build_task
 from florets.server_app.run_models import CLUSTERS, load_run
 from florets.server_app.saved_groups import pack_frozen, unpack_frozen
 from florets.strategies.core.cluster import nearest_centroid
-from florets.task.data.new_data import Form, read_inputs, read_labelled
+from florets.task.data.new_data import Form, read_new
 from florets.task.new_client import model_losses, predict
 
 SETTINGS = [
@@ -201,39 +201,29 @@ def test_inputs_are_read_from_a_folder_of_images(tmp_path: Path, monkeypatch: py
     for name in ("b.png", "a.png"):
         Image.fromarray(pixels).save(tmp_path / name)
     (tmp_path / "notes.txt").write_text("no image")
-    found = read_inputs(tmp_path, Form(grayscale=True))
-    assert (found.names, found.x.shape) == (("a.png", "b.png"), (2, 1, 8, 8))
+    found = read_new(tmp_path, Form(grayscale=True), labelled=False)
+    assert (found.names, found.x.shape) == (["a.png", "b.png"], (2, 1, 8, 8))
     np.testing.assert_allclose(found.x[0, 0], pixels / 255, rtol=1e-6)
-    assert read_inputs(tmp_path, Form(image_size=4)).x.shape == (2, 3, 4, 4)
+    assert read_new(tmp_path, Form(image_size=4), labelled=False).x.shape == (2, 3, 4, 4)
     Image.fromarray(pixels[:4]).save(tmp_path / "c.png")
     with pytest.raises(ValueError, match=r"c\.png: images have different sizes, .* set task.data_options.image_size"):
-        read_inputs(tmp_path, Form(grayscale=True))
+        read_new(tmp_path, Form(grayscale=True), labelled=False)
     with monkeypatch.context() as patch:
         # Twice as many are an error, and no warning alone.
         patch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
         with pytest.raises(ValueError, match=r"a\.png: the image cannot be read .*DecompressionBomb"):
-            read_inputs(tmp_path, Form(grayscale=True))
+            read_new(tmp_path, Form(grayscale=True), labelled=False)
     (tmp_path / "b.png").write_bytes(b"damaged")
     with pytest.raises(ValueError, match=r"b\.png: the image cannot be read"):
-        read_inputs(tmp_path, Form(grayscale=True))
+        read_new(tmp_path, Form(grayscale=True), labelled=False)
 
 
-def test_the_folder_of_a_node_is_refused_with_the_parts_that_it_holds(tmp_path: Path) -> None:
-    for folder, part in (("one", "data.csv"), ("two", "train.npz")):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / part).touch()
-        for form in (Form(regression=True), Form(), Form(classes=["a", "b"])):
-            for read in (read_labelled, read_inputs):
-                with pytest.raises(ValueError, match=rf"whole data set: give {tmp_path / folder / part}\."):
-                    read(tmp_path / folder, form)
+def test_folders_that_hold_other_things_are_refused(tmp_path: Path) -> None:
     (tmp_path / "images" / "train" / "a").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"give .*images/train"):
-        read_labelled(tmp_path / "images", Form(classes=["a"]))
-    # A class may be called so.
     with pytest.raises(ValueError, match="images holds no image"):
-        read_labelled(tmp_path / "images", Form(classes=["train"]))
-    with pytest.raises(ValueError, match=r"a regression's targets are values: give a table or a \.npz"):
-        read_labelled(tmp_path / "images" / "train", Form(regression=True))
+        read_new(tmp_path / "images", Form(classes=["train"]), labelled=True)
+    with pytest.raises(ValueError, match=r"a regression's targets are values: give a \.npz file"):
+        read_new(tmp_path / "images", Form(regression=True), labelled=True)
 
 
 def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
@@ -243,7 +233,7 @@ def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     for content, message in ((b"no archive", "it is not an archive"), (whole[:500], "cannot be read")):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
-            read_inputs(path, Form())
+            read_new(path, Form(), labelled=False)
     for arrays, message in (
         ({"x": np.array([[print]], dtype=object)}, "Python objects"),
         ({"a": np.ones(3)}, "no 'x'"),
@@ -251,7 +241,7 @@ def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     ):
         np.savez(path, **arrays)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=message):
-            read_inputs(path, Form())
+            read_new(path, Form(), labelled=False)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +253,7 @@ def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
             ["predict", "run={run}", "data={data}/0.npz", "client=9"],
             r"client=9: .* Its clients are 0, 1, 2, 3, 4 and 1 more \(clients",
         ),
-        (["predict", "run={run}", "data={data}/0.npz", "model=0", "output={data}/0.csv"], "is not overwritten"),
+        (["predict", "run={data}/no_run", "data={data}/0.npz", "output={data}/0.csv"], "is not overwritten"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_remedy(

@@ -10,16 +10,13 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.data.image_files import SUFFIXES, ImageOptions, is_hidden, read_images, read_pixels
-from florets.task.data.samples import Samples, fits_shape, read_arrays, read_npz, samples
-from florets.task.data.tables.declaration import Declaration, is_table, site_of
+from florets.task.data.samples import fits_shape, read_arrays, read_npz, samples
+from florets.task.data.tables.declaration import Declaration, site_of
 from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.data.tables.read import read_table
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-_FORMS = "a table (such as .csv), a NumPy archive (.npz) or a folder of images"
 
 
 @dataclass(frozen=True)
@@ -32,30 +29,19 @@ class Form(ImageOptions):
 
 @dataclass(frozen=True)
 class NewData:
-    """Samples that are new to a run.
-
-    Parameters
-    ----------
-    x
-        Inputs float32 (n, ...).
-    names
-        What each sample is called: the image's file, or its number from 1.
-    y
-        Targets (n,), None where they were not asked for.
-    ids
-        Of a table: the cells (n,) of each column that names a record, as they are in the file.
-    counts
-        Of a table: how many values of each record are missing or unknown.
-    notes
-        How a table was read, where that is not plain.
-    """
+    """Samples that are new to a run."""
 
     x: FloatArray
-    names: Sequence[str]
     y: TargetArray | None = None
+    """None where they were not asked for."""
+    names: Sequence[str] = ()
+    """What each sample is called: the image's file, or its number from 1."""
     ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Of a table: the cells (n,) of each column that names a record, as they are in the file."""
     counts: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    """Of a table: how many values of each record are missing or unknown."""
     notes: Sequence[str] = ()
+    """How a table was read, where that is not plain."""
 
 
 def numbered(count: int) -> list[str]:
@@ -63,43 +49,31 @@ def numbered(count: int) -> list[str]:
     return [str(number + 1) for number in range(count)]
 
 
-def read_labelled(path: Path, form: Form) -> Samples:
-    """Read samples with their targets.
+def read_new(path: Path, form: Form, labelled: bool) -> NewData:
+    """Read an archive (x; y where targets are wanted) or a folder of images (of ``<class>/`` where they are)."""
+    if path.is_file() and path.suffix.lower() == ".npz":
+        if labelled:
+            found = read_npz(path, form.classes, form.regression)
+            return NewData(found.x, found.y)
+        (values,) = read_arrays(path, ("x",))
+        return NewData(_inputs(path, values), names=numbered(len(values)))
+    if not path.is_dir():
+        problem = "is another kind of file" if path.exists() else "does not exist"
+        raise ValueError(f"the data {path} {problem}: give a table, a NumPy archive (.npz) or a folder of images.")
+    if labelled:
+        if form.regression:
+            raise ValueError(f"the data {path} is a folder, and a regression's targets are values: give a .npz file.")
+        images = read_images(path, form.classes, form)
+        return NewData(images.x, images.y)
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and not is_hidden(file))
+    if not files:
+        raise ValueError(f"{path} holds no image.")
+    pixels = read_pixels([(file, str(file)) for file in files], form)
+    return NewData(_inputs(path, pixels), names=[file.name for file in files])
 
-    Parameters
-    ----------
-    path
-        An archive with x and y, or a folder of images ``<class>/``.
-    form
-        How to read them.
-    """
-    if _kind(path) == ".npz":
-        return read_npz(path, form.classes, form.regression)
-    classes = form.classes or ()
-    if not any((path / name).is_dir() for name in classes):
-        refuse_whole_node(path)
-    if form.regression:
-        raise ValueError(
-            f"the data {path} is a folder, but a regression's targets are values: give a table or a .npz file."
-        )
-    return read_images(path, form.classes, form)
 
-
-def read_inputs(path: Path, form: Form) -> NewData:
-    """Read inputs without targets; where a file has targets, they are left aside.
-
-    Parameters
-    ----------
-    path
-        An archive with x, or a folder of images.
-    form
-        How to read them.
-    """
-    if _kind(path) == "":
-        return _images(path, form)
-    (values,) = read_arrays(path, ("x",))
-    x = samples(path, values, np.zeros(len(values) if values.ndim else 0, dtype=np.int64)).x
-    return NewData(x, numbered(len(x)))
+def _inputs(path: Path, values: NDArray[np.generic]) -> FloatArray:
+    return samples(path, values, np.zeros(len(values) if values.ndim else 0, dtype=np.int64)).x
 
 
 def shaped(path: Path, x: FloatArray, input_shape: tuple[int, ...]) -> FloatArray:
@@ -112,37 +86,6 @@ def shaped(path: Path, x: FloatArray, input_shape: tuple[int, ...]) -> FloatArra
     return x.reshape(len(x), *input_shape)
 
 
-def _kind(path: Path) -> str:
-    if path.is_dir():
-        return ""
-    if path.is_file() and path.suffix.lower() == ".npz":
-        return ".npz"
-    found = "is another kind of file" if path.exists() else "does not exist"
-    raise ValueError(f"the data {path} {found}: give {_FORMS}.")
-
-
-def refuse_whole_node(path: Path) -> None:
-    """Raise ValueError where a folder is one that a node trains on: it is not said which of its parts is meant."""
-    found = [path / name for name in ("data.npz", "train.npz", "test.npz") if (path / name).is_file()]
-    found += sorted(file for file in path.iterdir() if file.is_file() and is_table(file))
-    found += [path / name for name in ("data", "train", "test") if (path / name).is_dir()]
-    if found:
-        raise ValueError(
-            f"the data {path} is the folder of a node's whole data set: give {' or '.join(map(str, found))}."
-        )
-
-
-def _images(path: Path, form: Form) -> NewData:
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and not is_hidden(file))
-    if not files:
-        refuse_whole_node(path)
-        raise ValueError(f"{path} holds no image.")
-    x = samples(
-        path, read_pixels([(file, str(file)) for file in files], form), np.zeros(len(files), dtype=np.int64)
-    ).x
-    return NewData(x, tuple(file.name for file in files))
-
-
 _FAR = 4.0
 """Standard deviations from a run's mean that most values of a new table do not exceed in the same unit."""
 
@@ -150,19 +93,7 @@ _FAR = 4.0
 def read_new_table(path: Path, declared: Declaration, preprocessing: Preprocessing, labelled: bool) -> NewData:
     """Read a file as the run's sites read theirs; a node's file next to it says what it has otherwise.
 
-    Parameters
-    ----------
-    path
-        The file.
-    declared, preprocessing
-        Of the run.
-    labelled
-        Whether targets are wanted; else a target column may be missing and is not looked at.
-
-    Raises
-    ------
-    ValueError
-        If the file cannot be read, lacks a column, has targets of no class or, where they are wanted, none at all.
+    `declared` and `preprocessing` are the run's. Where no targets are wanted, their column is not looked at.
     """
     table = read_table(path, _as_the_run(declared, preprocessing, labelled), site_of(path))
     frame, notes = table.frame, list(table.notes)
@@ -186,7 +117,7 @@ def read_new_table(path: Path, declared: Declaration, preprocessing: Preprocessi
     }
     prepared = preprocessing.inputs(frame)
     counts = {"missing": prepared.missing, "unknown": prepared.unknown}
-    return NewData(prepared.x, numbered(len(frame)), y, ids, counts, notes)
+    return NewData(prepared.x, y, numbered(len(frame)), ids, counts, notes)
 
 
 def _far(preprocessing: Preprocessing, frame: "pd.DataFrame") -> list[str]:

@@ -7,6 +7,8 @@ missing_in, separator, decimal, encoding, header, columns.
 import json
 import math
 import re
+import statistics
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ RULES = json.loads(Path(__file__).with_name("preprocessing.json").read_text(enco
 TABLE = json.loads(Path(__file__).with_name("export.json").read_text(encoding="utf-8"))["table"]
 
 Records = list[dict[str, str | None]]
+
+FAR = 4.0
+"""Standard deviations from the run's mean that most values of a table do not exceed in the same unit."""
 
 
 def read_inputs(data: str) -> tuple[torch.Tensor, dict[str, list[str]]]:
@@ -52,15 +57,21 @@ def read_inputs(data: str) -> tuple[torch.Tensor, dict[str, list[str]]]:
     """
     records = read_records(Path(data))
     columns, missing, unknown = [], [0] * len(records), [0] * len(records)
-    numeric = {column["name"]: _tamed(_numbers(records, column["name"]), column) for column in RULES["numeric"]}
-    for column, values in zip(RULES["numeric"], numeric.values(), strict=True):
-        mean, std = column["mean"], column["std"]
+    raw = {column["name"]: _numbers(records, column["name"]) for column in RULES["numeric"]}
+    for column in RULES["numeric"]:
+        values, mean, std = _tamed(raw[column["name"]], column), column["mean"], column["std"]
+        far = [abs(value - mean) / std for value in raw[column["name"]] if not math.isnan(value)]
+        if far and statistics.median(far) > FAR:
+            print(
+                f"warning: {column['name']!r} is far from the run's values in most records; is it another unit?",
+                file=sys.stderr,
+            )
         filled = [mean if math.isnan(value) else value for value in values]
         columns.append([(value - mean) / std for value in filled])
         missing = [count + math.isnan(value) for count, value in zip(missing, values, strict=True)]
     for column in RULES["numeric"]:
         if column["indicator"]:
-            columns.append([float(math.isnan(value)) for value in numeric[column["name"]]])
+            columns.append([float(math.isnan(value)) for value in raw[column["name"]]])
     for column in RULES["categorical"]:
         words = [None if (cell := record.get(column["name"])) is None else class_name(cell) for record in records]
         known = [column["mode"] if word is None else word for word in words]
