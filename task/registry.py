@@ -14,14 +14,13 @@ model     ``f(input_shape, num_outputs, **options)``           `torch.nn.Module`
 import difflib
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, get_type_hints
 
 from florets.task.imported import Function, imported, other_parameters, with_torchvision
 from florets.task.keys import Mismatch, convert
 
 Kind = Literal["data", "partition", "model"]
-F = TypeVar("F", bound=Function)
 
 # Parameters that the task fills in itself, by kind.
 GIVEN: dict[Kind, list[str]] = {
@@ -29,81 +28,67 @@ GIVEN: dict[Kind, list[str]] = {
     "partition": ["data", "num_clients", "num_clusters", "rng"],
     "model": ["input_shape", "num_outputs"],
 }
-# Importing these packages registers what is built in.
-_BUILT_IN: dict[Kind, str] = {
-    "data": "florets.task.data",
-    "partition": "florets.task.partitions",
-    "model": "florets.task.models",
+# The functions of each module, which is imported when the first of them is asked for.
+_BUILT_IN: dict[Kind, dict[str, tuple[str, ...]]] = {
+    "data": {
+        "florets.task.data.channels": ("channels", "cost2100"),
+        "florets.task.data.handwriting": (
+            *("digits", "emnist", "fashion_mnist", "femnist", "mnist", "mnist_and_fashion"),
+        ),
+        "florets.task.data.own": ("own",),
+        "florets.task.data.regression": ("linear", "lines"),
+        "florets.task.data.sites": ("heart_disease", "landmine", "schools"),
+        "florets.task.data.texts": ("ag_news", "amazon_reviews"),
+        "florets.task.data.vision": ("cifar10",),
+    },
+    "partition": {
+        "florets.task.partitions.composed": ("composed",),
+        "florets.task.partitions.concept_shift": ("concept_shift",),
+        "florets.task.partitions.label_counts": ("label_counts", "n_way"),
+        "florets.task.partitions.label_skew": ("label_skew_1", "label_skew_2", "label_skew_3", "label_skew_4"),
+        "florets.task.partitions.natural": ("by_class", "natural", "random_clusters"),
+        "florets.task.partitions.own": ("own",),
+        "florets.task.partitions.rotation": (
+            *("rotated_anchors", "rotation", "rotation_blocks", "rotation_mixture"),
+        ),
+    },
+    "model": {
+        "florets.task.models.autoencoders": ("autoencoder", "conv_autoencoder", "csi_autoencoder"),
+        "florets.task.models.cnn": ("cifar_cnn", "cnn", "resnet18", "text_cnn"),
+        "florets.task.models.mlp": ("linear", "mlp"),
+    },
 }
-_registered: dict[Kind, dict[str, Function]] = {"data": {}, "partition": {}, "model": {}}
-_of_files: dict[str, bool | None] = {}
-
-
-def register_data(name: str, *, files: bool | None = None) -> Callable[[F], F]:
-    """Register the decorated function as the data set `name`.
-
-    Parameters
-    ----------
-    files
-        True: all of it is read from files in `data_dir`; False: it never looks there; None: it is not known.
-    """
-    _of_files[name] = files
-    return _register("data", name)
+_MODULES = {
+    kind: {name: module for module, of in modules.items() for name in of} for kind, modules in _BUILT_IN.items()
+}
+_DRAWN = ("channels", "digits", "linear", "lines")
+"""Data sets that need no files."""
 
 
 def reads_files(name: str) -> bool | None:
-    """Return whether a data set is read from files, None where nobody knows, as of a function of the user's own."""
-    names("data")
-    return _of_files.get(name)
-
-
-def register_partition(name: str) -> Callable[[F], F]:
-    """Register the decorated function as the partition `name`."""
-    return _register("partition", name)
-
-
-def register_model(name: str) -> Callable[[F], F]:
-    """Register the decorated function as the model `name`."""
-    return _register("model", name)
-
-
-def _register(kind: Kind, name: str) -> Callable[[F], F]:
-    def decorate(function: F) -> F:
-        there = _registered[kind].get(name)
-        # Compared by origin, so that reloading a module is no clash.
-        if there is not None and (there.__module__, there.__qualname__) != (
-            function.__module__,
-            function.__qualname__,
-        ):
-            raise ValueError(
-                f"{kind} {name!r} is already registered by {there.__module__}.{there.__qualname__}: "
-                f"choose another name for {function.__module__}.{function.__qualname__}"
-            )
-        _registered[kind][name] = function
-        return function
-
-    return decorate
+    """Return whether a data set is read from files in `data_dir`; None: not known, as of a function of the user's."""
+    return None if name == "own" or ":" in name else name not in _DRAWN
 
 
 def names(kind: Kind) -> list[str]:
-    """Return the registered names of a kind, sorted."""
-    importlib.import_module(_BUILT_IN[kind])
-    return sorted(_registered[kind])
+    """Return the names of the built-in functions of a kind, sorted."""
+    return sorted(_MODULES[kind])
 
 
 def resolve(kind: Kind, name: str) -> Function:
-    """Return the function of a registered name or of an import path ``package.module:function``.
+    """Return the function of a built-in name or of an import path ``package.module:function``.
 
     Raises
     ------
     ValueError
-        If the name is not registered, or the import path leads to no function.
+        If there is no such name, or the import path leads to no function.
     """
     if ":" in name:
         return imported(f"task.{kind}={name!r}", name)
+    if module := _MODULES[kind].get(name):
+        function: Function = getattr(importlib.import_module(module), name)
+        return function
     known = names(kind)
-    if name in _registered[kind]:
-        return _registered[kind][name]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ValueError(

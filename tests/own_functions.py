@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from florets.task.data import Dataset
-from florets.task.partitions import Shard
+from florets.task.data.dataset import Dataset
+from florets.task.partitions.shard import Shard
 from florets.task.task import TaskSpec
 
 SPEC = TaskSpec(

@@ -39,8 +39,8 @@ import shutil
 import numpy as np
 from torch import nn
 
-from florets.task.data import Dataset
-from florets.task.partitions import Shard
+from florets.task.data.dataset import Dataset
+from florets.task.partitions.shard import Shard
 
 pathlib.Path(__file__).with_name("imported").touch()
 

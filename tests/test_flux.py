@@ -18,7 +18,7 @@ from florets.server_app.run_models import load_run
 from florets.strategies.base.placement import scale_rows
 from florets.strategies.core.cluster import canonical
 from florets.task.descriptors import describe
-from florets.task.models import mlp
+from florets.task.models.mlp import mlp
 from florets.task.training.features import features
 from florets.zoo.flux import DESCRIPTOR, density_clusters, knee, row_scale
 from tests.method_runs import SMALL, play

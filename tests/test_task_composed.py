@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florets.task.data import Dataset
-from florets.task.partitions import check_shards, composed
+from florets.task.data.dataset import Dataset
 from florets.task.partitions.amounts import apportion
+from florets.task.partitions.composed import composed
+from florets.task.partitions.shard import check_shards
 from florets.task.task import Task, TaskSpec
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from florets.task.data import Dataset, cifar10, digits, linear, mnist
-from florets.task.data.regression import sphere_models
+from florets.task.data.dataset import Dataset
+from florets.task.data.handwriting import digits, mnist
+from florets.task.data.regression import linear, sphere_models
+from florets.task.data.vision import cifar10
 
 DATA_DIR = Path(os.environ.get("FLORETS_DATA", Path(__file__).parents[1] / "../shared/data"))
 needs_mnist = pytest.mark.skipif(

@@ -8,29 +8,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florets.task.data import Dataset, digits, linear, lines
+from florets.task.data.dataset import Dataset
+from florets.task.data.handwriting import digits
 from florets.task.data.own import own
+from florets.task.data.regression import linear, lines
 from florets.task.data.vision import pool
-from florets.task.partitions import (
-    by_class,
-    check_shards,
-    concept_shift,
-    label_counts,
+from florets.task.partitions.concept_shift import concept_shift
+from florets.task.partitions.label_counts import label_counts, n_way
+from florets.task.partitions.label_skew import (
     label_skew_1,
     label_skew_2,
     label_skew_3,
     label_skew_4,
-    n_way,
-    natural,
-    random_clusters,
-    rotated_anchors,
-    rotation,
-    rotation_blocks,
-    rotation_mixture,
+    overlapping_label_sets,
 )
-from florets.task.partitions.label_skew import overlapping_label_sets
+from florets.task.partitions.natural import by_class, natural, random_clusters
 from florets.task.partitions.own import UNKNOWN_CLUSTER
-from florets.task.partitions.rotation import turned
+from florets.task.partitions.rotation import rotated_anchors, rotation, rotation_blocks, rotation_mixture, turned
+from florets.task.partitions.shard import check_shards
 from florets.task.task import Task, TaskSpec
 
 # Class sizes of MNIST: partitions look at labels alone, so that no file is needed.

@@ -8,10 +8,11 @@ from scipy.io import savemat
 
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
-from florets.task import data as public
-from florets.task.data import heart_disease, landmine, schools
-from florets.task.data.channels import channels, response
-from florets.task.partitions import by_class, natural
+from florets.task.data.channels import channels, cost2100, response
+from florets.task.data.handwriting import emnist, femnist, mnist_and_fashion
+from florets.task.data.sites import heart_disease, landmine, schools
+from florets.task.data.texts import ag_news, amazon_reviews
+from florets.task.partitions.natural import by_class, natural
 from tests.public_files import (
     write_channels,
     write_fields,
@@ -34,7 +35,7 @@ NEWS = [
 def test_news_become_tokens_of_the_training_texts_words(tmp_path):
     write_news(tmp_path / "ag_news_csv" / "train.csv", NEWS)
     write_news(tmp_path / "ag_news_csv" / "test.csv", [(1, "Oil", "unheard of"), (4, "", "")])
-    data = public.ag_news(tmp_path, 0, 2, words=3, length=6)
+    data = ag_news(tmp_path, 0, 2, words=3, length=6)
     # oil is there 3 times; lt, b, gt, on and new twice, of which lt and b are seen first.
     assert data.x_train.tolist()[0] == [2, 3, 4, 1, 1, 3]
     assert data.x_train.tolist()[1] == [1, 1, 1, 1, 1, 0]
@@ -45,13 +46,13 @@ def test_news_become_tokens_of_the_training_texts_words(tmp_path):
 
 def test_reviews_become_counts_of_words_by_the_kind_of_product(tmp_path):
     write_reviews(tmp_path / "processed_acl", number=10)
-    data = public.amazon_reviews(tmp_path, 3, 4)
+    data = amazon_reviews(tmp_path, 3, 4)
     assert (data.x_train.shape, data.x_test.shape, data.num_outputs) == ((72, 5000), (8, 5000), 2)
     assert np.bincount(data.group_train).tolist() == [18] * 4
     assert np.bincount(data.group_test).tolist() == [2] * 4
     # "great" is there twice in each good review, and there are more of its kind than of any other word.
     np.testing.assert_allclose(data.x_train[:, 0], np.where(data.y_train == 1, np.log(3), 0), rtol=1e-6)
-    again, other = public.amazon_reviews(tmp_path, 3, 4), public.amazon_reviews(tmp_path, 4, 4)
+    again, other = amazon_reviews(tmp_path, 3, 4), amazon_reviews(tmp_path, 4, 4)
     assert again.x_test.tobytes() == data.x_test.tobytes()
     assert again.x_test.tobytes() != other.x_test.tobytes()
     shards = by_class(data, 8, 4, np.random.default_rng(0), samples_per_client=4)
@@ -63,10 +64,10 @@ def test_letters_stand_upright(tmp_path, packed):
     folder, labels = tmp_path / "EMNIST" / "raw", np.array([1, 61, 5])
     images = write_idx(folder, "emnist-byclass-train", 3, labels, packed)
     write_idx(folder, "emnist-byclass-test", 2, labels[:2], packed)
-    data = public.emnist(tmp_path, 0, 2)
+    data = emnist(tmp_path, 0, 2)
     assert (data.y_train.tolist(), data.num_outputs) == ([1, 61, 5], 62)
     np.testing.assert_allclose(data.x_train[1, 0], images[1].T / 255, rtol=1e-6)
-    assert public.emnist(tmp_path, 0, 2, pooled=True).x_test.shape == (5, 1, 28, 28)
+    assert emnist(tmp_path, 0, 2, pooled=True).x_test.shape == (5, 1, 28, 28)
 
 
 def test_the_preset_of_emnist_deals_two_groups_and_names_the_file_that_is_missing(tmp_path):
@@ -82,7 +83,7 @@ def test_the_preset_of_emnist_deals_two_groups_and_names_the_file_that_is_missin
     assert [shard.transform is None for shard in shards] == [True] * 5 + [False] * 5
     assert sorted(np.concatenate([part for s in shards for part in (s.train, s.test)])) == list(range(300))
     assert all(len(s.test) == round(0.3 * (len(s.train) + len(s.test))) for s in shards)
-    assert [len(public.emnist(tmp_path, seed, 2, most_samples=300).y_test) < 124 for seed in (0, 1)] == [True, True]
+    assert [len(emnist(tmp_path, seed, 2, most_samples=300).y_test) < 124 for seed in (0, 1)] == [True, True]
     assert sum(parameter.numel() for parameter in task.build_model().parameters()) == 18_506
 
 
@@ -103,14 +104,14 @@ def test_mnist_and_fashion_mnist_are_one_data_set_of_two_groups(tmp_path):
     for name, packed in (("MNIST", True), ("FashionMNIST", False)):
         write_idx(tmp_path / name / "raw", "train", 3, np.array([0, 9, 4]), packed)
         images = write_idx(tmp_path / name / "raw", "t10k", 2, np.array([1, 2]), packed)
-    data = public.mnist_and_fashion(tmp_path, 0, 2)
+    data = mnist_and_fashion(tmp_path, 0, 2)
     assert data.y_train.tolist() == [0, 9, 4, 10, 19, 14]
     assert data.group_test.tolist() == [0, 0, 1, 1]
     assert data.num_outputs == 20
     np.testing.assert_allclose(data.x_test[3, 0], images[1] / 255, rtol=1e-6)
-    shared = public.mnist_and_fashion(tmp_path, 0, 2, shared_labels=True)
+    shared = mnist_and_fashion(tmp_path, 0, 2, shared_labels=True)
     assert (shared.y_test.tolist(), shared.num_outputs, shared.input_shape) == ([1, 2, 1, 2], 10, (1, 28, 28))
-    pool = public.mnist_and_fashion(tmp_path, 0, 2, pooled=True)
+    pool = mnist_and_fashion(tmp_path, 0, 2, pooled=True)
     # One set after the other, so that a partition that cuts in file order keeps them apart.
     assert (pool.pooled, pool.y_test.tolist()) == (True, [0, 9, 4, 1, 2, 10, 19, 14, 11, 12])
     assert pool.group_train.tolist() == [0] * 5 + [1] * 5
@@ -120,7 +121,7 @@ def test_handwriting_is_read_with_its_writers_who_become_clients(tmp_path):
     write_leaf(tmp_path / "femnist/train/all_data_0_niid_0_keep_0_train_9.json", {"f0_1": 3, "f2_7": 2})
     write_leaf(tmp_path / "femnist/train/all_data_1_niid_0_keep_0_train_9.json", {"f9_9": 4}, 5)
     write_leaf(tmp_path / "femnist/test/all_data_0_niid_0_keep_0_test_9.json", {"f9_9": 1, "f0_1": 1})
-    data = public.femnist(tmp_path, 0, 0)
+    data = femnist(tmp_path, 0, 0)
     assert (data.x_train.shape, data.num_outputs) == ((9, 1, 28, 28), 62)
     assert data.x_train[:, 0, 0, 0].tolist() == list(range(9))
     assert data.y_train.tolist() == [61, 60, 59, 61, 60, 61, 60, 59, 58]
@@ -134,19 +135,19 @@ def test_handwriting_is_read_with_its_writers_who_become_clients(tmp_path):
 def test_channel_states_have_a_mean_square_of_one_and_groups_by_their_scene(tmp_path):
     folder = tmp_path / "COST2100"
     write_channels(folder, {"trainin": 3, "testin": 2, "trainout": 4, "testout": 1})
-    data = public.cost2100(tmp_path, 0, 2)
+    data = cost2100(tmp_path, 0, 2)
     assert (data.x_train.shape, data.group_train.tolist()) == ((7, 2, 32, 32), [0, 0, 0, 1, 1, 1, 1])
     np.testing.assert_allclose(np.square(data.x_train).mean(axis=(1, 2, 3)), 1, rtol=1e-5)
     assert data.group_test.tolist() == [0, 0, 1]
     savemat(folder / "DATA_Htestin.mat", {"HT": np.zeros((2, 5))})
     with pytest.raises(ValueError, match=r"DATA_Htestin\.mat cannot be read \(HT holds float64 of shape \(2, 5\)\)"):
-        public.cost2100(tmp_path, 0, 2)
+        cost2100(tmp_path, 0, 2)
     (folder / "DATA_Htestin.mat").write_bytes(b"no such format")
     with pytest.raises(ValueError, match=r"DATA_Htestin\.mat cannot be read .*CsiNet"):
-        public.cost2100(tmp_path, 0, 2)
+        cost2100(tmp_path, 0, 2)
     (folder / "DATA_Htestin.mat").unlink()
     with pytest.raises(ValueError, match=r"DATA_Htestin\.mat cannot be read \(there is no such file"):
-        public.cost2100(tmp_path, 0, 2)
+        cost2100(tmp_path, 0, 2)
 
 
 def test_hospitals_drop_three_columns_and_patients_with_missing_values(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.nn import Module
 
-from florets.task.data import Dataset
+from florets.task.data.dataset import Dataset
 from florets.task.device import find_device
-from florets.task.partitions import Shard
+from florets.task.partitions.shard import Shard
 from florets.task.registry import check_options
 from florets.task.task import Task, TaskSpec
 from florets.task.training.modules import torch_random

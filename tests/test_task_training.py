@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from florets.task.layers import body_and_head, with_head
-from florets.task.models import cnn, linear, mlp
+from florets.task.models.cnn import cnn
+from florets.task.models.mlp import linear, mlp
 from florets.task.training.linear import LinearModels, flat, linear_losses, linear_names, linear_test, linear_update
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import evaluate, evaluated, loss_vector, mean_loss, per_sample_losses

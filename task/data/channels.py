@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from florets.task.data.dataset import Dataset, FloatArray, IntArray
 from florets.task.data.files import PublicFiles
 from florets.task.randomness import Purpose, generator
-from florets.task.registry import check_ranges, register_data
+from florets.task.registry import check_ranges
 
 SIDE, RAYS = 32, 20
 """Antennas, and taps of 50 ns each (20 MHz); rays of a cluster of paths."""
@@ -36,7 +36,6 @@ SCENES = {
 }
 
 
-@register_data("channels", files=False)
 def channels(
     data_dir: Path | None, seed: int, num_clusters: int, train_per_scene: int = 14_000, test_per_scene: int = 6_000
 ) -> Dataset:
@@ -124,7 +123,6 @@ _FILES = PublicFiles(
 _OFFSET = 0.5
 
 
-@register_data("cost2100", files=True)
 def cost2100(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     """Load COST2100: 100,000 train and 20,000 test states (n, 2, 32, 32) of either scene, real and imaginary parts.
 

@@ -15,13 +15,12 @@ from florets.task.data.files import PublicFiles
 from florets.task.data.samples import Samples, samples
 from florets.task.data.vision import pool
 from florets.task.randomness import Purpose, generator
-from florets.task.registry import check_ranges, register_data
+from florets.task.registry import check_ranges
 
 SIDE = 28
 _PREFIXES = ("train", "t10k")
 
 
-@register_data("mnist", files=True)
 def mnist(
     data_dir: Path | None,
     seed: int,
@@ -42,13 +41,11 @@ def mnist(
     return _dataset("MNIST", data_dir, side, standardise, pooled)
 
 
-@register_data("fashion_mnist", files=True)
 def fashion_mnist(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     """Load Fashion-MNIST, in the form of `mnist`, from ``<data_dir>/FashionMNIST/raw``."""
     return _dataset("FashionMNIST", data_dir)
 
 
-@register_data("mnist_and_fashion", files=True)
 def mnist_and_fashion(
     data_dir: Path | None,
     seed: int,
@@ -123,7 +120,6 @@ SPLIT_SEED = 1797
 TEST_SHARE = 0.2
 
 
-@register_data("digits", files=False)
 def digits(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     """Load scikit-learn's digits, pixels in [0, 1], as images (n, 1, 8, 8).
 
@@ -214,7 +210,6 @@ _CLASSES = 62
 """Digits, capitals and small letters."""
 
 
-@register_data("emnist", files=True)
 def emnist(
     data_dir: Path | None,
     seed: int,
@@ -259,7 +254,6 @@ _FEMNIST = PublicFiles(
 )
 
 
-@register_data("femnist", files=True)
 def femnist(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     """Load FEMNIST: images (n, 1, 28, 28) of 62 classes, pixels as the files have them, each with its writer.
 

@@ -20,7 +20,6 @@ from florets.task.data.tables.declaration import SUFFIXES, is_table
 from florets.task.data.tables.description import Description, TargetSummary
 from florets.task.data.tables.site_table import SiteTable
 from florets.task.randomness import Purpose, generator
-from florets.task.registry import register_data
 
 FEWEST = 10
 """Fewest records that a node describes: a statement about fewer would be one about each."""
@@ -59,7 +58,6 @@ class Files:
         return self.paths[0].suffix == ".npz"
 
 
-@register_data("own")
 def own(
     data_dir: Path | None,
     seed: int,

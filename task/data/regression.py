@@ -8,13 +8,12 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
 from florets.task.randomness import Purpose, generator
-from florets.task.registry import check_ranges, register_data
+from florets.task.registry import check_ranges
 
 # Draws of one true model before giving up. At delta=1 in 20 dimensions nearly every draw fits.
 TRIES = 10_000
 
 
-@register_data("linear", files=False)
 def linear(
     data_dir: Path | None,
     seed: int,
@@ -126,7 +125,6 @@ def sphere_models(num_models: int, d: int, delta: float, rng: np.random.Generato
     return np.array(models)
 
 
-@register_data("lines", files=False)
 def lines(
     data_dir: Path | None,
     seed: int,

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from florets.task.data.dataset import Dataset
 from florets.task.data.files import PublicFiles
 from florets.task.randomness import Purpose, generator
-from florets.task.registry import register_data
 
 Float64 = NDArray[np.float64]
 
@@ -36,7 +35,6 @@ _LANDMINE = PublicFiles(
 )
 
 
-@register_data("heart_disease", files=True)
 def heart_disease(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     """Load Fed-Heart-Disease: whether patients of four hospitals have a heart disease.
 
@@ -63,7 +61,6 @@ def heart_disease(data_dir: Path | None, seed: int, num_clusters: int) -> Datase
     return _classes(x, rows[:, 10] > 0, owners, seed)
 
 
-@register_data("schools", files=True)
 def schools(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     """Load High School and Beyond: mathematics of 7,185 pupils of 160 schools, from minority, female and ses.
 
@@ -81,7 +78,6 @@ def schools(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
         return _values(numbers[:, :3], numbers[:, 3], table["school"].to_numpy(np.str_), seed)
 
 
-@register_data("landmine", files=True)
 def landmine(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     """Load the landmine data: whether an object is a mine, from 9 features of its radar image; 6 % are.
 

@@ -11,7 +11,7 @@ import numpy as np
 from florets.task.data.dataset import Dataset, FloatArray, IntArray
 from florets.task.data.files import PublicFiles, file_name
 from florets.task.randomness import Purpose, generator
-from florets.task.registry import check_ranges, register_data
+from florets.task.registry import check_ranges
 
 _WORD = re.compile(r"\w+")
 PADDING, UNKNOWN, SPECIAL = 0, 1, 2
@@ -60,7 +60,6 @@ _AG_NEWS = PublicFiles(
 )
 
 
-@register_data("ag_news", files=True)
 def ag_news(
     data_dir: Path | None,
     seed: int,
@@ -135,7 +134,6 @@ Review = tuple[Counter[str], int]
 """Counts of a review's words, and its label: 1 for a good one, 0 for a bad one."""
 
 
-@register_data("amazon_reviews", files=True)
 def amazon_reviews(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     """Load reviews of books, DVDs, electronics and kitchenware as log(1 + count) of words, labels 0 (bad), 1 (good).
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from florets.task.data.dataset import Dataset, Pixels, pooled
 from florets.task.data.files import PublicFiles
 from florets.task.imported import with_torchvision
-from florets.task.registry import register_data
 
 
 def torchvision_datasets() -> ModuleType:
@@ -72,7 +71,6 @@ def pool(data: Dataset) -> Dataset:
     return Dataset(x, y, x, y, num_outputs=data.num_outputs)
 
 
-@register_data("cifar10", files=True)
 def cifar10(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = False) -> Dataset:
     """Load CIFAR-10: 50,000 train and 10,000 test images (n, 3, 32, 32), pixels in [0, 1].
 

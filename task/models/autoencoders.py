@@ -7,10 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from florets.task.layers import with_head
-from florets.task.registry import register_model
 
 
-@register_model("autoencoder")
 def autoencoder(input_shape: tuple[int, ...], num_outputs: int, bottleneck: int | None = None) -> nn.Module:
     """Compress d pixels to a quarter and back; returns reconstructions (n, d).
 
@@ -47,7 +45,6 @@ def autoencoder(input_shape: tuple[int, ...], num_outputs: int, bottleneck: int 
     return with_head(layers, "10")
 
 
-@register_model("conv_autoencoder")
 def conv_autoencoder(
     input_shape: tuple[int, ...], num_outputs: int, channels: list[int] | None = None, code: int = 128
 ) -> nn.Module:
@@ -95,7 +92,6 @@ def conv_autoencoder(
 _SLOPE = 0.3
 
 
-@register_model("csi_autoencoder")
 def csi_autoencoder(input_shape: tuple[int, ...], num_outputs: int, code: int = 1024) -> nn.Module:
     """Compress a state of two channels (real and imaginary part) to a code, and back; returns reconstructions (n, d).
 

@@ -8,10 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from florets.task.layers import with_head
-from florets.task.registry import register_model
 
 
-@register_model("cnn")
 def cnn(
     input_shape: tuple[int, ...],
     num_outputs: int,
@@ -88,7 +86,6 @@ def pool_and_relu(x: Tensor) -> Tensor:
     return F.relu(torch.maximum(rows[..., 0::2], rows[..., 1::2]))
 
 
-@register_model("cifar_cnn")
 def cifar_cnn(
     input_shape: tuple[int, ...],
     num_outputs: int,
@@ -135,7 +132,6 @@ def cifar_cnn(
     return with_head(nn.Sequential(*layers), str(len(layers) - 1))
 
 
-@register_model("resnet18")
 def resnet18(input_shape: tuple[int, ...], num_outputs: int, large_images: bool = False) -> nn.Module:
     """Return ResNet-18; its outputs are logits (n, num_outputs). The linear layer is the head.
 
@@ -205,7 +201,6 @@ class Block(nn.Module):
         return F.relu(self.convolutions(x) + self.shortcut(x))
 
 
-@register_model("text_cnn")
 def text_cnn(
     input_shape: tuple[int, ...],
     num_outputs: int,

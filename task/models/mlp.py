@@ -8,10 +8,8 @@ import torch
 from torch import nn
 
 from florets.task.layers import with_head
-from florets.task.registry import register_model
 
 
-@register_model("mlp")
 def mlp(
     input_shape: tuple[int, ...], num_outputs: int, hidden: list[int] | None = None, batch_norm: bool = False
 ) -> nn.Module:
@@ -36,7 +34,6 @@ def mlp(
     return with_head(nn.Sequential(*layers), str(len(layers) - 1))
 
 
-@register_model("linear")
 def linear(
     input_shape: tuple[int, ...],
     num_outputs: int,

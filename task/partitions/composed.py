@@ -12,7 +12,6 @@ from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
 from florets.task.partitions import amounts
 from florets.task.partitions.rotation import TEST_SHARE, check_images, check_turns, turned
 from florets.task.partitions.shard import Shard, Transform, check_bounds, rows_by_group
-from florets.task.registry import register_partition
 
 # Fewer test samples say little of a client; a size of its own is asked for where this is too many.
 LEAST_TEST = 10
@@ -55,7 +54,6 @@ class Change:
         return ", ".join(filter(None, done)) or "unchanged"
 
 
-@register_partition("composed")
 def composed(
     data: Dataset,
     num_clients: int,

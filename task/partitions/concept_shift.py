@@ -7,7 +7,6 @@ import numpy as np
 from florets.task.data.dataset import Dataset, IntArray
 from florets.task.partitions.composed import Change
 from florets.task.partitions.shard import Shard, deal_clusters, rows_by_group
-from florets.task.registry import register_partition
 
 # Label swaps of the published code, two a cluster.
 PUBLISHED_SWAPS = [[[0, 3], [8, 9]], [[1, 4], [6, 9]], [[1, 2], [3, 6]], [[3, 5], [4, 7]]]
@@ -15,7 +14,6 @@ PUBLISHED_SWAPS = [[[0, 3], [8, 9]], [[1, 4], [6, 9]], [[1, 2], [3, 6]], [[3, 5]
 TRAIN_PER_LABEL, TEST_PER_LABEL = 1250, 200
 
 
-@register_partition("concept_shift")
 def concept_shift(
     data: Dataset,
     num_clients: int,

@@ -5,10 +5,8 @@ import numpy as np
 from florets.task.data.dataset import Dataset, IntArray
 from florets.task.partitions.amounts import apportion, cluster_counts
 from florets.task.partitions.shard import Shard, check_bounds, rows_by_group
-from florets.task.registry import register_partition
 
 
-@register_partition("label_counts")
 def label_counts(
     data: Dataset,
     num_clients: int,
@@ -88,7 +86,6 @@ def _drawn(client: int, counts: IntArray, test: list[IntArray], rng: np.random.G
     )
 
 
-@register_partition("n_way")
 def n_way(
     data: Dataset,
     num_clients: int,

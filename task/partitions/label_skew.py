@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, IntArray
 from florets.task.partitions.shard import Shard, deal_clusters, rows_by_group
-from florets.task.registry import check_ranges, register_partition
+from florets.task.registry import check_ranges
 
 # With at most this many labels there are at most 924 sets of one size, so that a search stays short.
 MOST_LABELS = 12
@@ -170,7 +170,6 @@ def _cut_rows(
     return [np.concatenate(pieces) for pieces in parts]
 
 
-@register_partition("label_skew_1")
 def label_skew_1(
     data: Dataset,
     num_clients: int,
@@ -204,7 +203,6 @@ def label_skew_1(
     )
 
 
-@register_partition("label_skew_2")
 def label_skew_2(
     data: Dataset,
     num_clients: int,
@@ -256,7 +254,6 @@ def _check_sets(label_sets: list[list[int]], num_labels: int, num_clusters: int)
         )
 
 
-@register_partition("label_skew_3")
 def label_skew_3(
     data: Dataset,
     num_clients: int,
@@ -286,7 +283,6 @@ def label_skew_3(
     return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
 
 
-@register_partition("label_skew_4")
 def label_skew_4(
     data: Dataset,
     num_clients: int,

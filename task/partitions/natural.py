@@ -8,10 +8,8 @@ from florets.task.data.dataset import Dataset, IntArray
 from florets.task.partitions.composed import LEAST_TRAIN
 from florets.task.partitions.own import UNKNOWN_CLUSTER
 from florets.task.partitions.shard import Shard, check_bounds, deal_clusters, rows_by_group
-from florets.task.registry import register_partition
 
 
-@register_partition("natural")
 def natural(
     data: Dataset,
     num_clients: int,
@@ -57,7 +55,6 @@ def natural(
     ]
 
 
-@register_partition("by_class")
 def by_class(
     data: Dataset,
     num_clients: int,
@@ -86,7 +83,6 @@ def by_class(
     )
 
 
-@register_partition("random_clusters")
 def random_clusters(
     data: Dataset,
     num_clients: int,

@@ -7,7 +7,6 @@ import numpy as np
 from florets.task.data.dataset import Dataset, FloatArray, TargetArray
 from florets.task.data.samples import fits_shape
 from florets.task.partitions.shard import Shard
-from florets.task.registry import register_partition
 
 OWN = "own"
 """Name of the partition: each node's whole data set is its share, and the server has none."""
@@ -46,7 +45,6 @@ class Agreement:
             )
 
 
-@register_partition(OWN)
 def own(
     data: Dataset,
     num_clients: int,

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
 from florets.task.partitions.shard import Shard, Transform, check_bounds, deal_clusters, spread
-from florets.task.registry import check_ranges, register_partition
+from florets.task.registry import check_ranges
 
 
-@register_partition("rotation")
 def rotation(
     data: Dataset,
     num_clients: int,
@@ -92,7 +91,6 @@ TEST_SHARE = 0.3
 """Of each client's samples of a pool."""
 
 
-@register_partition("rotation_blocks")
 def rotation_blocks(
     data: Dataset,
     num_clients: int,
@@ -154,7 +152,6 @@ def _check_pool(data: Dataset, partition: str) -> None:
 _TURNS = 3
 
 
-@register_partition("rotation_mixture")
 def rotation_mixture(
     data: Dataset,
     num_clients: int,
@@ -200,7 +197,6 @@ def _by_turn(rows: IntArray, turns: NDArray[np.bool_], which: NDArray[np.bool_])
     return np.sort(rows[which & ~turns]), np.sort(rows[which & turns])
 
 
-@register_partition("rotated_anchors")
 def rotated_anchors(
     data: Dataset,
     num_clients: int,
