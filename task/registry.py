@@ -43,9 +43,10 @@ _BUILT_IN: dict[Kind, dict[str, tuple[str, ...]]] = {
     },
     "partition": {
         "florets.task.partitions.composed": ("composed",),
-        "florets.task.partitions.concept_shift": ("concept_shift",),
         "florets.task.partitions.label_counts": ("label_counts", "n_way"),
-        "florets.task.partitions.label_skew": ("label_skew_1", "label_skew_2", "label_skew_3", "label_skew_4"),
+        "florets.task.partitions.label_skew": (
+            *("concept_shift", "label_skew_1", "label_skew_2", "label_skew_3", "label_skew_4"),
+        ),
         "florets.task.partitions.natural": ("by_class", "natural", "random_clusters"),
         "florets.task.partitions.own": ("own",),
         "florets.task.partitions.rotation": (

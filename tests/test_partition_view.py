@@ -80,6 +80,6 @@ def test_what_cannot_be_shared_out_is_refused_before_anything_is_written(tmp_pat
     monkeypatch.chdir(tmp_path)
     keys = ["task.partition=composed", "task.num_clusters=1", "k=1"]
     assert main(["plan", "--partition", *keys, "task.partition_options.samples_per_client=500"]) == 2
-    assert "which are too few" in capsys.readouterr().err
+    assert "there are too few" in capsys.readouterr().err
     assert main(["plan", "--partition", "-m", *keys]) == 2
     assert not list(tmp_path.iterdir())

@@ -72,7 +72,7 @@ def test_clients_have_the_sizes_asked_for_and_no_sample_twice(
     except ValueError as error:
         # Two labels of 40 samples, or next to none of one, need not reach.
         refused = str(error)
-        told = ("which are too few", "fewer than 2", "reuse=clients", "gets no test sample")
+        told = ("there are too few", "fewer than 2", "reuse=clients", "gets no test sample")
     else:
         refused, told = "", ("",)
     assert any(words in refused for words in told)
@@ -174,7 +174,7 @@ def test_apportioned_parts_add_up_and_are_within_one_of_their_share(total, weigh
     [
         (8, 3, {"angles": [0, 90]}, "num_clusters=3 must be 2, the number of combinations"),
         (8, 6, {"labels_per_cluster": 2}, "needs 12 labels .* has 10"),
-        (8, 1, {"samples_per_client": 51}, r"are too few: lower .*samples_per_client or .*\(reuse=clients\)"),
+        (8, 1, {"samples_per_client": 51}, r"too few: lower .*samples_per_client or .*\(reuse=clients\)"),
         (8, 1, {"own_fraction": 0.5}, "no other cluster to mix with"),
     ],
 )

@@ -13,9 +13,9 @@ from florets.task.data.handwriting import digits
 from florets.task.data.own import own
 from florets.task.data.regression import linear, lines
 from florets.task.data.vision import pool
-from florets.task.partitions.concept_shift import concept_shift
 from florets.task.partitions.label_counts import label_counts, n_way
 from florets.task.partitions.label_skew import (
+    concept_shift,
     label_skew_1,
     label_skew_2,
     label_skew_3,
@@ -187,7 +187,7 @@ def test_label_sets_are_found_for_every_seed(seed):
     [
         (lambda data: label_skew_1(data, 12, 6, rng()), "needs 12 classes, .* has 10"),
         (lambda data: rotation(linear(None, 1, 2), 4, 2, rng()), "needs images"),
-        (lambda data: concept_shift(linear(None, 1, 2), 4, 2, rng()), "needs class labels"),
+        (lambda data: concept_shift(linear(None, 1, 2), 4, 2, rng()), "is for class labels, 10 of them"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_remedy(make, message):
@@ -235,7 +235,7 @@ def test_every_client_has_its_clusters_counts_and_no_sample_is_dealt_twice(seed,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "partition_options.counts must be one list for each of task.num_clusters=2"),
+        ({}, "partition_options.counts=None must be one list for each of task.num_clusters=2"),
         ({"counts": [TWO[0], [*TWO[1][:9], 41]]}, "asks for 41 train samples of label 9 .* the data set has 40"),
         ({"counts": TWO, "test_samples_per_client": 40}, "tested on 20 samples of label 0, and the test set has 10"),
     ],
@@ -305,7 +305,7 @@ def test_clusters_are_drawn_with_their_probabilities(regression):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"clients": [[5, 2]]}, "num_clients=6: use num_clients=5, or other numbers"),
+        ({"clients": [[5, 2]]}, "must be pairs .*, and of num_clients=6 clients in all"),
         ({"clients": [[6, 500]]}, "need .* train samples, but it has 600: raise task.data_options.samples_per_c"),
     ],
 )

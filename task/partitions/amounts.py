@@ -17,35 +17,19 @@ def cluster_counts(num_clients: int, num_clusters: int, clients_per_cluster: Seq
     if clients_per_cluster is None:
         return spread(num_clients, num_clusters)
     counts = list(clients_per_cluster)
-    if len(counts) != num_clusters or min(counts) < 1:
+    if len(counts) != num_clusters or min(counts) < 1 or sum(counts) != num_clients:
         raise ValueError(
             f"task.partition_options.clients_per_cluster={counts} must be one number of at least 1 for each of "
-            f"task.num_clusters={num_clusters} clusters."
-        )
-    if sum(counts) != num_clients:
-        raise ValueError(
-            f"task.partition_options.clients_per_cluster={counts} are {sum(counts)} clients, but "
-            f"num_clients={num_clients}: use num_clients={sum(counts)}, or other counts."
+            f"task.num_clusters={num_clusters} clusters, and add up to num_clients={num_clients}."
         )
     return counts
 
 
 def sizes_asked(num_clients: int, asked: int | Sequence[int] | None, rng: np.random.Generator) -> IntArray | None:
-    """Return the train samples of each client (M,): one number for all, or drawn; None where all samples are dealt.
-
-    Parameters
-    ----------
-    asked
-        A number, or [least, most]: log-uniform between them, both included.
-    """
+    """Return each client's number of train samples (M,), log-uniform in [least, most]; None where all are dealt."""
     if asked is None:
         return None
-    if isinstance(asked, int):
-        least = most = asked
-    elif len(asked) == 2:
-        least, most = asked
-    else:
-        least, most = 0, 0
+    least, most = (asked, asked) if isinstance(asked, int) else asked if len(asked) == 2 else (0, 0)
     if not 1 <= least <= most:
         raise ValueError(
             f"task.partition_options.samples_per_client={asked} must be a number of at least 1, [least, most] of "
@@ -61,16 +45,9 @@ def sizes_asked(num_clients: int, asked: int | Sequence[int] | None, rng: np.ran
 def label_weights(
     allowed: NDArray[np.bool_], alpha: float | None, labels_per_client: int | None, rng: np.random.Generator
 ) -> Weights:
-    """Return the weight of each label on each client (M, C); `restricted` holds them to a cluster's labels.
+    """Return the weight of each label on each client (M, C): a Dirichlet draw with `alpha`, or 1; 0 if not dealt.
 
-    Parameters
-    ----------
-    allowed
-        (M, C): whether the client's own cluster has the label.
-    alpha
-        Each client's weights are a Dirichlet draw with this parameter for every label; None: 1 each.
-    labels_per_client
-        Each client has so many, dealt so that all labels of a cluster are used about equally often; None: all.
+    `allowed` (M, C) says whether the client's own cluster has the label; `restricted` holds weights to these.
     """
     num_clients, num_labels = allowed.shape
     weights = np.ones((num_clients, num_labels))
@@ -115,15 +92,7 @@ def _dealt_labels(allowed: NDArray[np.bool_], count: int, rng: np.random.Generat
 
 
 def cluster_fractions(clusters: IntArray, num_clusters: int, own_fraction: float) -> Weights:
-    """Return which fraction of a client's samples comes from each cluster (M, K).
-
-    Parameters
-    ----------
-    clusters
-        Own cluster of each client (M,).
-    own_fraction
-        That of its own; the rest comes from all others alike.
-    """
+    """Return which fraction of a client's samples comes from each cluster (M, K): the rest from all others alike."""
     if not 0 < own_fraction <= 1:
         raise ValueError(f"task.partition_options.own_fraction={own_fraction} must be above 0 and at most 1.")
     if own_fraction < 1 and num_clusters == 1:
@@ -150,23 +119,10 @@ def apportion(total: int, weights: Weights) -> IntArray:
 
 NOTHING: IntArray = np.empty(0, dtype=np.int64)
 
-# Draws of random amounts before giving up.
-TRIES = 100
-
 
 @dataclass(frozen=True)
 class Piece:
-    """What a client wants of one cluster.
-
-    Parameters
-    ----------
-    client, cluster
-        Who, and of which cluster.
-    fraction
-        Fraction of the client's samples that are of this cluster.
-    weights
-        Of the cells (C,), adding up to 1.
-    """
+    """A client's fraction of samples of one cluster, by weights of the cells (C,), which add up to 1."""
 
     client: int
     cluster: int
@@ -175,39 +131,23 @@ class Piece:
 
 
 class Pool:
-    """Rows that are not dealt yet, cell by cell.
-
-    Parameters
-    ----------
-    cells
-        Rows of each cell.
-    rng
-        Shuffles them.
-    """
+    """Rows that are not dealt yet, cell by cell, shuffled."""
 
     def __init__(self, cells: Sequence[IntArray], rng: np.random.Generator) -> None:
         self._cells = [rng.permutation(rows) for rows in cells]
         self._rng = rng
 
     def draw(self, size: int, weights: Weights) -> IntArray | None:
-        """Take `size` rows, each of a cell drawn by its weight; of an empty cell the others take over.
-
-        Returns
-        -------
-        ndarray or None
-            The rows; None, and nothing taken, if the cells with a weight hold too few.
-        """
+        """Take `size` rows, each of a cell drawn by its weight; None if the cells with a weight hold too few."""
         left = np.array([len(rows) for rows in self._cells])
         if left[weights > 0].sum() < size:
             return None
         counts = np.zeros_like(left)
         while (missing := size - int(counts.sum())) > 0:
+            # Of an empty cell the others take over.
             open_cells = np.where(counts < left, weights, 0.0)
             counts += self._rng.multinomial(missing, open_cells / open_cells.sum())
             counts = np.minimum(counts, left)
-        return self._take(counts)
-
-    def _take(self, counts: IntArray) -> IntArray:
         taken = [rows[:count] for rows, count in zip(self._cells, counts, strict=True)]
         self._cells = [rows[count:] for rows, count in zip(self._cells, counts, strict=True)]
         return np.concatenate(taken)
@@ -227,20 +167,9 @@ class Pool:
 def deal_sizes(
     pieces: Sequence[Piece], sizes: IntArray, cells: Sequence[IntArray], reuse: str, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Return the train rows of each piece, so that every client has as many as asked for.
+    """Return the train rows of each piece, so that every client has its size (M,) over all of its pieces.
 
-    Parameters
-    ----------
-    pieces
-        Those of one client follow each other.
-    sizes
-        Rows of each client (M,), over all of its pieces.
-    cells
-        Rows of each cell.
-    reuse
-        Who may be dealt a row that another has: see `florets.task.partitions.composed.composed`.
-    rng
-        Draws the order of the clients and the rows.
+    `reuse` says who may be dealt a row that another has: see `florets.task.partitions.composed.composed`.
     """
     of_client: dict[int, list[int]] = {}
     for number, piece in enumerate(pieces):
@@ -259,37 +188,20 @@ def deal_sizes(
                 pools[key] = Pool(cells, rng)
             drawn = pools[key].draw(int(count), piece.weights)
             if drawn is None:
-                raise ValueError(_too_few(piece, int(sizes[client]), cells, reuse))
+                more = "" if reuse == "clients" else ", or let clients hold the same samples (reuse=clients)"
+                raise ValueError(
+                    f"client {client} (cluster {piece.cluster}) is to have {sizes[client]} train samples, and of its "
+                    "labels there are too few: lower task.partition_options.samples_per_client or num_clients"
+                    f"{more}."
+                )
             rows[number] = drawn
     return rows
-
-
-def _too_few(piece: Piece, size: int, cells: Sequence[IntArray], reuse: str) -> str:
-    there = sum(len(rows) for rows, weight in zip(cells, piece.weights, strict=True) if weight > 0)
-    shared = {"none": "all clients share", "clusters": "its cluster's clients share", "clients": "there are"}[reuse]
-    more = ", or let clients hold the same samples (reuse=clients)" if reuse != "clients" else ""
-    return (
-        f"client {piece.client} (cluster {piece.cluster}) is to have {size} train samples, and of its labels "
-        f"{shared} {there}, which are too few: lower task.partition_options.samples_per_client or num_clients{more}."
-    )
 
 
 def deal_all(
     pieces: Sequence[Piece], cells: Sequence[IntArray], by_cluster: bool, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Return the train rows of each piece, so that all rows are dealt.
-
-    Parameters
-    ----------
-    pieces
-        See `deal_sizes`.
-    cells
-        Rows of each cell; of a cell that nobody wants nothing is dealt.
-    by_cluster
-        Every cluster deals all rows; otherwise no row is dealt twice.
-    rng
-        Shuffles.
-    """
+    """Return the train rows of each piece, so that all rows are dealt, once or by every cluster."""
     wanted = np.array([piece.fraction * piece.weights for piece in pieces])
     if not by_cluster:
         return Pool(cells, rng).cut(wanted)
@@ -303,17 +215,7 @@ def deal_all(
 
 
 def draw_test(size: int, of_train: IntArray, cells: Sequence[IntArray], rng: np.random.Generator) -> IntArray:
-    """Return test rows in the cells' proportions among a piece's train rows, no more than there are of a cell.
-
-    Parameters
-    ----------
-    size
-        Rows asked for.
-    of_train
-        Train rows of each cell (C,).
-    cells
-        Test rows of each cell.
-    """
+    """Return `size` test rows, fewer of a small cell, in the cells' proportions among a piece's train rows (C,)."""
     counts = apportion(size, of_train.astype(np.float64))
     drawn = [
         rng.choice(rows, size=min(int(count), len(rows)), replace=False)

@@ -1,7 +1,7 @@
 """Partitions put together from parts: what clusters do to samples, who is in them, and who has which samples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, product
 from typing import Literal
 
@@ -10,31 +10,25 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
 from florets.task.partitions import amounts
-from florets.task.partitions.rotation import TEST_SHARE, check_images, check_turns, turned
+from florets.task.partitions.rotation import TEST_SHARE, check_images, turned
 from florets.task.partitions.shard import Shard, Transform, check_bounds, rows_by_group
 
 # Fewer test samples say little of a client; a size of its own is asked for where this is too many.
 LEAST_TEST = 10
 LEAST_TRAIN = 2
+# Draws of random amounts before giving up.
+TRIES = 100
 
 
 @dataclass(frozen=True)
 class Change:
-    """What one cluster does to inputs (n, *input_shape) and targets (n,), in the order of the fields.
-
-    Parameters
-    ----------
-    mirror
-        Whether left and right trade places.
-    angle
-        Turn counter-clockwise, in degrees.
-    renamed
-        The label that stands in place of each, int64 (C,); None leaves them.
-    """
+    """What one cluster does to inputs (n, *input_shape) and targets (n,), in the order of the fields."""
 
     mirror: bool = False
     angle: float = 0.0
+    """Counter-clockwise, in degrees."""
     renamed: IntArray | None = None
+    """The label that stands in place of each, int64 (C,); None leaves them."""
 
     def __call__(self, x: FloatArray, y: TargetArray) -> tuple[FloatArray, TargetArray]:
         """Return the changed inputs and targets."""
@@ -77,37 +71,10 @@ def composed(
     holds within a cluster. Without any there is one cluster: identically distributed clients, or with `alpha` or
     `labels_per_client` clients of different labels that form no groups.
 
-    Parameters
-    ----------
-    clients_per_cluster
-        Number of clients of each cluster; None: spread evenly.
-    angles
-        Turns of images in degrees, counter-clockwise.
-    mirror
-        Whether there are mirror images (left and right swapped, before the turn) besides the images themselves.
-    label_shifts
-        Label y becomes y + shift, modulo the number of labels.
-    labels_per_cluster
-        Labels of a cluster, no two clusters sharing any: {0, 1}, {2, 3}, ... with 2. Beside changes every set of
-        labels has each change, and the sets' number is that of the clusters over that of the changes.
-    alpha
-        The labels of each client are drawn by weights of its own, a Dirichlet draw with this parameter for every
-        label: 100 is nearly even, 0.1 leaves one or two labels.
-    labels_per_client
-        Each client has so many labels only ("pathological").
-    samples_per_client
-        Train samples of every client, or [least, most]: sizes drawn log-uniformly. None: all samples are dealt,
-        evenly where labels do not make sizes differ, and again where a client would have fewer than two.
-    own_fraction
-        Fraction of a client's samples that are of its cluster; the others are of all other clusters alike.
-    reuse
-        ``none``: no train sample is dealt twice. ``clusters``: every cluster deals from all samples, so that a sample
-        may be in one client of each. ``clients``: every client draws from all samples.
-    test_samples_per_client
-        Test samples of each client; None: in the data set's proportion of test to train samples, but at least 10,
-        where there are as many of its labels. They have the proportions of its train labels and are drawn anew for
-        each client: two may be tested on one sample. Of a pool (``task.data_options.pooled=true``) each client keeps
-        0.3 of the samples that it is dealt.
+    docs/partitions.md has the options. Where all samples are dealt, they are so evenly where labels do not make sizes
+    differ, and again where a client would have fewer than two. Test samples have the proportions of a client's train
+    labels and are drawn anew for each: two may be tested on one sample. Of a pool (``task.data_options.pooled=true``)
+    each client keeps 0.3 of the samples that it is dealt.
 
     Source: `alpha`: Hsu, Qi, Brown 2019 (arXiv 1909.06335). `labels_per_client`: McMahan et al. 2017
     (arXiv 1602.05629).
@@ -159,7 +126,7 @@ def composed(
         pieces = draw_pieces()
         rows = amounts.deal_sizes(pieces, sizes, train, reuse, rng)
     else:
-        for _ in range(amounts.TRIES if alpha is not None else 1):
+        for _ in range(TRIES if alpha is not None else 1):
             pieces = draw_pieces()
             rows = amounts.deal_all(pieces, train, reuse == "clusters", rng)
             found = np.bincount([piece.client for piece in pieces], weights=[len(part) for part in rows])
@@ -176,11 +143,11 @@ def composed(
     else:
         tests = _tests(pieces, rows, train, test, test_samples_per_client, rng)
     parts = [
-        Shard(piece.cluster, mine, its, changes[piece.cluster % len(changes)])
+        (piece.client, Shard(piece.cluster, mine, its, changes[piece.cluster % len(changes)]))
         for piece, mine, its in zip(pieces, rows, tests, strict=True)
     ]
-    of_client = groupby(range(len(pieces)), key=lambda number: pieces[number].client)
-    return [_joined([parts[number] for number in numbers]) for _, numbers in of_client]
+    of_client = ([shard for _, shard in of] for _, of in groupby(parts, key=lambda part: part[0]))
+    return [replace(first, others=tuple(others)) for first, *others in of_client]
 
 
 def _combinations(
@@ -189,8 +156,7 @@ def _combinations(
     """Return every combination of the changes, None where nothing changes; angles vary fastest, then mirror."""
     turns = [0.0] if angles is None else angles
     if angles is not None or mirror:
-        check_images(data, "composed with angles or mirror")
-        check_turns(data, turns)
+        check_images(data, "composed with angles or mirror", turns)
     if not turns or len({turn % 360 for turn in turns}) < len(turns):
         raise ValueError(f"task.partition_options.angles={list(turns)} must list different turns, at least one.")
     return [
@@ -215,11 +181,6 @@ def _namings(data: Dataset, label_shifts: Sequence[int] | None) -> list[IntArray
             f"{data.num_outputs} labels."
         )
     return [(np.arange(data.num_outputs) + shift) % data.num_outputs if shift else None for shift in shifts]
-
-
-def _joined(parts: list[Shard]) -> Shard:
-    first, *others = parts
-    return Shard(first.cluster, first.train, first.test, first.transform, tuple(others))
 
 
 def _cells(

@@ -35,7 +35,8 @@ def label_counts(
     train, test = rows_by_group(data)
     per_cluster = cluster_counts(num_clients, num_clusters, clients_per_cluster)
     check_bounds(None, test_samples_per_client)
-    wanted = _table(counts, num_clusters, len(train))[np.repeat(np.arange(num_clusters), per_cluster)]
+    clusters = np.repeat(np.arange(num_clusters), per_cluster)
+    wanted = _table(counts, num_clusters, len(train))[clusters]
     ends = np.cumsum(wanted, axis=0)
     for label, rows in enumerate(train):
         if ends[-1, label] > len(rows):
@@ -47,29 +48,19 @@ def label_counts(
     parts = [np.split(rows, ends[:-1, label]) for label, rows in enumerate(rows_of)]
     share = len(data.x_test) / len(data.x_train)
     shards = []
-    for client, mine in enumerate(wanted):
+    for client, (cluster, mine) in enumerate(zip(clusters.tolist(), wanted, strict=True)):
         asked = max(1, round(share * int(mine.sum()))) if test_samples_per_client is None else test_samples_per_client
-        shards.append(
-            Shard(
-                cluster=int(np.searchsorted(np.cumsum(per_cluster), client, side="right")),
-                train=np.concatenate([part[client] for part in parts]),
-                test=_drawn(client, apportion(asked, mine.astype(np.float64)), test, rng),
-            )
-        )
+        tests = _drawn(client, apportion(asked, mine.astype(np.float64)), test, rng)
+        shards.append(Shard(cluster, np.concatenate([part[client] for part in parts]), tests))
     return shards
 
 
 def _table(counts: list[list[int]] | None, num_clusters: int, num_labels: int) -> IntArray:
     lines = counts or []
-    if len(lines) != num_clusters or any(len(line) != num_labels for line in lines):
-        given = "" if counts is None else f"={counts}"
+    if len(lines) != num_clusters or any(len(line) != num_labels or min(line) < 0 or not any(line) for line in lines):
         raise ValueError(
-            f"task.partition_options.counts{given} must be one list for each of task.num_clusters={num_clusters} "
-            f"clusters, with a number for each of the data set's {num_labels} labels."
-        )
-    if any(count < 0 for line in lines for count in line) or any(sum(line) == 0 for line in lines):
-        raise ValueError(
-            f"task.partition_options.counts={counts}: numbers must be at least 0, and a line must have one above 0."
+            f"task.partition_options.counts={counts} must be one list for each of task.num_clusters={num_clusters} "
+            f"clusters, with a number of at least 0 for each of the data set's {num_labels} labels, not all 0."
         )
     return np.array(lines, dtype=np.int64)
 
@@ -98,20 +89,15 @@ def n_way(
 ) -> list[Shard]:
     """Draw each client's labels, and how many samples it has of each.
 
+    There are no groups: `num_clusters` must be 1.
+
     Parameters
     ----------
-    num_clients, num_clusters
-        There are no groups: `num_clusters` must be 1.
     ways, ways_spread
         A client's number of labels is uniform from `ways` - `ways_spread` to `ways` + `ways_spread`, but at least 1
         and at most the data set's. Its labels are a random set of that size.
     shots, test_shots
         Train and test samples of each of its labels.
-
-    Returns
-    -------
-    list of Shard
-        A client has no sample twice; two clients may have the same one.
 
     Source: FedProto (arXiv 2105.00243), its heterogeneous clients in n ways and k shots.
     Deviation: numbers of labels are uniform around their mean, where the paper has a standard deviation;

@@ -1,4 +1,4 @@
-"""Label skews 1 to 4: clusters own sets of classes that overlap more or less, or differ in the dominant class."""
+"""CLoVE's partitions: sets of classes that overlap more or less, a dominant class, and concept shift."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, IntArray
+from florets.task.partitions.composed import Change
 from florets.task.partitions.shard import Shard, deal_clusters, rows_by_group
 from florets.task.registry import check_ranges
 
@@ -23,6 +24,10 @@ RESERVE = 0.1
 OWN_LABELS, LABELS, SHARED = 2, 4, 2
 # Label skew 4: fraction of the dominant class, and a cluster's size as a fraction of the smallest class.
 OWN_SHARE, USED_SHARE = 0.666, 0.9
+# Concept shift: label swaps of the published code, two a cluster.
+PUBLISHED_SWAPS = [[[0, 3], [8, 9]], [[1, 4], [6, 9]], [[1, 2], [3, 6]], [[3, 5], [4, 7]]]
+# Samples of each class in a cluster.
+TRAIN_PER_LABEL, TEST_PER_LABEL = 1250, 200
 
 
 def overlapping_label_sets(
@@ -30,22 +35,8 @@ def overlapping_label_sets(
 ) -> list[tuple[int, ...]]:
     """Draw label sets of equal size, any two of which share exactly `shared` labels.
 
-    A random search with backtracking: the published code draws sets until they fit, and for about 1 % of the seeds
-    its first sets leave no other to be found, so that it never ends.
-
-    Parameters
-    ----------
-    num_labels
-        Labels are 0 to `num_labels` - 1; of more than 12, a random 12 are used.
-    num_sets, labels_per_set, shared
-        What is asked for.
-    rng
-        Draws.
-
-    Returns
-    -------
-    list of tuple of int
-        Sets, each sorted.
+    A random search with backtracking, among at most 12 of the labels: the published code draws sets until they fit,
+    and for about 1 % of the seeds its first sets leave no other to be found, so that it never ends.
     """
     labels = rng.permutation(num_labels)[:MOST_LABELS]
     every = [frozenset(int(label) for label in chosen) for chosen in combinations(labels, labels_per_set)]
@@ -84,28 +75,14 @@ def divide(
     min_share: float,
     test_shares: str = "same",
 ) -> tuple[list[IntArray], list[IntArray]]:
-    """Return the train rows and the test rows of each cluster.
+    """Return the train rows and the test rows of each cluster, by the classes that it owns.
 
-    Parameters
-    ----------
-    data
-        Its groups are the classes.
-    label_sets
-        The classes that each of the K clusters owns.
-    rng
-        Draws proportions and rows.
-    min_share
-        A cluster's least number of train samples, as a fraction of an even one (all train samples / K).
-    test_shares
-        ``same``: a cluster's test samples have the shares of its train samples. ``fresh``: theirs are drawn anew,
-        with the same minimum.
+    `min_share`: a cluster's least number of train samples, as a fraction of all / K. `test_shares`: a cluster's test
+    samples have the shares of its train samples (``same``), or theirs are drawn anew (``fresh``).
 
-    Notes
-    -----
     Deviation: the published code draws proportions anew for the test data, so that train and test distributions of
     a cluster differ (total variation 0.16-0.65); here one draw serves both, as the paper has it, unless
-    `test_shares` asks for that code's. Its least numbers of test samples are then lower than here, where the same
-    share holds for both (MNIST, label skew 2: 510 for 850).
+    `test_shares` asks for that code's.
     """
     check_ranges(
         "partition",
@@ -180,8 +157,6 @@ def label_skew_1(
 ) -> list[Shard]:
     """Give every cluster classes of its own: {0, 1}, {2, 3}, and so on.
 
-    Notes
-    -----
     The paper's Dirichlet draw has no effect here: each class has one owner.
 
     Source: CLoVE, Sec. 5, "Label skew 1" (500 samples a client).
@@ -221,37 +196,23 @@ def label_skew_2(
     label_sets
         The classes of each cluster, where they are not to be drawn.
     min_share, test_shares
-        See `florets.task.partitions.label_skew.divide`. The default minimum is the published 5,100 of MNIST's 60,000.
+        See `divide`. The default minimum is the published 5,100 of MNIST's 60,000.
 
-    Notes
-    -----
-    Deviation: the paper says "at least" 2 in common; its code has exactly 2, and so has this. The search for the
-    sets always ends, and one Dirichlet draw serves train and test; the published code does neither
-    (``test_shares=fresh`` draws as it does).
+    Deviation: the paper says "at least" 2 in common; its code has exactly 2, and so has this.
 
     Source: CLoVE, Sec. 5, "Label skew 2" (U = 4, V = 2).
     """
     num_labels = len(rows_by_group(data)[0])
-    sets: Sequence[Sequence[int]]
-    if label_sets is not None:
-        _check_sets(label_sets, num_labels, num_clusters)
-        sets = label_sets
-    else:
-        sets = overlapping_label_sets(num_labels, num_clusters, LABELS, SHARED, rng)
-    train, test = divide(data, sets, rng, min_share, test_shares)
-    return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
-
-
-def _check_sets(label_sets: list[list[int]], num_labels: int, num_clusters: int) -> None:
-    fits = len(label_sets) == num_clusters and all(
-        labels and len(set(labels)) == len(labels) and min(labels) >= 0 and max(labels) < num_labels
-        for labels in label_sets
+    sets: Sequence[Sequence[int]] = label_sets or overlapping_label_sets(
+        num_labels, num_clusters, LABELS, SHARED, rng
     )
-    if not fits:
+    if len(sets) != num_clusters or not all(labels and {*labels} <= {*range(num_labels)} for labels in sets):
         raise ValueError(
             f"task.partition_options.label_sets={label_sets} must give task.num_clusters={num_clusters} lists of "
-            f"different classes, each from 0 to {num_labels - 1}."
+            f"classes, each from 0 to {num_labels - 1}."
         )
+    train, test = divide(data, sets, rng, min_share, test_shares)
+    return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
 
 
 def label_skew_3(
@@ -264,10 +225,7 @@ def label_skew_3(
 ) -> list[Shard]:
     """Give every cluster all classes but one, and the last cluster all: without 9, without 0, 1, 2, all.
 
-    Notes
-    -----
     A cluster has at least half of an even share: the published 6,000 of MNIST's 60,000.
-    Deviation: one Dirichlet draw serves train and test (see `divide`).
 
     Source: CLoVE, App. D.1.2, "Label skew 3".
     """
@@ -293,9 +251,6 @@ def label_skew_4(
 ) -> list[Shard]:
     """Give cluster k two thirds samples of class k, and one third of all other classes in equal parts.
 
-    Notes
-    -----
-    No Dirichlet draw: proportions are fixed, and equal in train and test but for rounding.
     Deviation: the paper takes the third from all classes, its code from the others alone, and so does this.
 
     Source: CLoVE, App. D.1.2, "Label skew 4".
@@ -329,3 +284,50 @@ def _mixed(rows: list[IntArray], num_clusters: int, rng: np.random.Generator) ->
         for part, piece in zip(parts, pieces, strict=False):
             part.append(piece)
     return [np.concatenate(part) for part in parts]
+
+
+def concept_shift(
+    data: Dataset,
+    num_clients: int,
+    num_clusters: int,
+    rng: np.random.Generator,
+    samples_per_client: int | None = None,
+    test_samples_per_client: int | None = None,
+) -> list[Shard]:
+    """Give every cluster the same number of samples of each class, and swap labels in a way of its own.
+
+    Two pairs of labels trade places in each of up to 4 clusters, the published ones. Clusters, which share no sample,
+    have fewer than the published 1,250 train and 200 test samples of a class where the smallest class has too few.
+
+    Source: CLoVE, Sec. 5, "Concept shift" (1,000 train and 400 test samples a client).
+    """
+    train, test = rows_by_group(data)
+    if data.y_train.dtype != np.int64 or len(train) != 10 or num_clusters > len(PUBLISHED_SWAPS):
+        raise ValueError(
+            f"task.num_clusters={num_clusters}: partition concept_shift is for class labels, 10 of them, and for at "
+            f"most {len(PUBLISHED_SWAPS)} clusters; task.partition=composed with label_shifts has more."
+        )
+    transforms = []
+    for pairs in PUBLISHED_SWAPS[:num_clusters]:
+        renamed = np.arange(len(train))
+        for a, b in pairs:
+            renamed[a], renamed[b] = b, a
+        transforms.append(Change(renamed=renamed))
+    return deal_clusters(
+        _even(train, num_clusters, TRAIN_PER_LABEL, rng),
+        _even(test, num_clusters, TEST_PER_LABEL, rng),
+        num_clients,
+        rng,
+        samples_per_client,
+        test_samples_per_client,
+        transforms,
+    )
+
+
+def _even(rows: list[IntArray], num_clusters: int, per_label: int, rng: np.random.Generator) -> list[IntArray]:
+    """Return the rows of each cluster: equally many of every class, no row twice."""
+    count = min(per_label, min(len(of_class) for of_class in rows) // num_clusters)
+    shuffled = [rng.permutation(of_class) for of_class in rows]
+    return [
+        np.concatenate([of_class[k * count : (k + 1) * count] for of_class in shuffled]) for k in range(num_clusters)
+    ]

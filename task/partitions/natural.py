@@ -18,14 +18,7 @@ def natural(
 ) -> list[Shard]:
     """Make a client of each owner with at least two train samples and a test sample; groups among them are unknown.
 
-    Parameters
-    ----------
-    data
-        Tells whose each sample is (``task.table.owner`` or ``task.data_options.owner`` of data ``own``).
-    num_clients
-        Owners that become clients, in the order of their names; of more than that, as many are drawn.
-    num_clusters
-        0.
+    `num_clients` owners become clients, in the order of their names; of more than that, as many are drawn.
     """
     if data.owners_train is None or data.owners_test is None:
         raise ValueError(
@@ -104,22 +97,14 @@ def random_clusters(
     test_samples_per_client
         Test samples of each client.
 
-    Notes
-    -----
     The numbers of clients are random: a cluster may have none, or none of the large ones.
 
     Source: mixed regression, Sec. III (clusters drawn) and V (sizes).
     """
-    if any(len(entry) != 2 or min(entry) < 1 for entry in clients):
+    if any(len(entry) != 2 or min(entry) < 1 for entry in clients) or sum(n for n, _ in clients) != num_clients:
         raise ValueError(
             f"task.partition_options.clients={clients} must be pairs of [number of clients, samples of each], "
-            f"both at least 1, such as [[900, 10], [20, 50]]."
-        )
-    total = sum(count for count, _ in clients)
-    if total != num_clients:
-        raise ValueError(
-            f"task.partition_options.clients={clients} are {total} clients, but num_clients={num_clients}: use "
-            f"num_clients={total}, or other numbers."
+            f"both at least 1, such as [[900, 10], [20, 50]], and of num_clients={num_clients} clients in all."
         )
     check_bounds(None, test_samples_per_client)
     train, test = rows_by_group(data)
@@ -129,21 +114,15 @@ def random_clusters(
             f"task.num_clusters={num_clusters}."
         )
     sizes = np.repeat([size for _, size in clients], [count for count, _ in clients])
-    drawn = rng.choice(num_clusters, size=num_clients, p=_checked(probabilities, num_clusters))
+    if probabilities is not None and (len(probabilities) != num_clusters or abs(sum(probabilities) - 1) > 1e-9):
+        raise ValueError(
+            f"task.partition_options.probabilities={probabilities} must be one share for each of "
+            f"task.num_clusters={num_clusters} clusters, adding up to 1."
+        )
+    drawn = rng.choice(num_clusters, size=num_clients, p=probabilities)
     train_parts = _deal(train, drawn, sizes, rng, "train")
     test_parts = _deal(test, drawn, np.full(num_clients, test_samples_per_client), rng, "test")
     return [Shard(int(cluster), a, b) for cluster, a, b in zip(drawn, train_parts, test_parts, strict=True)]
-
-
-def _checked(probabilities: list[float] | None, num_clusters: int) -> list[float] | None:
-    if probabilities is None:
-        return None
-    if len(probabilities) != num_clusters or min(probabilities) < 0 or abs(sum(probabilities) - 1) > 1e-9:
-        raise ValueError(
-            f"task.partition_options.probabilities={probabilities} must be one share for each of "
-            f"task.num_clusters={num_clusters} clusters, at least 0 and adding up to 1."
-        )
-    return probabilities
 
 
 def _deal(

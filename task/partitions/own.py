@@ -16,17 +16,7 @@ UNKNOWN_CLUSTER = -1
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all nodes' data sets have in common, so that a server without data can build the models.
-
-    Parameters
-    ----------
-    input_shape
-        Shape of one input.
-    num_outputs
-        Number of classes, or of values that a model predicts.
-    num_targets
-        Numbers of the target of a sample; 0: one that is not in a row.
-    """
+    """What all nodes' data sets have in common, so that a server without data can build the models; see `own`."""
 
     input_shape: tuple[int, ...]
     num_outputs: int

@@ -31,8 +31,6 @@ def rotation(
         How a cluster's samples, all that there are, are cut among its clients. ``shared``: in the same way in every
         cluster, so that clusters differ by the turn alone. ``independent``: by a shuffle of its own.
 
-    Notes
-    -----
     Deviation: the published code shuffles each copy of the data apart, which is ``independent``, the default
     here; ``shared`` is ours: every cluster has the same samples, so that small data sets go further.
 
@@ -52,22 +50,17 @@ def _full_turn(num_clusters: int) -> list[float]:
 
 def turns_of(data: Dataset, angles: Sequence[float], partition: str) -> list[Transform | None]:
     """Return each cluster's turn, None where nothing turns."""
-    check_images(data, partition)
-    check_turns(data, angles)
+    check_images(data, partition, angles)
     return [None if angle % 360 == 0 else partial(turned, angle=angle) for angle in angles]
 
 
-def check_images(data: Dataset, partition: str) -> None:
-    """Raise ValueError if the data are no images (n, ..., height, width)."""
+def check_images(data: Dataset, partition: str, angles: Sequence[float]) -> None:
+    """Refuse data that are no images (n, ..., height, width), or quarter turns of images that are not square."""
     if data.x_train.ndim < 3:
         raise ValueError(
             f"partition {partition} needs images, but one input has shape {data.input_shape}: choose another "
             f"partition."
         )
-
-
-def check_turns(data: Dataset, angles: Sequence[float]) -> None:
-    """Raise ValueError if images that are not square are to make quarter turns."""
     height, width = data.input_shape[-2:]
     if height != width and any(angle % 180 == 90 for angle in angles):
         raise ValueError(f"images of {height} x {width} pixels cannot make quarter turns: use angles 0 and 180.")
@@ -120,8 +113,7 @@ def rotation_blocks(
     turns = _full_turn(num_clusters) if angles is None else list(angles)
     of_block = [number * num_clusters // len(turns) for number in range(len(turns))] if clusters is None else clusters
     _check_pool(data, "rotation_blocks")
-    check_images(data, "rotation_blocks")
-    check_turns(data, turns)
+    check_images(data, "rotation_blocks", turns)
     if len(of_block) != len(turns) or {*of_block} != {*range(num_clusters)}:
         raise ValueError(
             f"task.partition_options.clusters={of_block} must name one of the clusters 0 to {num_clusters - 1} "
@@ -171,7 +163,7 @@ def rotation_mixture(
     Source: CFL-GP, Sec. 5.2 (Fig. 3) and App. F.5.2.
     """
     _check_pool(data, "rotation_mixture")
-    check_images(data, "rotation_mixture")
+    check_images(data, "rotation_mixture", [180])
     if num_clusters != _TURNS:
         raise ValueError(f"task.num_clusters={num_clusters}: partition rotation_mixture has {_TURNS} clusters.")
     check_ranges("partition", ("kappa", kappa, 0 < kappa < 1, "between 0 and 1"))

@@ -48,13 +48,7 @@ class Shard:
 
 
 def spread(num_clients: int, num_clusters: int) -> list[int]:
-    """Return the number of clients of each cluster: as even as possible, the first clusters one more.
-
-    Raises
-    ------
-    ValueError
-        If a cluster would have no client.
-    """
+    """Return the number of clients of each cluster: as even as possible, the first clusters one more."""
     if num_clusters < 1:
         raise ValueError(f"task.num_clusters={num_clusters} must be at least 1.")
     if num_clients < num_clusters:
@@ -66,14 +60,11 @@ def spread(num_clients: int, num_clusters: int) -> list[int]:
     return [share + (cluster < rest) for cluster in range(num_clusters)]
 
 
-def deal(rows: IntArray, num_clients: int, most: int | None) -> list[IntArray]:
-    """Cut a cluster's rows, already shuffled, into one part for each of its clients.
-
-    With `most`, the parts are equal, at most `most` rows each, and what is left over is not used (as the
-    published code cuts). Without it, all rows are used and parts differ by one at most.
-    """
+def _deal(rows: IntArray, num_clients: int, most: int | None) -> list[IntArray]:
+    """Cut a cluster's shuffled rows into one part a client; with `most`, equal ones of at most so many rows."""
     if most is None:
         return list(np.array_split(rows, num_clients))
+    # What is left over is not used, as the published code cuts.
     chunk = len(rows) // num_clients
     return [rows[i * chunk : i * chunk + min(chunk, most)] for i in range(num_clients)]
 
@@ -88,24 +79,9 @@ def deal_clusters(
     transforms: Sequence[Transform | None] | None = None,
     alike: bool = False,
 ) -> list[Shard]:
-    """Shuffle the rows of each cluster and deal them to its clients, which get consecutive ids.
+    """Shuffle the rows of each of K clusters and deal them to its clients, which get consecutive ids.
 
-    Parameters
-    ----------
-    train_rows, test_rows
-        Rows of each cluster, K arrays each.
-    num_clients
-        Clients of all clusters together, spread evenly.
-    rng
-        Shuffles.
-    samples_per_client
-        At most so many train samples a client; None: all of the cluster's.
-    test_samples_per_client
-        Likewise for test samples; None: the same bound as for train (as the published code does).
-    transforms
-        What is done to the data of each cluster.
-    alike
-        Whether one shuffle serves all clusters, whose rows must then be equal.
+    `alike`: one shuffle serves all clusters, whose rows are then equal.
     """
     counts = spread(num_clients, len(train_rows))
     check_bounds(samples_per_client, test_samples_per_client)
@@ -114,27 +90,23 @@ def deal_clusters(
     for cluster, count in enumerate(counts):
         if not (alike and shards):
             train_order, test_order = rng.permutation(train_rows[cluster]), rng.permutation(test_rows[cluster])
-        train, test = deal(train_order, count, samples_per_client), deal(test_order, count, most_test)
+        train, test = _deal(train_order, count, samples_per_client), _deal(test_order, count, most_test)
         transform = transforms[cluster] if transforms is not None else None
         shards += [Shard(cluster, a, b, transform) for a, b in zip(train, test, strict=True)]
     return shards
 
 
 def check_bounds(samples_per_client: int | None, test_samples_per_client: int | None) -> None:
-    """Raise ValueError if a bound on the number of samples is not positive."""
+    """Refuse a bound on the number of samples that is not positive."""
     given = {"samples_per_client": samples_per_client, "test_samples_per_client": test_samples_per_client}
     rule = "at least 1, or left out for all samples"
     check_ranges("partition", *((name, value, value is None or value >= 1, rule) for name, value in given.items()))
 
 
 def check_shards(shards: Sequence[Shard], data: Dataset, num_clients: int) -> None:
-    """Check what any partition, a user's own included, must give.
+    """Check what any partition, a user's own included, must give: a shard a client, with rows that exist.
 
-    Raises
-    ------
-    ValueError
-        If there is not one shard a client, a client has no train or no test sample, a row does not exist, or a row
-        of a pool without a split of its own is trained on and tested on.
+    Of a pool without a split of its own no row may be trained on and tested on.
     """
     if len(shards) != num_clients:
         raise ValueError(
@@ -154,11 +126,10 @@ def check_shards(shards: Sequence[Shard], data: Dataset, num_clients: int) -> No
                     f"has {available} rows: the partition must give rows of its own data set."
                 )
     if data.pooled:
-        trained = np.unique(np.concatenate([_rows(shard, "train") for shard in shards]))
-        both = np.intersect1d(trained, np.concatenate([_rows(shard, "test") for shard in shards]))
-        if len(both):
+        trained, tested = (np.concatenate([_rows(shard, part) for shard in shards]) for part in ("train", "test"))
+        if both := len(np.intersect1d(trained, tested)):
             raise ValueError(
-                f"{len(both)} rows of the pool are in a train and in a test part: with task.data_options.pooled=true "
+                f"{both} rows of the pool are in a train and in a test part: with task.data_options.pooled=true "
                 "the partition must split what each client gets, as rotation_blocks and composed do."
             )
 
@@ -178,10 +149,10 @@ def rows_by_group(data: Dataset) -> tuple[list[IntArray], list[IntArray]]:
     num_groups = int(max(data.group_train.max(), data.group_test.max())) + 1
     train = [np.flatnonzero(data.group_train == group) for group in range(num_groups)]
     test = [np.flatnonzero(data.group_test == group) for group in range(num_groups)]
-    for group in range(num_groups):
-        if not len(train[group]) or not len(test[group]):
+    for group, (of_train, of_test) in enumerate(zip(train, test, strict=True)):
+        if not len(of_train) or not len(of_test):
             raise ValueError(
-                f"class {group} has {len(train[group])} train and {len(test[group])} test samples: partitions by "
-                f"class need both of every class."
+                f"class {group} has {len(of_train)} train and {len(of_test)} test samples: partitions by class need "
+                "both of every class."
             )
     return train, test
