@@ -15,7 +15,6 @@ from florets.conf.consent import TRUST, import_paths, read_trust, require_trust
 from florets.conf.overrides import (
     SHORT,
     Given,
-    dotted,
     is_option,
     nest,
     overlay,
@@ -23,7 +22,7 @@ from florets.conf.overrides import (
     with_full_names,
 )
 from florets.conf.presets import GROUPS, choices, preset_values, read_file
-from florets.conf.problems import ConfigError, did_you_mean, plain
+from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import OPTION_KEYS, OWN, Config, known_keys
 from florets.conf.typed import read_strategy, show, words_of
 from florets.conf.validate import checked_config
@@ -51,18 +50,10 @@ _AGREED = (("data_options", "classes"), ("partition_options", "input_shape"))
 
 
 def compose(overrides: Sequence[str]) -> Config:
-    """Return the experiment that `overrides` describe, checked.
+    """Return the experiment that `key=value` texts in Hydra's grammar describe, such as `strategy=ifca`, checked.
 
-    Parameters
-    ----------
-    overrides : sequence of str
-        `key=value` texts in Hydra's grammar, such as `experiment=clove/linear`, `strategy=ifca`, `k=5`.
-
-    Raises
-    ------
-    ConfigError
-        With every problem found: a wrong key, type, range or combination, one key with two values; or if a preset
-        names code by an import path, and `trust=true` is not among the overrides.
+    ConfigError has every problem that was found; or says that a preset names code by an import path, and `trust=true`
+    is not among the texts.
     """
     problems: list[str] = []
     given = with_full_names(read_overrides(overrides, problems), problems)
@@ -84,8 +75,7 @@ def compose(overrides: Sequence[str]) -> Config:
         # Without the strategy every further problem would be a guess.
         raise ConfigError(problems)
     strategy = values["strategy"]["name"] = find_strategy(name).id
-    if faults := _take_own_keys(values, strategy, settings, preset):
-        raise ConfigError(problems + faults)
+    _take_own_keys(values, strategy, settings, preset)
     for group, file in groups.items():
         # The preset was laid over the file that was chosen by hand; what is given by hand wins.
         overlay(values, {group: read_file(group, file)})
@@ -105,7 +95,14 @@ def compose(overrides: Sequence[str]) -> Config:
         # Where nobody knows it, they get the largest number that CLoVE would look for.
         known = values["task"].get("num_clusters", TaskConfig.num_clusters)
         values["k"] = known or values.get("k_max", Config.k_max)
-    problems += _start_of_folds(values, explicit)
+    if values.get("k") == "auto" and values.get("choose_k") == "folds":
+        # The round that finds K by updates on folds starts from updates.
+        first = explicit.get("first_round")
+        if first is not None and first.value not in (None, "update"):
+            problems.append(
+                f"{first.text}: choose_k=folds finds K in a round of updates (first_round=update); leave it out."
+            )
+        values["first_round"] = "update"
     _listed(values["task"])
     values["task"]["table"] = _with_preprocessing(values["task"].get("table", {}), problems)
     if not trust:
@@ -116,10 +113,8 @@ def compose(overrides: Sequence[str]) -> Config:
         values["k"] = "auto"
     config, wrong = checked_config(values)
     problems += wrong
-    if config is not None and not any(line.startswith("num_clients=") for line in wrong):
-        problems += _idle_count(config, explicit)
     if config is not None:
-        problems += _idle_folder(config, explicit)
+        problems += _idle(config, explicit)
     if config is None or problems:
         raise ConfigError(problems)
     return config
@@ -153,24 +148,15 @@ def _not_typed(values: Mapping[str, Any], typed: Collection[str]) -> dict[str, s
     return {key: path for key, path in import_paths(values).items() if key not in typed}
 
 
-def _take_own_keys(values: dict[str, Any], strategy: str, settings: type[Settings], preset: str) -> list[str]:
-    """Lay a preset's block `for_strategy` over its values, in place; return what is wrong with the preset's keys."""
-    faults, blocks = [], values.pop("for_strategy", {})
-    for name, own in blocks.items():
-        if name not in STRATEGIES:
-            faults.append(f"{preset}: for_strategy.{name}: no such strategy.{did_you_mean(name, STRATEGIES)}")
-            continue
-        for key in own:
-            if not {f"strategy.{key}", key} & set(known_keys(name)):
-                faults.append(f"{preset}: for_strategy.{name}.{key}: {_no_such_key(f'strategy.{key}', name)}")
-    known = {*known_keys(strategy), "strategy.name"}
-    for key, _ in dotted(values):
-        if key not in known and not is_option(key):
-            faults.append(f"{preset}: {key}: {_no_such_key(key, strategy)}")
+def _take_own_keys(values: dict[str, Any], strategy: str, settings: type[Settings], preset: str) -> None:
+    """Lay a preset's block `for_strategy` over its values, in place; raise ConfigError where it names no strategy."""
+    blocks = values.pop("for_strategy", {})
+    if unknown := [name for name in blocks if name not in STRATEGIES]:
+        hint = did_you_mean(unknown[0], STRATEGIES)
+        raise ConfigError(f"{preset}: for_strategy.{unknown[0]}: no such strategy.{hint}")
     own_names = {field.name for field in dataclasses.fields(settings)}
-    own = blocks.get(strategy, {}) if not faults else {}
+    own = blocks.get(strategy, {})
     overlay(values, nest({f"strategy.{key}" if key in own_names else key: value for key, value in own.items()}))
-    return faults
 
 
 def _known(given: Sequence[Given], strategy: str, problems: list[str]) -> Iterator[Given]:
@@ -219,39 +205,20 @@ def follow(
     return problems
 
 
-def _start_of_folds(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:
-    """Let the round that finds K by updates on folds start from updates, in place; refuse another start by hand."""
-    if values.get("k") != "auto" or values.get("choose_k") != "folds":
-        return []
-    given = explicit.get("first_round")
-    values["first_round"] = "update"
-    if given is None or given.value in (None, "update"):
-        return []
-    return [f"{given.text}: choose_k=folds finds K in a round of updates (first_round=update); leave it out."]
-
-
-def _idle_count(config: Config, explicit: Mapping[str, Given]) -> list[str]:
-    """Refuse a number of clients by hand where `min_clients` alone counts."""
-    given = explicit.get("num_clients")
-    if given is None or config.task.partition != OWN or config.min_clients is None:
-        return []
-    return [
-        f"{given.text}: has no effect: all clients that have data take part. Leave it out, or use "
-        f"min_clients={config.num_clients} for the least number to start with."
-    ]
-
-
-def _idle_folder(config: Config, explicit: Mapping[str, Given]) -> list[str]:
-    """Refuse a folder by hand where the data are in none: the answer would be about other data."""
-    given = explicit.get("data_dir")
-    if given is None:
+def _idle(config: Config, explicit: Mapping[str, Given]) -> list[str]:
+    """Refuse by hand a number of clients where `min_clients` alone counts, and a folder where data are in none."""
+    given, folder = explicit.get("num_clients"), explicit.get("data_dir")
+    if given is not None and config.task.partition == OWN and config.min_clients is not None:
+        return [f"{given.text}: has no effect: all clients that have data take part; use min_clients in its place."]
+    if folder is None:
         return []
     if config.superlink and config.task.partition == OWN:
-        return [f"{given.text}: {NODES_OWN}"]
+        return [f"{folder.text}: {NODES_OWN}"]
     if reads_files(config.task.data) is not False:
         return []
+    # The answer would be about other data.
     return [
-        f"{given.text}: has no effect on experiment={config.experiment}: task.data={config.task.data} reads no "
+        f"{folder.text}: has no effect on experiment={config.experiment}: task.data={config.task.data} reads no "
         f"files. Leave data_dir out of its command, or name other data: experiment={OWN_DATA} for your own, or "
         "task.data=<name>."
     ]
@@ -286,7 +253,7 @@ def _solver(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:
 
 def _no_such_key(key: str, strategy: str) -> str:
     """Return why a key is not there and what to do, in words."""
-    meant = f"strategy.{plain(key).removeprefix('strategy.')}"
+    meant = f"strategy.{key.removeprefix('strategy.')}"
     owners = [name for name in STRATEGIES if meant in known_keys(name)]
     if owners and (meant == key or strategy not in owners):
         either = " or ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))

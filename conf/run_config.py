@@ -32,10 +32,9 @@ def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
     """Return the overrides that a Flower run config stands for.
 
     A key that the app declares always arrives with a value, so a sentinel means "the experiment's own value":
-    -1 for numbers and an empty text for texts. A 0 is taken as it is, to be refused. `overrides` is split and comes
-    first. `config-json` (read by `config_from_json`), `run-folder`, `resume` and `advise` are other ways in and are
-    left out. ConfigError for an unknown key, or a text whose quotes do not close.
+    -1 for numbers and an empty text for texts. `overrides` is split and comes first.
     """
+    # But for the overrides these are other ways in.
     known = [*_KEYS, "overrides", "config-json", "run-folder", "resume", "advise"]
     unknown = [name for name in run_config if name not in known]
     if unknown:

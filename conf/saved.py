@@ -63,10 +63,9 @@ _LONGEST = 120
 def run_folder(config: Config, overrides: Sequence[str]) -> Path:
     """Return `<experiment>/<strategy>/<other overrides>/seed-<s>`, relative to the results folder.
 
-    The other overrides are sorted, each as `key-value`, joined by `__`, and the part is left out if there are
-    none. Characters that a shell or Hydra would mind become `-`; a short hash then keeps apart what would
-    otherwise fall together, and also shortens what no file system would take. Of a `data_dir` that is given the
-    absolute path counts, however it was written, and a hash stands for it. ConfigError if one cannot be read.
+    The other overrides are sorted, each as `key-value`, joined by `__`. Characters that a shell or Hydra would mind
+    become `-`; a short hash then keeps apart what would otherwise fall together, and also shortens what no file
+    system would take. Of a `data_dir` that is given a hash of the absolute path counts.
     """
     problems: list[str] = []
     given = read_overrides(overrides, problems)
@@ -99,8 +98,7 @@ def results_folder(config: Config, overrides: Sequence[str]) -> Path:
 def resume_command(folder: Path, trust: bool = False, by_flower: bool = False) -> str:
     """Return the command, as one types it in a shell, that goes on with the run in a folder.
 
-    `trust`: the run uses functions of its author's, whose import has to be allowed. `by_flower`: the command is
-    `flwr run`, without what the run config does not know: the connection, or the simulation's federation config.
+    `trust`: the run uses functions of its author's. `by_flower`: the command is `flwr run`, without the connection.
     """
     if by_flower:
         # JSON's texts are TOML's.
@@ -122,18 +120,11 @@ def saved_config(
 
     `trust`: code that the file names by import paths may be imported and called; `unused`: keys of such paths that
     the caller makes no use of.
-
-    Raises
-    ------
-    ConfigError
-        If there is no run, the file cannot be read or holds no valid configuration, or it names code that is not
-        trusted.
     """
     path = folder / "config.yaml"
-    if not folder.is_dir():
-        raise ConfigError(f"{folder}: there is no such folder; name a run's folder.")
     if not path.is_file():
-        raise ConfigError(f"{folder}: there is no run in this folder (no config.yaml); name a run's folder.")
+        what = "there is no run in this folder (no config.yaml)" if folder.is_dir() else "there is no such folder"
+        raise ConfigError(f"{folder}: {what}; name a run's folder.")
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     # PyYAML raises a ValueError for a day that no month has, and nested too deeply a file ends the stack.

@@ -1,7 +1,7 @@
 """From plain mappings to the schema's dataclasses: every value is held to its declared type."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -9,14 +9,14 @@ from florets.conf.problems import did_you_mean
 from florets.conf.schema import Chosen, Config
 from florets.strategies.registry import DEFAULT, UnknownStrategy, find_strategy, settings_type
 from florets.strategies.settings import Settings
-from florets.task.keys import Mismatch, convert, describe, type_hints
+from florets.task.keys import Mismatch, as_declared, convert, describe, type_hints
 
 
 def read_config(values: Mapping[str, Any], problems: list[str]) -> tuple[Config | None, list[str]]:
-    """Build a `Config` from nested plain values; `florets.conf.validate.checked_config` checks it as well.
+    """Build a `Config` from nested plain values; what is wrong is appended to `problems`.
 
-    What is wrong is appended to `problems`. Returned are the configuration, None where there is no such strategy, and
-    the keys whose values are of a wrong type: they have the schema's defaults.
+    Returned are the configuration, None where there is no such strategy, and the keys whose values are of a wrong
+    type: they have the schema's defaults.
     """
     defaulted: list[str] = []
     given = values.get("strategy", {})
@@ -41,24 +41,10 @@ def read_strategy(name: str, problems: list[str]) -> type[Settings] | None:
             f"strategy={name}: {error}; there are {', '.join(error.known)}, or package.module:Class.{hint}"
         )
         return None
-    if ":" in name and (wrong := list(_wrong_defaults(settings))):
-        problems += [f"strategy={name}: {settings.__name__}.{line}; correct the strategy." for line in wrong]
+    if ":" in name and (wrong := as_declared(settings())[1]):
+        problems += [f"strategy={name}: the default {settings.__name__}.{line}" for line in wrong]
         return None
     return settings
-
-
-def _wrong_defaults(settings: type[Settings]) -> Iterator[str]:
-    """Yield a line for each default of another type than its field's, or of a type that no key can have."""
-    hints = type_hints(settings)  # type: ignore[arg-type]  # mypy does not take dataclass types as hashable
-    for field in dataclasses.fields(settings):
-        default = field.default_factory() if callable(field.default_factory) else field.default
-        try:
-            words = describe(hints[field.name])
-            convert(default, hints[field.name])
-        except Mismatch:
-            yield f"{field.name}={show(default)}: the default must be {words}"
-        except (KeyError, TypeError):
-            yield f"{field.name}: a key cannot be of type {hints[field.name]}"
 
 
 def _read_fields(
@@ -84,8 +70,7 @@ def _read_fields(
             except Mismatch:
                 defaulted.append(path)
                 problems.append(
-                    f"{path}={show(value)}: must be {describe(hints[name])}, "
-                    f"for example {path}={_example(fields[name], hints[name])}."
+                    f"{path}={show(value)}: must be {describe(hints[name])}."
                     f"{did_you_mean(show(value), words_of(hints[name]))}"
                 )
     return read
@@ -109,13 +94,3 @@ def show(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(show(item) for item in value) + "]"
     return str(value)
-
-
-def _example(field: "dataclasses.Field[Any]", kind: Any) -> str:
-    if field.default_factory is not dataclasses.MISSING:
-        items = "[10,20]" if get_args(kind) == (int,) else "[first,second]"
-        return items if isinstance(field.default_factory(), list) else "{name: 1}"
-    if field.default is not None:
-        return show(field.default) or "name"
-    first = get_args(kind)[0]
-    return show(get_args(first)[0]) if get_origin(first) is Literal else {int: "1", float: "0.5"}.get(first, "null")

@@ -110,18 +110,14 @@ def _needing(kind: type, prefix: str = "", of_group: str = "") -> Iterator[tuple
 
 def _own(settings: Settings, method: str, *given: Config) -> list[str]:
     """Return what a strategy's own check says; one that fails, or says something else than lines, is named."""
-    name = f"{type(settings).__name__}.{method}()"
+    name = f"strategy: {type(settings).__name__}.{method}()"
     try:
         lines = getattr(settings, method)(*given)
     # It may be anybody's code.
     except Exception as error:
-        raise ConfigError(
-            f"strategy: {name} failed with {type(error).__name__}: {error}; correct the strategy."
-        ) from error
+        raise ConfigError(f"{name} failed with {type(error).__name__}: {error}; correct the strategy.") from error
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        raise ConfigError(
-            f"strategy: {name} returned {lines!r}, and must return a list of strings; correct the strategy."
-        )
+        raise ConfigError(f"{name} returned {lines!r}, and must return a list of strings; correct the strategy.")
     return lines
 
 
@@ -137,16 +133,13 @@ def _run(config: Config) -> Iterator[str]:
 
 
 def _engine(config: Config) -> Iterator[str]:
-    engine, workers = config.engine, config.workers
-    if engine == "flwr" and config.batch_clients not in ("off", "auto", 1):
-        yield (
-            f"batch_clients={config.batch_clients}: Flower sends each client its own messages; leave it out, or use "
-            "engine=local."
-        )
-    if engine == "flwr" and workers not in (None, 1):
-        yield (
-            f"workers={workers}: Flower has processes of its own for the clients; leave it out, or use engine=local."
-        )
+    engine = config.engine
+    for key, value, able in (
+        ("batch_clients", config.batch_clients, ("off", "auto", 1)),
+        ("workers", config.workers, (None, 1)),
+    ):
+        if engine == "flwr" and value not in able:
+            yield f"{key}={value}: is for engine=local; leave it out, or use that."
     if engine == "flwr" and config.task.partition == OWN and not config.superlink:
         yield (
             "engine=flwr: simulated nodes have no data of their own (task.partition=own); use engine=local for a dry "
@@ -252,8 +245,7 @@ def _too_many_models(name: str, number: int, clients: int, counted: str) -> str:
 def check_own_clients(config: Config, folders: int | None = None) -> None:
     """Raise ConfigError if there are fewer nodes with data of their own than models, or than the run needs to start.
 
-    `folders` is the number of their folders in `data_dir`, in process; None: real nodes, as many as `min_clients` or
-    more. k=auto finds no more groups than there are nodes.
+    `folders` is the number of their folders in `data_dir`, in process; None: real nodes.
     """
     if config.task.partition != OWN:
         return
@@ -386,9 +378,6 @@ def _trackers(names: Sequence[str]) -> Iterator[str]:
     """Check names of trackers; what an import path leads to shows where the run starts."""
     for name in dict.fromkeys(names):
         if ":" not in name and name not in BUILT_IN_TRACKERS:
-            yield (
-                f"tracker={name}: must be {', '.join(BUILT_IN_TRACKERS)} or an import path package.module:Class."
-                f"{did_you_mean(name, BUILT_IN_TRACKERS)}"
-            )
+            yield f"tracker={name}: must be {', '.join(BUILT_IN_TRACKERS)} or an import path package.module:Class."
         if names.count(name) > 1:
             yield f"tracker={name}: is named twice; keep one."

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -26,10 +27,9 @@ def setting(
     cap: str = "",
     needs: str = "",
 ) -> T:
-    """Declare a key with its default, its help text and its range.
+    """Declare a key with its default, its help text and its range, which applies to numbers alone.
 
-    The declared return type is the value's and not `Field`, as that of `dataclasses.field` is. The range applies to
-    numbers alone: a key that also takes null or a word is not checked for those.
+    The declared return type is the value's and not `Field`, as that of `dataclasses.field` is.
 
     Parameters
     ----------
@@ -154,15 +154,7 @@ def as_declared(values: T) -> tuple[T, list[str]]:
 
 
 def range_problems(values: Any, prefix: str = "") -> list[str]:
-    """Return one line for each number of a dataclass that lies outside the range of its key.
-
-    Parameters
-    ----------
-    values
-        An instance of a dataclass whose fields are declared with `setting`; of nested ones the keys are checked too.
-    prefix
-        What stands before a key's name, e.g. "strategy.".
-    """
+    """Return one line for each number of a dataclass, or of nested ones, that lies outside the range of its key."""
     problems = []
     for field in dataclasses.fields(values):
         value = getattr(values, field.name)
@@ -173,24 +165,23 @@ def range_problems(values: Any, prefix: str = "") -> list[str]:
     return problems
 
 
+_BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "least": ("at least", operator.ge),
+    "above": ("greater than", operator.gt),
+    "most": ("at most", operator.le),
+    "below": ("less than", operator.lt),
+}
+
+
 def _broken(value: Any, bounds: Mapping[str, Any]) -> str:
     """Return the rule that a value breaks, or an empty string; only numbers have a range."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""
-    names = {"least": "at least {}", "above": "greater than {}", "most": "at most {}", "below": "less than {}"}
-    given = {name: bounds[name] for name in names if name in bounds}
-    if not given:
-        return ""
-    holds = {
-        "least": lambda bound: value >= bound,
-        "above": lambda bound: value > bound,
-        "most": lambda bound: value <= bound,
-        "below": lambda bound: value < bound,
-    }
+    given = [(*_BOUNDS[name], bounds[name]) for name in _BOUNDS if name in bounds]
     # Not math.isfinite: an integer may be too large for it.
     finite = -math.inf < value < math.inf
-    if finite and all(holds[name](bound) for name, bound in given.items()):
+    if not given or (finite and all(holds(value, bound) for _, holds, bound in given)):
         return ""
-    words = " and ".join(names[name].format(bound) for name, bound in given.items())
+    rule = " and ".join(f"{words} {bound}" for words, _, bound in given)
     extra = "" if finite else ", and a finite number"
-    return f"must be {words}{extra}" + (f"; {bounds['note']}" if "note" in bounds else "")
+    return f"must be {rule}{extra}" + (f"; {bounds['note']}" if "note" in bounds else "")
