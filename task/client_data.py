@@ -46,13 +46,7 @@ class ClientData:
     subjects: Tensor | None = None
 
     def part(self, name: TestedOn) -> Part:
-        """Return inputs and targets of a part that is not trained on.
-
-        Raises
-        ------
-        ValueError
-            If there are no validation data.
-        """
+        """Return inputs and targets of a part that is not trained on."""
         if name == "test":
             return self.x_test, self.y_test
         if self.x_validation is None or self.y_validation is None:
@@ -64,23 +58,7 @@ def hold_out(data: ClientData, rng: np.random.Generator, stratify: bool = False)
     """Split a client's training data into those that it trains on and a fifth that is held out.
 
     On its training data a client prefers the model that it has just trained, whatever its group; on data that no
-    model was trained on it does not.
-
-    Parameters
-    ----------
-    data
-        n training samples; the test data stay as they are.
-    rng
-        Draws which.
-    stratify
-        Of each class, or along the values, the same fraction (a node's own data).
-
-    Returns
-    -------
-    tuple
-        The data with the samples that are left (`left_after`; of subjects with several about so many), and the inputs
-        and targets held out, each in the order of `data`. A single sample, or subject, is trained on and held out:
-        there is no other.
+    model was trained on it does not. A single sample, or subject, is trained on and held out: there is no other.
     """
     count = len(data.x_train)
     if data.subjects is not None:
@@ -93,24 +71,7 @@ def hold_out(data: ClientData, rng: np.random.Generator, stratify: bool = False)
 def with_validation(
     data: ClientData, fraction: float, rng: np.random.Generator, stratify: bool = False
 ) -> ClientData:
-    """Return the data with a fraction of the training samples, rounded, as validation data; at least one of either.
-
-    Parameters
-    ----------
-    data
-        All training samples; those of one subject come into one part.
-    fraction
-        Of the samples.
-    rng
-        Draws which.
-    stratify
-        Take the same fraction of each class, or of each quantile of values (a node's own data).
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two training samples, or all are one subject's.
-    """
+    """Return the data with a fraction of the training samples, rounded, as validation data; one or more of either."""
     count = len(data.x_train)
     if count < 2:
         raise ValueError(

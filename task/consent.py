@@ -17,15 +17,10 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class Consent:
-    """What a run may name: the owner's packages, on one's own machine everything.
-
-    Attributes
-    ----------
-    packages
-        Dotted names of packages and modules; those inside one are allowed with it. None: whatever is named.
-    """
+    """What a run may name: the owner's packages, on one's own machine everything."""
 
     packages: tuple[str, ...] | None
+    """Dotted names of packages and modules, with those inside; None: whatever is named."""
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> "Consent":
@@ -42,18 +37,6 @@ class Consent:
         """Refuse an import path that the owner of this node has not allowed, before anything of it is imported.
 
         What it leads to is code that the server names: it could read or delete whatever the node's process can.
-
-        Parameters
-        ----------
-        key
-            What names the path, for the message: `task.data`, ``handler``.
-        path
-            An import path ``package.module:function``; a registered name, without a colon, is ours and passes.
-
-        Raises
-        ------
-        Refused
-            If the path has another form, or its package is not allowed.
         """
         if ":" not in path:
             return

@@ -3,7 +3,6 @@
 With more threads, sums differ in their last bits from run to run.
 """
 
-import ctypes
 import gc
 import sys
 from collections.abc import Iterator
@@ -53,56 +52,32 @@ def _threads(*_are_loaded: bool) -> ThreadpoolController:
     return ThreadpoolController()
 
 
-_TYPES = ("cpu", "cuda", "mps")
+_DEVICES = "cpu, cuda, cuda:<number>, mps or auto"
 
 
 def find_device(name: str) -> "torch.device":
-    """Return the device of a name, such as cpu or cuda:1; auto: a GPU where this machine has one.
-
-    Raises
-    ------
-    ValueError
-        If this machine does not have it.
-    """
+    """Return the device of a name, such as cpu or cuda:1; auto: a GPU where this machine has one."""
     if name == "cpu":
         return _cpu()
     import torch
 
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if _has_mps() else "cpu"
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ValueError(f"device={name} is not a device; use cpu, cuda, cuda:<number>, mps or auto") from error
-    if device.type not in _TYPES:
-        raise ValueError(
-            f"device={name} is not one that florets computes on; use cpu, cuda, cuda:<number>, mps or auto"
-        )
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device={name}, but this machine's PyTorch sees no CUDA device; use device=cpu")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(
-            f"device={name}, but this machine's CUDA devices are numbered from 0 to {torch.cuda.device_count() - 1}; "
-            "use one of these, or device=cpu"
-        )
-    if device.type == "mps" and not _has_mps():
-        raise ValueError(f"device={name}, but this machine's PyTorch sees no Apple GPU; use device=cpu")
+        raise ValueError(f"device={name} is not a device; use {_DEVICES}") from error
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise ValueError(f"device={name} is none that florets computes on; use {_DEVICES}")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if (device.type == "cuda" and (device.index or 0) >= count) or (
+        device.type == "mps" and not torch.backends.mps.is_available()
+    ):
+        raise ValueError(f"device={name}: PyTorch sees {count} CUDA devices here and none so named; use device=cpu")
     if device.type == "cuda":
-        _in_float32()
+        # Convolutions in float32, as the CPU and linear layers compute, not in TF32 with 10 bits.
+        torch.backends.cudnn.allow_tf32 = False
     return device
-
-
-def _in_float32() -> None:
-    """Compute convolutions on NVIDIA's GPUs in float32, as the CPU and linear layers do, not in TF32 with 10 bits."""
-    import torch
-
-    torch.backends.cudnn.allow_tf32 = False
-
-
-def _has_mps() -> bool:
-    import torch
-
-    return torch.backends.mps.is_available()
 
 
 @cache
@@ -132,20 +107,3 @@ def seldom_collected() -> Iterator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
-
-
-_MUCH = 100_000_000
-"""Bytes of replies from which it is worth its 0.02 to 0.04 s a round."""
-
-# The C library of Linux alone has it, and not each of them.
-_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-
-
-def give_back_freed(num_bytes: int) -> None:
-    """Give what this process has freed back to the system, before a step on so many bytes; for a few do nothing.
-
-    What clients' training in this process has freed lies with the C library in pieces of which few fit an average of
-    large models: of ResNet-18 and 10 clients the peak was 2.6 GB, and is 2.2 GB since.
-    """
-    if _trim is not None and num_bytes >= _MUCH:
-        _trim(0)

@@ -14,20 +14,6 @@ class ShardsByRound:
 
     Clients that move trade their data among each other: each one gets those of a client that leaves another group.
     So groups keep their sizes, and no sample is dealt twice, whatever the partition.
-
-    Parameters
-    ----------
-    drift
-        What changes.
-    first
-        The shards before, by partition id.
-    seed
-        Of the run.
-
-    Raises
-    ------
-    ValueError
-        If these clients cannot move so.
     """
 
     def __init__(self, drift: Drift, first: Sequence[Shard], seed: int) -> None:
@@ -51,21 +37,7 @@ class ShardsByRound:
 
 
 def trades(clusters: Sequence[int], fraction: float, rng: np.random.Generator) -> dict[int, int]:
-    """Draw clients that move, and whose data each of them gets.
-
-    Parameters
-    ----------
-    clusters
-        True cluster of each client.
-    fraction
-        Of the clients that move, rounded; they are spread over the clusters as evenly as can be. Where nobody of
-        another cluster is left to trade with, fewer move.
-
-    Returns
-    -------
-    dict
-        By client that moves: the client of another cluster whose data it gets. Each one's go to one other.
-    """
+    """Draw clients that move, and whose data each of them gets."""
     members: dict[int, list[int]] = {}
     for client in rng.permutation(len(clusters)).tolist():
         members.setdefault(clusters[client], []).append(client)

@@ -44,18 +44,7 @@ def is_given(path: str) -> bool:
 
 
 def hold(given: object, label: str) -> str:
-    """Hold a copy of an object and return its import path; what is made of the same code has the same.
-
-    Parameters
-    ----------
-    label
-        Begins its name.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be pickled; the text says why.
-    """
+    """Hold a copy of an object and return its import path; what is made of the same code has the same."""
     try:
         data, modules = _stored(given)
         digest = _digest(given)

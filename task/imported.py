@@ -73,13 +73,7 @@ def _append(folder: str) -> None:
 
 
 def module_of(what: str, path: str) -> str:
-    """Return the module of an import path; `what` names the path in errors.
-
-    Raises
-    ------
-    ValueError
-        If it has another form than ``package.module:function``.
-    """
+    """Return the module of an import path; `what` names the path in errors."""
     module, colon, function = path.partition(":")
     if not (colon and function.isidentifier() and all(part.isidentifier() for part in module.split("."))):
         raise ValueError(f"{what}: the form is package.module:function.")
@@ -87,13 +81,7 @@ def module_of(what: str, path: str) -> str:
 
 
 def imported(what: str, path: str) -> Function:
-    """Return the function that an import path leads to; its module is imported.
-
-    Raises
-    ------
-    ValueError
-        If the path has another form, or leads to no function.
-    """
+    """Return the function that an import path leads to; its module is imported."""
     module_name, function_name = module_of(what, path), path.partition(":")[2]
     try:
         module = with_torchvision(lambda: importlib.import_module(module_name))
@@ -129,12 +117,6 @@ def other_parameters(
     A function that happens to take as many arguments was written for something else: ``shutil.rmtree`` would delete
     the data folder that a data set is read from. Matching parameter names show intent: `given` are passed by
     keyword, and none may be caught by ``*args`` or ``**kwargs``. Without `options` no other may be required.
-
-    Raises
-    ------
-    ValueError
-        If one is missing, can be passed by position alone, or the signature cannot be read; without `options` if
-        another has no default.
     """
     expected = f"f({', '.join([*given, *(['**options'] if options else [])])})"
     try:

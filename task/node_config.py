@@ -103,14 +103,7 @@ def check_node_config(node_config: Mapping[str, Any]) -> None:
 
 
 def folders_config(file: Path) -> dict[str, Any]:
-    """Return the node config in a data folder's file, without what it says of tables; empty where there is no file.
-
-    Raises
-    ------
-    ValueError
-        If it is not TOML, or a key is neither one of tables nor one of a node; the text lists every such key, a line
-        each.
-    """
+    """Return the node config in a data folder's file, without what it says of tables; empty where there is none."""
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except OSError as error:

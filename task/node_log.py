@@ -27,25 +27,10 @@ ANSWERED, REFUSED, FAILED = "answered", "refused", "failed"
 
 @dataclass(frozen=True)
 class Logged:
-    """One message.
-
-    Attributes
-    ----------
-    time
-        When its answer was ready, in seconds since 1970.
-    server
-        Address of the SuperLink where the node was started by `florets node start`, else empty.
-    kind
-        Name of the message (`florets.task.wire.leaving.message_name`).
-    received
-        Bytes that came.
-    answer, reason
-        Answered, refused by a rule of this node, or failed; the rule, or the error's class.
-    left
-        Entries and bytes of the answer by name.
-    """
+    """One message: what came, and what was answered."""
 
     time: float
+    """When its answer was ready, in seconds since 1970."""
     run: int
     round: int
     kind: str
@@ -56,6 +41,7 @@ class Logged:
     reason: str = ""
     seconds: float = 0.0
     left: Mapping[str, Left] = field(default_factory=dict)
+    """Entries and bytes of the answer by name."""
 
 
 def default_folder(start: Path | None = None) -> Path:
@@ -67,10 +53,7 @@ def default_folder(start: Path | None = None) -> Path:
 class NodeLog:
     """The log in a folder; what it writes is readable by its owner alone, and no link is followed.
 
-    Raises
-    ------
-    OSError
-        If the folder cannot be written to: nothing may leave that is not in the log.
+    Where it cannot write it raises OSError: nothing may leave that is not in the log.
     """
 
     def __init__(self, folder: Path) -> None:

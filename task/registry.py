@@ -77,13 +77,7 @@ def names(kind: Kind) -> list[str]:
 
 
 def resolve(kind: Kind, name: str) -> Function:
-    """Return the function of a built-in name or of an import path ``package.module:function``.
-
-    Raises
-    ------
-    ValueError
-        If there is no such name, or the import path leads to no function.
-    """
+    """Return the function of a built-in name or of an import path ``package.module:function``."""
     if ":" in name:
         return imported(f"task.{kind}={name!r}", name)
     if module := _MODULES[kind].get(name):
@@ -103,13 +97,7 @@ class OwnCodeFailed(ValueError):
 
 
 def call(kind: Kind, name: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
-    """Call the function of a name by keyword, after `check_options`, and return what it returns.
-
-    Raises
-    ------
-    ValueError
-        If there is no such function, an option is wrong, or a function of the user's own raises anything.
-    """
+    """Call the function of a name by keyword, after `check_options`, and return what it returns."""
     function = resolve(kind, name)
     options = check_options(function, options, kind, name)
     try:
@@ -125,21 +113,6 @@ def check_options(function: Function, options: Mapping[str, Any], kind: Kind, na
     """Check options against the function's signature, so that a wrong one is named before work starts.
 
     Returned are the options as the function takes them: where it takes a list, one value is a list of one.
-
-    Parameters
-    ----------
-    function
-        What `resolve` returned.
-    options
-        The keyword options that it would be called with.
-    kind, name
-        For the message.
-
-    Raises
-    ------
-    ValueError
-        If the function does not have the parameters of its kind, takes no such option, misses one, or a value does
-        not fit its annotation.
     """
     key, given = f"task.{kind}_options", GIVEN[kind]
     others = other_parameters(f"task.{kind}={name!r}", function, given)

@@ -19,13 +19,7 @@ class Drift:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Drift":
-        """Read the plain values of a task's description, in which no key means no drift.
-
-        Raises
-        ------
-        ValueError
-            With all that is wrong.
-        """
+        """Read the plain values of a task's description, in which no key means no drift."""
         drift = _read(cls, values, "task.drift")
         if problems := drift.problems():
             raise ValueError(" ".join(problems))

@@ -24,35 +24,7 @@ _SELDOM: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """All that a task depends on, in plain values: it travels to clients as JSON.
-
-    Parameters
-    ----------
-    data, partition, model
-        Registered names or import paths ``package.module:function``.
-    loss
-        See `florets.task.training.losses.per_sample_losses`.
-    num_clients, num_clusters
-        Clients, and true clusters among them.
-    seed
-        Seed of the run: draws synthetic data and the partition.
-    data_dir
-        Folder of downloaded data sets.
-    data_options, partition_options, model_options
-        Options of the three functions.
-    head_layers
-        Name prefixes of the layers that are the model's head, see `layers.body_and_head`; none: as it has it.
-    validation_fraction
-        Fraction of each client's training samples that it does not train on.
-    drift
-        What changes during the run, see `florets.task.drift.Drift`; empty: nothing.
-    measure
-        Import path of a further score, see `florets.task.training.scores.measured`; empty: none.
-    table
-        What is declared of tables, and how they are prepared: see `DECLARED`.
-    adapter
-        Options of the adapters, see `florets.task.settings.Adapter`; empty: none, the whole model is trained.
-    """
+    """All that a task depends on, in plain values: it travels to clients as JSON."""
 
     data: str
     partition: str
@@ -60,17 +32,22 @@ class TaskSpec:
     loss: str
     num_clients: int
     num_clusters: int
+    """True clusters."""
     seed: int
     data_dir: str
     data_options: dict[str, Any] = field(default_factory=dict)
     partition_options: dict[str, Any] = field(default_factory=dict)
     model_options: dict[str, Any] = field(default_factory=dict)
     head_layers: list[str] = field(default_factory=list)
+    """Name prefixes of the model's head, see `florets.task.layers.body_and_head`; none: as it has it."""
     validation_fraction: float = 0.0
     drift: dict[str, Any] = field(default_factory=dict)
     table: dict[str, Any] = field(default_factory=dict)
+    """What is declared of tables, and how they are prepared, see `DECLARED`."""
     measure: str = ""
+    """Import path of a further score; empty: none."""
     adapter: dict[str, Any] = field(default_factory=dict)
+    """Options of the adapters; empty: the whole model is trained."""
 
     def to_json(self) -> str:
         """Return the description as JSON with sorted keys: equal tasks give equal texts."""
@@ -84,13 +61,8 @@ class TaskSpec:
     def at_node(self, data_dir: str, rows_of: str | None) -> "TaskSpec":
         """Return the description as a node with data of its own has it.
 
-        Parameters
-        ----------
-        data_dir
-            Its folder, or its table.
-        rows_of
-            Of a table that several nodes share, the rows with this value in the owner's column are the node's. It is
-            never the server's to say: it could ask for whoever it likes.
+        Of a table that several nodes share `rows_of` names the node's rows. It is never the server's to say: it could
+        ask for whoever it likes.
         """
         table = {name: value for name, value in self.table.items() if name != ROWS_OF}
         table |= {} if rows_of is None else {ROWS_OF: rows_of}
@@ -98,13 +70,7 @@ class TaskSpec:
 
     @classmethod
     def from_json(cls, text: str) -> "TaskSpec":
-        """Read what `to_json` wrote.
-
-        Raises
-        ------
-        ValueError
-            If the text is no JSON object, a key is unknown or missing, or a value has the wrong type.
-        """
+        """Read what `to_json` wrote."""
         try:
             values = json.loads(text)
         except json.JSONDecodeError as error:

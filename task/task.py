@@ -45,16 +45,9 @@ MOST_KEPT = 20_000
 class Task:
     """Data, partition, model and loss behind a `TaskSpec`; each is made when it is first needed, once.
 
-    Parameters
-    ----------
-    spec
-        The description.
-    client
-        Number of the client whose own data it is for, see `florets.task.randomness.client_number`; of simulated
-        clients' data it means nothing.
-    frozen
-        Values of the parameters that the model freezes, as a run has saved them; None: as the model function makes
-        them.
+    `client` is the number of the client whose own data it is for (`florets.task.randomness.client_number`), `frozen`
+    are values of the parameters that the model freezes, as a run has saved them; None: as the model function makes
+    them.
     """
 
     def __init__(self, spec: TaskSpec, client: int = 0, frozen: Mapping[str, NDArray[Any]] | None = None) -> None:
@@ -382,29 +375,7 @@ def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 def initial_models(
     build: Callable[[], Module], num_models: int, how: Literal["different", "same"], seed: int
 ) -> list[dict[str, NDArray[Any]]]:
-    """Build K models and return their state dicts.
-
-    Parameters
-    ----------
-    build
-        Gives a freshly initialised module, e.g. `Task.build_model`.
-    num_models
-        K.
-    how
-        ``different``: each model has a draw of its own, which does not depend on K.
-        ``same``: all are copies of model 0.
-    seed
-        Seed of the run.
-
-    Returns
-    -------
-    list of dict
-        K state dicts: name -> array, floating and integer entries (buffers) alike.
-
-    Raises
-    ------
-    ValueError
-        If `how` is another word or K is not positive.
+    """Build K models and return their state dicts: ``different`` draws, which do not depend on K, or ``same`` ones.
 
     Source: CLoVE Alg. 1, l. 1.
     """

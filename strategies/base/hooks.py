@@ -22,7 +22,6 @@ from florets.strategies.base.report import Detail, Evaluation, RoundReport, name
 from florets.strategies.base.round import Plan, Round, Sealed, Steps
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import LossData, RunKeys
-from florets.task.device import give_back_freed
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
@@ -249,7 +248,6 @@ class Hooks(FlowerStrategy):
         r = self.context
         if not plan.requests:
             raise RoundFailed(f"round {r.server_round}: none of its participants had anything to train")
-        give_back_freed(r.models.layout.size * np.dtype(np.float32).itemsize * len(plan.requests))
         updates = r.triage(plan.requests, replies, plan.read)
         if plan.reveal is not None:
             r.require(updates, "masked update")

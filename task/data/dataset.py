@@ -13,11 +13,6 @@ class Pixels(NDArrayOperatorsMixin):
 
     Clients are given some rows each, and nobody needs all of them at once. Whatever else a NumPy array can do is done
     with all of them, made for that one time.
-
-    Parameters
-    ----------
-    values
-        uint8 (n, channels, height, width); 255 stands for 1.
     """
 
     dtype = np.dtype(np.float32)
@@ -61,13 +56,6 @@ class Pixels(NDArrayOperatorsMixin):
         if name.startswith("__") or name == "values":
             raise AttributeError(name)
         return getattr(np.asarray(self), name)
-
-
-def pooled(first: Any, second: Any) -> Any:
-    """Return the images of two arrays as one; of `Pixels` as `Pixels`."""
-    if isinstance(first, Pixels) and isinstance(second, Pixels):
-        return Pixels(np.concatenate([first.values, second.values]))
-    return np.concatenate([first, second])
 
 
 FloatArray = NDArray[np.float32]
@@ -179,3 +167,14 @@ class Dataset:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one input, e.g. (1, 28, 28)."""
         return tuple(self.x_train.shape[1:])
+
+
+def pool(data: Dataset) -> Dataset:
+    """Return all samples as one pool, train part first, for partitions that split it on each client."""
+    parts, y = (data.x_train, data.x_test), np.concatenate([data.y_train, data.y_test])
+    x: Any = (
+        Pixels(np.concatenate([part.values for part in parts if isinstance(part, Pixels)]))
+        if isinstance(data.x_train, Pixels)
+        else np.concatenate(parts)
+    )
+    return Dataset(x, y, x, y, num_outputs=data.num_outputs)

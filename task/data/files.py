@@ -10,19 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PublicFiles:
-    """The files of a public data set: where they lie, what they are, and where they come from, for messages.
-
-    Parameters
-    ----------
-    data
-        Name of the data set.
-    folders
-        Names that its folder may have.
-    layout
-        The files in it.
-    remedy
-        Where they come from.
-    """
+    """The files of a public data set: where they lie, what they are, and where they come from, for messages."""
 
     data: str
     folders: tuple[str, ...]
@@ -71,20 +59,7 @@ class PublicFiles:
 
 
 def inside(data_dir: Path, path: Path) -> Path:
-    """Return a path with its links followed.
-
-    Parameters
-    ----------
-    data_dir
-        The node's data folder, which may be a link itself.
-    path
-        A file or folder in it.
-
-    Raises
-    ------
-    ValueError
-        If it lies elsewhere, or cannot be followed to an end.
-    """
+    """Return a path in a data folder with its links followed; refuse one that leads elsewhere."""
     try:
         try:
             # Only so Python 3.13 refuses links in a circle.
@@ -112,13 +87,7 @@ def links_inside(data_dir: Path, folder: Path) -> None:
 
 
 def file_name(key: str, name: str) -> str:
-    """Return a name that is to become that of a file or folder.
-
-    Raises
-    ------
-    ValueError
-        If it is a path: it has a separator of any system or a NUL, is absolute, or is ``.``, ``..`` or empty.
-    """
+    """Return a name that is to become that of a file or folder; refuse a path."""
     if name in ("", ".", "..") or set(name) & set("/\\\0") or ":" in name[1:2]:
         raise ValueError(
             f"{key}={name!r}: must be a name, without / and \\ and other than '..': it names a file or folder in a "

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.task.data.dataset import Dataset, FloatArray, Pixels
+from florets.task.data.dataset import Dataset, FloatArray, Pixels, pool
 from florets.task.data.files import PublicFiles
 from florets.task.data.samples import Samples, samples
-from florets.task.data.vision import pool
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import check_ranges
 
@@ -50,20 +49,14 @@ def mnist_and_fashion(
     data_dir: Path | None,
     seed: int,
     num_clusters: int,
-    shared_labels: bool = False,
     pooled: bool = False,
 ) -> Dataset:
     """Load MNIST and Fashion-MNIST as one data set of 120,000 train and 20,000 test images, or one pool.
 
-    A sample's group is the set that it comes from (0: MNIST), so the partition ``by_class`` gives each cluster one.
-
-    Parameters
-    ----------
-    shared_labels
-        Whether both have the labels 0 to 9, so that a label means two things; otherwise Fashion-MNIST has 10 to 19.
+    Both have the labels 0 to 9, so that a label means two things. A sample's group is the set that it comes from (0:
+    MNIST), so the partition ``by_class`` gives each cluster one.
     """
     digits, clothes = (_dataset(name, data_dir, pooled=pooled) for name in ("MNIST", "FashionMNIST"))
-    first = 0 if shared_labels else digits.num_outputs
     groups = [
         np.repeat(np.arange(2), [len(a), len(b)])
         for a, b in ((digits.y_train, clothes.y_train), (digits.y_test, clothes.y_test))
@@ -71,10 +64,10 @@ def mnist_and_fashion(
     x_train = np.concatenate([digits.x_train, clothes.x_train])
     return Dataset(
         x_train,
-        np.concatenate([digits.y_train, clothes.y_train + first]),
+        np.concatenate([digits.y_train, clothes.y_train]),
         x_train if pooled else np.concatenate([digits.x_test, clothes.x_test]),
-        np.concatenate([digits.y_test, clothes.y_test + first]),
-        num_outputs=first + clothes.num_outputs,
+        np.concatenate([digits.y_test, clothes.y_test]),
+        num_outputs=10,
         group_train=groups[0],
         group_test=groups[1],
     )
@@ -161,20 +154,7 @@ def _idx_files(data: str) -> PublicFiles:
 
 
 def read_idx_set(data: str, data_dir: Path | None, prefixes: tuple[str, str]) -> Parts:
-    """Read a set of images with labels from the files of torchvision.
-
-    Parameters
-    ----------
-    data
-        Name of torchvision's class; the files lie in ``<data_dir>/<data>/raw``.
-    prefixes
-        How the names of the train and of the test files begin.
-
-    Returns
-    -------
-    tuple
-        Train images uint8 (n, rows, columns), train labels int64 (n,), test images, test labels.
-    """
+    """Read a set of images with labels from the files of torchvision."""
     files = _idx_files(data)
     where = files.folder(data_dir)
     arrays: list[NDArray[np.uint8]] = []

@@ -38,21 +38,6 @@ def read_image(file: Path, shown: str, options: ImageOptions) -> FloatArray:
     Integers of 8 bits are divided by 255, grey values of 16 by 65535; of colours of 16 bits Pillow reads the upper 8.
     What is transparent is laid on white, the orientation in the EXIF data is applied, and palettes, CMYK and the like
     become RGB or grey.
-
-    Parameters
-    ----------
-    file
-        The file.
-    shown
-        What errors call it.
-    options
-        How to read it.
-
-    Raises
-    ------
-    ValueError
-        If it is damaged, has several pages or frames, holds other numbers, or has more pixels than Pillow's limit for
-        decompression bombs.
     """
     # Only this form of data needs it.
     from PIL import Image, ImageOps
@@ -110,27 +95,6 @@ def read_images(path: Path, classes: Sequence[str] | None, options: ImageOptions
 
     Deviation: Pillow reads them, as it does for torchvision, whose own import would cost 1.4 s of processor time at
     every message.
-
-    Parameters
-    ----------
-    path
-        Folder of the classes' folders.
-    classes
-        Their names, in the order of their labels.
-    options
-        How each image is read.
-
-    Returns
-    -------
-    Samples
-        Pixels (n, channels, height, width), in [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If classes are not named, or have names that no folder can have, a folder is none of them, or an image is
-        damaged or of another size. On a real node the text reaches the server: it names no folder or file that the
-        server has not named.
     """
     if classes is None:
         raise ValueError(
@@ -159,15 +123,7 @@ def read_images(path: Path, classes: Sequence[str] | None, options: ImageOptions
 
 
 def read_pixels(files: Sequence[tuple[Path, str]], options: ImageOptions) -> FloatArray:
-    """Read images of one size, (n, channels, height, width).
-
-    Parameters
-    ----------
-    files
-        Each with what errors call it; at least one.
-    options
-        How each is read.
-    """
+    """Read images of one size, (n, channels, height, width)."""
     first = read_image(*files[0], options)
     pixels = np.empty((len(files), *first.shape), dtype=np.float32)
     pixels[0] = first

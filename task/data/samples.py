@@ -41,17 +41,7 @@ class Samples:
 
 
 def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
-    """Return inputs and targets of a file, checked.
-
-    Parameters
-    ----------
-    path
-        For the message.
-    x
-        Numbers (n, ...). Bytes are pixels: 0 to 255 become 0 to 1.
-    y
-        From `targets`.
-    """
+    """Return inputs (n, ...) and `targets` of a file, checked; bytes are pixels: 0 to 255 become 0 to 1."""
     if x.ndim < 2 or len(x) == 0 or len(x) != len(y):
         raise ValueError(
             f"{path}: x has shape {x.shape} and y {y.shape}; x needs one row of at least one number for each of the "
@@ -82,19 +72,10 @@ def fits_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 
 
 def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, regression: bool) -> TargetArray:
-    """Return targets as class labels, or as values of float64.
+    """Return targets as class labels, or as values of float64: of a regression, or rows of several numbers.
 
-    Parameters
-    ----------
-    path
-        For the message.
-    values
-        (n,): numbers or texts; (n, C): numbers, several labels of a sample.
-    classes
-        Names of the classes, in the order of their labels; None: the targets are labels already. An integer may be
-        written as a float (1.0 is the class 1), and true and false in any case.
-    regression
-        The targets are values.
+    Of the names of `classes`, in the order of their labels, an integer may be written as a float (1.0 is class 1),
+    and true and false in any case; without them the targets are labels.
     """
     if values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf" and classes is None:
         return values.astype(np.float64)
@@ -135,17 +116,7 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
 
 
 def read_npz(path: Path, classes: Sequence[str] | None, regression: bool, owner: str | None = None) -> Samples:
-    """Read the arrays ``x`` (n, ...) and ``y`` (n,) of an archive; arrays of Python objects are refused.
-
-    Parameters
-    ----------
-    path
-        The file.
-    classes, regression
-        See `targets`.
-    owner
-        Name of a further array (n,) that says whose each sample is; None: there is none.
-    """
+    """Read the arrays ``x`` (n, ...) and ``y`` (n,) of an archive; arrays of Python objects are refused."""
     x, y, *owners = read_arrays(path, ("x", "y", *([owner] if owner else [])))
     found = samples(path, x, targets(path, y, classes, regression))
     if not owners:
@@ -156,13 +127,7 @@ def read_npz(path: Path, classes: Sequence[str] | None, regression: bool, owner:
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
-    """Read arrays of an archive by their names; the first holds inputs, which must be real numbers.
-
-    Raises
-    ------
-    ValueError
-        If the file is no archive, is damaged, or lacks an array; the text quotes nothing of the file.
-    """
+    """Read arrays of an archive by their names; the first holds inputs, real numbers. Errors quote nothing of it."""
     arrays: list[NDArray[Any]] = []
     try:
         with path.open("rb") as file:

@@ -28,22 +28,9 @@ def split_rows(
 ) -> tuple[Rows, Rows]:
     """Return the rows (sorted) of the training and of the test set.
 
-    Parameters
-    ----------
-    target
-        (n,): numbers of classes, or values.
-    groups
-        (n,): whose each record is; all of one subject's records come into one set. None: each stands for itself.
-    test_share
-        Fraction of the test set, rounded up; at least one record is on either side. Of subjects it is met as nearly
-        as twentieths and their sizes allow.
-    rng
-        Of the draw; another one for each client, or clients of one order of records would test the same ones.
-    is_regression
-        Stratify by the target's order in place of classes.
-    stratify
-        Draw the same fraction of each class, or along the target's values; of each class at least one record is left
-        to train on, as far as the size of the test set allows.
+    Of targets (n,) the same fraction is drawn of each class, or along the values. `test_share` is rounded up, and at
+    least one record is on either side. Records of one of `groups` (n,), a subject, come into one set: the share is
+    met as nearly as twentieths and their sizes allow.
     """
     n = len(target)
     if not 0 < test_share < 1:

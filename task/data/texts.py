@@ -11,7 +11,6 @@ import numpy as np
 from florets.task.data.dataset import Dataset, FloatArray, IntArray
 from florets.task.data.files import PublicFiles, file_name
 from florets.task.randomness import Purpose, generator
-from florets.task.registry import check_ranges
 
 _WORD = re.compile(r"\w+")
 PADDING, UNKNOWN, SPECIAL = 0, 1, 2
@@ -24,22 +23,14 @@ def words_of(text: str) -> list[str]:
 
 
 def vocabulary(texts: Iterable[Iterable[str]], size: int) -> dict[str, int]:
-    """Return the rank, from 0, of each of the `size` most frequent words, of equally frequent ones those seen first.
-
-    Parameters
-    ----------
-    texts
-        The words of each text, of the training data alone.
-    size
-        Most words that are kept, at least 1.
-    """
+    """Return the rank, from 0, of each of the `size` most frequent words, of equal ones those seen first."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)
     return {word: rank for rank, (word, _) in enumerate(counts.most_common(size))}
 
 
-def tokens(texts: Sequence[Sequence[str]], ranks: dict[str, int], length: int) -> FloatArray:
+def tokens(texts: Sequence[Sequence[str]], ranks: dict[str, int], length: int = 200) -> FloatArray:
     """Return texts as float32 (n, length) of tokens, cut or padded at their end.
 
     Tokens are integers that travel as float32, in which all inputs do: each below 2^24 is exact.
@@ -51,7 +42,7 @@ def tokens(texts: Sequence[Sequence[str]], ranks: dict[str, int], length: int) -
     return found
 
 
-_AG_NEWS_CLASSES = 4
+_AG_NEWS_CLASSES, NEWS_WORDS = 4, 20_000
 _AG_NEWS = PublicFiles(
     "ag_news",
     ("ag_news_csv",),
@@ -64,43 +55,26 @@ def ag_news(
     data_dir: Path | None,
     seed: int,
     num_clusters: int,
-    words: int = 20_000,
-    length: int = 200,
     train_file: str = "train.csv",
 ) -> Dataset:
     """Load AG News: 120,000 train and 7,600 test texts as tokens (n, length), in 4 classes of equal size.
 
     The files lie in ``<data_dir>/ag_news_csv``. Title and description are one text. Token 0 pads, token 1 stands for
-    all words out of the vocabulary.
+    all words out of the vocabulary, the 20,000 most frequent ones. Texts are cut or padded to 200 tokens.
 
     Parameters
     ----------
-    words
-        Size of the vocabulary: the most frequent words of the training texts. The model ``text_cnn`` needs 2 more
-        entries for the tokens that are no words.
-    length
-        Tokens of a text; longer ones are cut, shorter ones padded at their end.
     train_file
         Name of the file of training texts, where another one than ``train.csv`` is meant, such as a part of it.
 
     Source: CLoVE's published code: words by a regular expression, 20,000 of them, 200 a text.
     """
-    check_ranges("data", ("words", words, words >= 1, "at least 1"), ("length", length, length >= 1, "at least 1"))
     file_name("task.data_options.train_file", train_file)
     folder = _AG_NEWS.folder(data_dir)
-    if not (folder / train_file).is_file():
-        others = sorted(path.name for path in folder.glob("*.csv"))
-        raise ValueError(
-            f"data ag_news: {folder} has no file {train_file}, but {', '.join(others) or 'no .csv file at all'}. "
-            f"Expected: {_AG_NEWS.layout}. {_AG_NEWS.remedy} A part of the training set is read with "
-            "task.data_options.train_file=<name>."
-        )
     train, y_train = _read_news(folder / train_file)
     test, y_test = _read_news(folder / "test.csv")
-    ranks = vocabulary(train, words)
-    return Dataset(
-        tokens(train, ranks, length), y_train, tokens(test, ranks, length), y_test, num_outputs=_AG_NEWS_CLASSES
-    )
+    ranks = vocabulary(train, NEWS_WORDS)
+    return Dataset(tokens(train, ranks), y_train, tokens(test, ranks), y_test, num_outputs=_AG_NEWS_CLASSES)
 
 
 def _read_news(path: Path) -> tuple[list[list[str]], IntArray]:

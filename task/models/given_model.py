@@ -66,13 +66,7 @@ class Architecture:
 
 
 def model_function(given: Any) -> Callable[..., Any]:
-    """Return what a model function is made of `given`: itself where it has the parameters of one.
-
-    Raises
-    ------
-    ValueError
-        If there is no way to build modules from it.
-    """
+    """Return what a model function is made of `given`: itself where it has the parameters of one."""
     if isinstance(given, Module):
         for name, layer in given.named_modules():
             trained = any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
