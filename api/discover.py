@@ -96,16 +96,6 @@ class Groups:
         found: str | None = self.evidence["differs"]
         return found
 
-    @property
-    def tree(self) -> dict[str, Any] | None:
-        """Groups within groups: a node's ``p_value``, ``height``, ``parts``; a leaf's ``clients``; None: one level.
-
-        `labels` are those of the groups that were found among all clients, at whichever level of the tree they are;
-        with ``strategy.subgroups=true`` those of the leaves, which then have a ``model``, its number in the run.
-        """
-        found: dict[str, Any] | None = self.evidence["tree"]
-        return found
-
     @cached_property
     def evidence(self) -> dict[str, Any]:
         """What was found, as the run's ``rounds.jsonl`` has it: verdict, scores of each k, similarity of clients."""
@@ -219,8 +209,7 @@ def discover(clients: Any = None, /, **keys: Any) -> Groups:
         raise ConfigError(problems)
     typed = {entry.key for entry in given}
     base = one_run.prepare([*overrides, "strategy=discovery"], caller)
-    # Under noise nothing is asked of who has records of one class.
-    asks = base.task.partition == "own" and not base.privacy.has_noise
+    asks = base.task.partition == "own"
     ours = {
         "stop_at_groups": "true",
         "num_rounds": max(base.num_rounds, _ROUNDS),

@@ -220,8 +220,8 @@ def initial(seed: int) -> Module:
     return model
 
 
-def sent(changes: np.ndarray, width: int | None, seed: int) -> np.ndarray:
+def sent(changes: np.ndarray, seed: int) -> np.ndarray:
     """Return the rows as the server has them after the way over the wire, (M, m, width) float64."""
-    form = RowForm.of(width, PARAMETERS, changes.shape[1])
+    form = RowForm.of(None, PARAMETERS, changes.shape[1])
     rows = [form.unpack(form.pack(of_client, np.random.default_rng([seed, 3]))) for of_client in changes]
     return np.stack(rows).astype(np.float64)

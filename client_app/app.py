@@ -34,7 +34,7 @@ from florets.task.registry import OwnCodeFailed
 from florets.task.training.losses import counted
 from florets.task.wire import kinds
 from florets.task.wire.flower import filled
-from florets.task.wire.noise import ANSWERED, NOISED_HANDLERS
+from florets.task.wire.noise import ANSWERED
 from florets.task.wire.replies import Work
 
 Handler = Callable[[Message, Context], Message]
@@ -139,9 +139,7 @@ _HANDLERS: dict[str, Callable[[Client], RecordDict]] = {
 
 def _refuse_uncovered(client: Client, kind: str) -> None:
     """Raise ValueError for a message whose answer would hold what has no noise of this client's."""
-    own = kind.endswith(f".{kinds.CUSTOM}") and client.config.get(kinds.HANDLER) in NOISED_HANDLERS
-    own &= not client.hides_records
-    if not own and kind not in ANSWERED and not (kind == kinds.EVALUATE and client.is_simulated):
+    if kind not in ANSWERED and not (kind == kinds.EVALUATE and client.is_simulated):
         raise ValueError(f"{kind}: an answer would not be noised, and the run is one whose clients add noise")
 
 

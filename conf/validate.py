@@ -12,7 +12,7 @@ from typing import Any
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import AUTO, OWN, Config
 from florets.conf.typed import read_config, show
-from florets.strategies.coverage import protection_problems, releases_of, too_few
+from florets.strategies.coverage import protection_problems, too_few
 from florets.strategies.registry import usable_settings
 from florets.strategies.settings import Settings
 from florets.task.keys import range_problems, type_hints
@@ -336,9 +336,7 @@ def _privacy(config: Config) -> Iterator[str]:
     kind = f"privacy.kind={config.privacy.kind}"
     if not config.privacy.has_noise:
         return
-    releases = releases_of(config.strategy.settings, config.privacy.kind)
-    by_noise = ("stop_at_groups",) if releases is not None and releases.finds_k else ()
-    for key in {"patience", "stop_at_groups"}.difference(by_noise):
+    for key in ("patience", "stop_at_groups"):
         if (value := getattr(config, key)) not in (None, False):
             rule = "scores without noise would end the run; leave it out"
             yield f"{key}={show(value)}: not covered by {kind}: {rule}."

@@ -229,16 +229,13 @@ def losses_of(folder: Path, clients: Sequence[ClientRow]) -> figures.Picture | N
 
 @figures.styled()
 def evidence_figure(evidence: Mapping[str, Any]) -> figures.Picture:
-    """Return the score over the number of groups, the similarity of the clients, and groups within groups.
+    """Return the score over the number of groups, and the similarity of the clients.
 
     `evidence` is the detail of a round that tested for groups, with scores: see `strategies.shared.fold_evidence`.
     """
-    tree = evidence.get("tree")
-    picture = figures.new_picture(12.0 if tree else 8.4, 3.9)
-    left, right, *more = picture.subplots(1, 3 if tree else 2, width_ratios=(1.15, 1, 1.15) if tree else (1.15, 1))
+    picture = figures.new_picture(8.4, 3.9)
+    left, right = picture.subplots(1, 2, width_ratios=(1.15, 1))
     _scores(left, evidence)
-    if tree:
-        _dendrogram(more[0], tree)
     similarity = np.array(evidence["similarity"], dtype=np.float64)
     # A client is always like itself: the diagonal would set the scale.
     off = similarity[~np.eye(len(similarity), dtype=bool)]
@@ -269,42 +266,6 @@ def _scores(axes: Axes, evidence: Mapping[str, Any]) -> None:
     p_value = evidence["p_value"]
     axes.set_title("Score" if p_value is None else f"Score (p = {p_value:.2g})")
     axes.set_xlabel("number of groups K")
-
-
-def _dendrogram(axes: Axes, tree: Mapping[str, Any]) -> None:
-    """Draw a tree of groups from the left: a fork is as far to the left as the centres of its parts are apart."""
-    leaves: list[str] = []
-
-    def draw(node: Mapping[str, Any]) -> tuple[float, float]:
-        if "clients" in node:
-            model = f"model {node['model']}: " if "model" in node else ""
-            leaves.append(model + counted(len(node["clients"]), "client"))
-            return 0.0, len(leaves) - 1.0
-        ends = [draw(part) for part in node["parts"]]
-        height, places = node["height"], [place for _, place in ends]
-        axes.vlines(height, min(places), max(places), color=figures.COLOURS[0], linewidth=2)
-        axes.hlines(places, [reach for reach, _ in ends], height, color=figures.COLOURS[0], linewidth=2)
-        place = (min(places) + max(places)) / 2
-        if node["p_value"] is not None:
-            axes.annotate(
-                f"p = {node['p_value']:.2g}",
-                (height, place),
-                xytext=(5, 3),
-                textcoords="offset points",
-                color=figures.INK,
-            )
-        return height, place
-
-    top, place = draw(tree)
-    axes.hlines(place, top, 1.12 * top, color=figures.COLOURS[0], linewidth=2)
-    axes.set_xlim(1.12 * top, 0.0)
-    axes.set_ylim(len(leaves) - 0.5, -0.5)
-    figures.tidy(axes, grid=None)
-    axes.yaxis.tick_right()
-    axes.set_yticks(range(len(leaves)), leaves)
-    axes.spines["left"].set_visible(False)
-    axes.set_xlabel("distance of the groups' centres")
-    axes.set_title("Groups within groups")
 
 
 def _shortened(names: Sequence[str]) -> list[str]:

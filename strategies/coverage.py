@@ -8,8 +8,8 @@ from typing import Any
 from florets.strategies.settings import ASKS, PrivacyKind, RunKeys, Settings
 
 COVERS: dict[str, frozenset[str]] = {
-    "central": frozenset({"losses", "choices", "folds"}),
-    "local": frozenset({"losses", "choices", "folds"}),
+    "central": frozenset({"losses", "choices"}),
+    "local": frozenset({"losses", "choices"}),
     "example": frozenset({"losses", "choices"}),
     "robust": frozenset(ASKS) - {"moments", "models"},
     "secure_aggregation": frozenset(ASKS) - {"updates", "models"},
@@ -18,11 +18,11 @@ COVERS: dict[str, frozenset[str]] = {
 
 COMPARED = 5
 """Rounds after the first in which, with central noise, clients' choices are made by comparing noised sums."""
-_FOLD_HANDLERS = tuple(f"florets.strategies.shared.client:{name}" for name in ("train_folds", "query_folds"))
+_FOLDS = "florets.strategies.shared.client:train_folds"
 
 _DECIDE = {
     **{"clustering": "kmeans", "matching": "min_cost", "square_root": False, "choose_by": "loss"},
-    **{"stop_when_stable": True, "subgroups": False},
+    **{"stop_when_stable": True},
     **{"place_one_class": False, "memory": False},
 }
 """Keys of algorithms that make groups without noise, with the value that makes none."""
@@ -46,8 +46,6 @@ class Releases:
         Only the server knows who belongs to which group (`privacy.kind=central`): group sizes are noised.
     handlers
         Client handlers whose answers hold only these releases.
-    finds_k
-        Whether these releases give the number of groups.
     """
 
     before: int = 0
@@ -56,7 +54,6 @@ class Releases:
     compared: int = 0
     hidden: bool = False
     handlers: tuple[str, ...] = ()
-    finds_k: bool = False
 
 
 def releases_of(settings: Settings, kind: PrivacyKind) -> Releases | None:
@@ -69,14 +66,10 @@ def releases_of(settings: Settings, kind: PrivacyKind) -> Releases | None:
         # It brings NumPy, which checks of keys go without.
         from florets.strategies.core.noised_groups import PARTS
 
-        if "folds" in asks:
-            return Releases(before=PARTS, hidden=True, handlers=_FOLD_HANDLERS, finds_k=True)
         if not asks:
             return Releases()
         compared = COMPARED if "choices" in asks else rounds
-        return Releases(compared=compared, first=PARTS, hidden=True, handlers=_FOLD_HANDLERS[:1])
-    if "folds" in asks:
-        return Releases(before=1, handlers=_FOLD_HANDLERS, finds_k=True)
+        return Releases(compared=compared, first=PARTS, hidden=True, handlers=(_FOLDS,))
     return Releases(before=rounds if "losses" in asks else 0, each=int("choices" in asks))
 
 
@@ -167,7 +160,7 @@ def _of_noise(settings: Settings, run: RunKeys) -> Iterator[str]:
         ("first_round", start if local and start == "update" else None, "single clients' updates decide on groups"),
         (
             "k",
-            run.k if run.k == "auto" and not releases.finds_k else None,
+            run.k if run.k == "auto" else None,
             "losses without noise decide on the number",
         ),
         ("statistics", local and run.statistics, "sums of tests have no noise"),

@@ -103,7 +103,7 @@ def fold_rows(
         inputs,
         targets,
         task.spec.loss,
-        disjoint_folds(inputs, targets, folds, len(x) if estimates else size, rng)[0],
+        disjoint_folds(inputs, targets, folds, len(x) if estimates else size, rng),
         size,
         training,
         rng,

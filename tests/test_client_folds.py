@@ -49,7 +49,7 @@ def rows_of(ask: Ask, folds: int = 3, form: RowForm = FULL, **settings: object) 
 def by_hand(start: ArrayRecord, rate: float = 0.02) -> np.ndarray:
     """Two steps of Adam on each fold, by PyTorch's own; rare classes weigh more."""
     data = TASK.client(0)
-    folds = disjoint_folds(data.x_train, data.y_train, 3, 10, generator(CONFIG.seed, 2, Purpose.FOLDS, 0))[0]
+    folds = disjoint_folds(data.x_train, data.y_train, 3, 10, generator(CONFIG.seed, 2, Purpose.FOLDS, 0))
     rows = []
     for fold in folds:
         module = TASK.build_model()
@@ -136,18 +136,10 @@ def test_equal_records_are_in_one_fold() -> None:
     # Six different records, each there five times.
     x = torch.arange(6.0).repeat(5).reshape(30, 1)
     for seed in range(20):
-        folds = disjoint_folds(x, torch.zeros(30), 3, 10, np.random.default_rng(seed))[0]
+        folds = disjoint_folds(x, torch.zeros(30), 3, 10, np.random.default_rng(seed))
         inside = [set(x[torch.from_numpy(fold)].flatten().tolist()) for fold in folds]
         assert sum(map(len, inside)) == len(set().union(*inside)) == 6
         assert [len(fold) for fold in folds] == [10, 10, 10]
-
-
-def copies(records: int, each: int, noise: float = 0.01, width: int = 20) -> np.ndarray:
-    """Records of subjects, `each` of one, in random order; the last column is the subject."""
-    rng = np.random.default_rng(records)
-    subjects = np.repeat(np.arange(records // each), each)
-    x = rng.standard_normal((records // each, width))[subjects] + noise * rng.standard_normal((records, width))
-    return rng.permutation(np.column_stack([x, subjects]))
 
 
 def test_near_duplicates_by_hand() -> None:
@@ -161,12 +153,3 @@ def test_near_duplicates_by_hand() -> None:
     assert near_duplicates(line, least=10) is None
     # Links that differ little are no gap.
     assert near_duplicates(np.arange(20.0)[:, None] ** 1.5) is None
-
-
-def test_only_a_client_with_near_duplicates_says_so(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "near-duplicates" not in ask(QUERY_FOLDS, ASK, arrays=MODEL)[kinds.METRICS]
-    data = TASK.client(0)
-    x = torch.from_numpy(copies(60, 3, width=64)[:, :-1].astype(np.float32)).reshape(60, *data.x_train.shape[1:])
-    monkeypatch.setattr("florets.client_app.client.Client.data", replace(data, x_train=x, y_train=data.y_train[:60]))
-    reply = ask(QUERY_FOLDS, ASK, arrays=MODEL)
-    assert codec.read(FoldRows, reply, form=FULL, folds=3).near_duplicates is True

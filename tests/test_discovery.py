@@ -89,24 +89,6 @@ def test_clients_that_all_differ_share_a_model_and_are_told_what_to_try() -> Non
     assert len(models(result.arrays)) == 1
 
 
-def test_each_group_within_a_group_has_a_model_and_later_clients_join_it() -> None:
-    # Two pairs of groups, with so little between the two of a pair that two groups are the answer at the top.
-    far, near = directions(4)[:2], 0.25 * directions(4)[2:]
-    leaves = np.stack([one + sign * own for one, own in zip(far, near, strict=True) for sign in (1, -1)])
-    faults = {(TRAIN_FOLDS, 1, 24): lost}
-    clients = FoldClients([*np.repeat(leaves, 6, axis=0), leaves[2]], noise=0.5, faults=faults)
-    strategy = Discovery(k="auto", level=0.05, seed=1, subgroups=True)
-    result, (first, _) = run(strategy, clients)
-    assert [strategy.assignment[str(client)] for client in range(25)] == [*np.repeat(range(4), 6), 2]
-    np.testing.assert_allclose(models(result.arrays), 0.75 * leaves, atol=1e-6)
-    found = evidence(first)
-    assert (found["k"], found["sizes"], found["leaves"]) == (2, (12, 12), 4)
-    assert found["text"].endswith("groups within groups: (6 + 6) + (6 + 6), with a model for each of the 4 innermost")
-    ends = [leaf for part in found["tree"]["parts"] for leaf in part["parts"]]
-    assert {leaf["model"] for leaf in ends} == set(range(4))
-    assert all(strategy.assignment[key] == leaf["model"] for leaf in ends for key in leaf["clients"])
-
-
 def test_clients_with_few_samples_are_placed_in_round_1_and_train_with_their_group() -> None:
     examples = [100] * 6 + [10, 10]
     clients = FoldClients([*TWO, A, B], examples=examples)

@@ -142,8 +142,8 @@ def test_single_updates_that_a_protection_hides_cannot_be_looked_at(keys: tuple[
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Choosing", r"Settings\.asks names choices or folds"),
-        ("Placing", r"Settings\.asks names choices or folds or losses"),
+        ("Choosing", r"Settings\.asks names choices"),
+        ("Placing", r"Settings\.asks names choices or losses"),
         ("Comparing", r"groups of losses \(Round\.group\)"),
         ("Keeping", "kept for single clients has no noise"),
         ("Unplanned", "give its Settings grouping_rounds"),

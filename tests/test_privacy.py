@@ -259,7 +259,7 @@ def test_an_infinite_epsilon_is_the_plain_run_to_the_bit(tmp_path: Path) -> None
         np.testing.assert_array_equal(models[2][name], values)
 
 
-@pytest.mark.parametrize("strategy", ["clove", "ifca", "fedavg", "discovery"])
+@pytest.mark.parametrize("strategy", ["clove", "ifca", "fedavg"])
 def test_with_local_noise_no_message_holds_a_count_a_loss_or_an_update_without_it(
     strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from florets.strategies.base.report import ADVICE, QUARANTINE, RoundReport
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core import FloatArray
 from florets.strategies.core.quarantine import AGREES, DEPARTS, UNKNOWN, Quarantine, agreement, verdicts
-from florets.strategies.core.set_aside import copied_rows, drawn_in, far_rows, has_groups, lone_rows, placed
+from florets.strategies.core.set_aside import drawn_in, far_rows, has_groups, lone_rows, placed
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, play
 
@@ -172,13 +172,3 @@ def test_clients_that_claim_one_model_are_in_quarantine_and_the_others_keep_thei
     # Without, they have a model for themselves.
     before = reports_of("none")[-1].assignment
     assert len({before[f"{c:02}"] for c in range(16)}) < 4
-
-
-def test_rows_of_folds_that_are_another_clients_are_copies_in_any_order_and_near_ones_are_not() -> None:
-    rng = np.random.default_rng(0)
-    folds = np.repeat(rng.normal(size=(2, 1, 64)), 3, axis=0) + 0.3 * rng.normal(size=(6, 4, 64))
-    assert not copied_rows(folds).any()
-    folds[5] = 7.0 * folds[0, ::-1]
-    assert copied_rows(folds).tolist() == [True, False, False, False, False, True]
-    # Two entries may be equal by chance.
-    assert not copied_rows(folds[:, :, :2]).any()

@@ -1,7 +1,7 @@
 """Evidence of a discovery in a run's folder and on the screen: the sentence, the picture, the warning."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from results_examples import CLIENTS, FOUND, evaluations, report
 
-from florets.reports.run_figures import evidence_figure
 from florets.reports.summary import RunSummary
 from florets.server_app.progress import describe
 from florets.server_app.recorder import Recorder
@@ -90,16 +89,3 @@ def test_summary_and_page_show_the_evidence(tmp_path: Path) -> None:
     assert page.count("data:image/png") == 2
     assert (tmp_path / "run" / "discovery.png").read_bytes().startswith(b"\x89PNG")
     assert "discovery" not in one_run.headline(summary)
-
-
-@pytest.mark.pictures
-def test_groups_within_groups_are_drawn_with_the_p_value_of_each_division() -> None:
-    parts = [{"p_value": 0.5, "clients": [key]} for key in KEYS[:2]]
-    tree = {"p_value": 0.0025, "height": 2.0, "parts": [
-        {"p_value": 0.001, "height": 1.0, "parts": parts}, {"p_value": None, "clients": KEYS[2:]},
-    ]}  # fmt: skip
-    found = replace(Evidence.of(GROUPS, KEYS, False), tree=tree)
-    assert len(evidence_figure(asdict(replace(found, tree=None))).axes) == 3  # with the bar of colours
-    dendrogram = evidence_figure(asdict(found)).axes[2]
-    assert [label.get_text() for label in dendrogram.get_yticklabels()] == ["1 client", "1 client", "2 clients"]
-    assert {text.get_text() for text in dendrogram.texts} == {"p = 0.0025", "p = 0.001"}

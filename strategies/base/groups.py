@@ -32,7 +32,7 @@ class Groups:
     centres
         Centre of each cluster, (C, D), where it is not the mean of its members; None: it is.
     is_last
-        No later round of this run can group clients (a budget ends): these groups are to be frozen.
+        Whether these groups are to be frozen, where that must not depend on them; None: the algorithm decides.
     """
 
     keys: Sequence[str]
@@ -41,7 +41,7 @@ class Groups:
     aside: BoolArray
     models: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     centres: FloatArray | None = None
-    is_last: bool = False
+    is_last: bool | None = None
 
     @property
     def core(self) -> "Groups":

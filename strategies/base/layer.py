@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from florets.strategies.base.exchange import Replies
@@ -87,10 +86,6 @@ class Layer:
     def vectors(self, vectors: Mapping[str, NDArray[Any]], r: Round) -> Mapping[str, NDArray[Any]]:
         """Return clients' vectors as an algorithm may keep them, by key."""
         return vectors
-
-    def copies(self, rows: Mapping[str, NDArray[np.floating]], r: Round) -> set[str]:
-        """Return the clients whose rows (m, D) on folds of their data are those of another client."""
-        return set()
 
     def counted(self, updates: Updates, r: Round) -> Updates:
         """Return the updates that count in an average."""

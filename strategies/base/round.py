@@ -166,16 +166,6 @@ class Round(Asking):
     _keepers: tuple[Models | None, frozenset[str]] = (None, frozenset())
     """Models that clients were asked to keep for their training, and those that have."""
 
-    @property
-    def may_depend_on_data(self) -> bool:
-        """Whether the course of the run may depend on clients' data, which noise forbids."""
-        return self.privacy is None
-
-    @property
-    def clients_choose(self) -> bool:
-        """Whether clients choose among groups found once: in noised sums that is free, and corrects mistakes."""
-        return self.privacy is not None and not self.privacy.is_local
-
     def train(self, groups: Mapping[str, int], settings: Mapping[str, str | float] | None = None) -> Plan[Update]:
         """Plan the exchange in which each participant in `groups` trains its model; the others sit this round out.
 
@@ -315,12 +305,6 @@ class Round(Asking):
         for layer in self.layers:
             vectors = layer.vectors(vectors, self)
         return vectors
-
-    def copies(self, rows: Mapping[str, NDArray[np.floating]]) -> set[str]:
-        """Return the clients whose rows (m, D) on folds are copies of another client's."""
-        if not self.may_depend_on_data:
-            return set()
-        return set().union(*(layer.copies(rows, self) for layer in self.layers))
 
     def test_assigned(self, assignment: Mapping[str, int]) -> Plan[TestResult]:
         """Plan the evaluation in which each tester that has a model tests it."""

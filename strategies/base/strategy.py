@@ -30,7 +30,7 @@ from florets.strategies.settings import (
 from florets.task.keys import as_declared, range_problems
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
-from florets.task.wire.leaving import CHOICES, FOLDS, GRADIENTS, LOSS_VECTORS, MASKED, MODELS
+from florets.task.wire.leaving import FOLDS, GRADIENTS, MASKED, MODELS
 
 S = TypeVar("S", bound=Settings)
 M = TypeVar("M", bound=State)
@@ -253,6 +253,4 @@ class Strategy(Hooks, ABC, Generic[S, M]):
         form = MASKED if self.run.secure_aggregation and self.is_frozen else form
         if self.first_round == "update" and (self.k == "auto" or self.run.privacy.is_central):
             names.add(FOLDS)
-        if "folds" in self.settings.asks and self.run.privacy.is_central:
-            names |= {CHOICES, LOSS_VECTORS}
         return frozenset(form if name == MODELS else name for name in names)

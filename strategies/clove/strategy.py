@@ -105,7 +105,7 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         updates = yield r.train(r.members(groups.assignment))  # l. 18 to 22
         self._remember(r.members(groups.assignment))
         self._note_silent(r)
-        if groups.is_last or (r.may_depend_on_data and self._is_stable(groups, r)):
+        if self._is_stable(groups, r) if groups.is_last is None else groups.is_last:
             self.state.frozen = Frozen.by_losses(groups, losses.models, losses.limit, self.settings.square_root)
             self.state.details[STABLE_FROM] = r.server_round + 1
         return r.average(updates)

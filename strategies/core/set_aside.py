@@ -13,10 +13,6 @@ FARTHEST = 2.0
 ELBOW = 0.5
 """Largest ratio S(K) S(K) / (S(K - 1) S(K + 1)) of within-cluster sums of squares with which K groups are real."""
 ELBOW_OF_TWO = 0.25
-COPIED = 0.1
-"""Squared distance to another client's rows, relative to that among a client's own, below which one is a copy."""
-LEAST_ENTRIES = 16
-"""Entries of a row below which two clients' rows may be that near by chance."""
 SHORT = 0.25
 """Length, relative to the median row's, below which a row has no direction and belongs to no group."""
 WITHIN = 0.25
@@ -56,27 +52,6 @@ def far_rows(rows: FloatArray, hostile: int) -> BoolArray:
         return np.zeros(len(rows), dtype=np.bool_)
     _, distances, limit = from_centre(rows, hostile)
     mask: BoolArray = distances > limit * (1 + 1e-9)
-    return mask
-
-
-def copied_rows(folds: FloatArray) -> BoolArray:
-    """Return the mask (M,) of clients whose rows (M, m, D) on m folds are those of another client, in any order.
-
-    Rows of one client on different folds of its data are as near to each other as honest rows are. Where each of a
-    client's rows is far nearer to one of another's than its own are, `COPIED` of their squared distance, one of the
-    two has copied; the rows do not say which. Nothing is said of fewer than `LEAST_ENTRIES` entries.
-    """
-    count, num_folds, size = folds.shape
-    if num_folds < 2 or size < LEAST_ENTRIES:
-        return np.zeros(count, dtype=np.bool_)
-    lengths = np.maximum(np.linalg.norm(folds, axis=2, keepdims=True), np.finfo(np.float64).tiny)
-    flat = (folds / lengths).astype(np.float32).reshape(-1, size)
-    apart = (1.0 - flat @ flat.T).reshape(count, num_folds, count, num_folds)
-    clients = np.arange(count)
-    own = apart[clients, :, clients] + 4.0 * np.eye(num_folds)
-    nearest = apart.min(axis=3).max(axis=1)
-    nearest[clients, clients] = np.inf
-    mask: BoolArray = (nearest <= np.maximum(COPIED * own.min(axis=(1, 2)), 1e-6)[:, np.newaxis]).any(axis=1)
     return mask
 
 

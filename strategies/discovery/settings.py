@@ -16,11 +16,6 @@ class DiscoverySettings(SharedLayers):
     """Detects in round 1 whether there are groups, how many and which; then each group trains its own model."""
 
     level: float = setting(0.005, "level of the test: how often identical clients may be divided", above=0, below=1)
-    subgroups: bool = setting(
-        False,
-        "each group within a group has a model, down to the leaves of the tested tree (k=auto); up to 1000 clients",
-        needs="k=auto",
-    )
     place_one_class: bool = setting(
         False,
         "clients whose training records are all of one class take no part in the search for groups, and are placed "

@@ -7,7 +7,7 @@ import numpy as np
 
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import ADVICE, STABLE_FROM
-from florets.strategies.base.round import Round, Steps, opened
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.discovery.settings import DiscoverySettings, DiscoveryState
 from florets.strategies.discovery.waiting import REGRESSION, move_of, moves_on, needed, shares_first
@@ -28,10 +28,6 @@ class Discovery(Strategy[DiscoverySettings, DiscoveryState]):
     folds, of which it sends compressed changes. Groups count as such if their centres predict the held-out
     folds; the mean of a group's updates is its first model, so that no second download is needed. Where there are
     none, or every client differs from every other, one model is trained as in FedAvg.
-
-    With `subgroups` each leaf of the tested tree of groups within groups has a model. What the members of a group
-    have in common is in the mean update of each of its leaves, so a leaf starts from its parent's first model, moved
-    by what its own members learned in addition.
 
     Newcomers train the kept common model and join the group with the nearest centre, or are told that none fits.
     Where rounds sample the clients, the common model is kept and groups are looked for once enough of them have taken
@@ -69,9 +65,6 @@ class Discovery(Strategy[DiscoverySettings, DiscoveryState]):
             state.phase = "discovery"
             return (yield from self._look(r))
         state.phase = "training" if state.centres is None else "stable"
-        if r.clients_choose and state.centres is not None:
-            updates = yield r.train_best()
-            return r.average(updates)
         self._place_newcomers(r)
         self._place_anew(r)
         self._with_somebody(r)
@@ -85,22 +78,18 @@ class Discovery(Strategy[DiscoverySettings, DiscoveryState]):
             trained = self.loss in REGRESSION and r.server_round > 1
             self.state.folds = FoldRound.begin(r, trained, given.place_one_class, self.k == "auto")
         folds = self.state.folds
-        updates = opened((yield folds.train(r)))
+        updates = yield folds.train(r)
         folds.take(updates)
         self.state.looks += 1
         k = self.k if isinstance(self.k, int) else None
-        wanted = needed(folds, r, k, self.state.looks) if r.may_depend_on_data else 0
+        wanted = needed(folds, r, k, self.state.looks)
         if len(folds.rows) < wanted:
             self._report(Evidence("open", seen=len(folds.rows), needed=wanted))
             return group_models(r, updates, self.assignment, 1)
         with r.meter.part("discover"):
-            copies = r.copies(folds.rows)
-            found = folds.decide(k, r, given.level, given.subgroups)
+            found = folds.decide(k, r, given.level)
         self.assignment.clear()
-        groups = self._freeze(found)
-        honest = {groups.get(key) for key, _ in updates if key not in copies}
-        counted = [(key, update) for key, update in updates if key not in copies or groups.get(key) not in honest]
-        return group_models(r, counted, groups, found.count)
+        return group_models(r, updates, self._freeze(found), found.count)
 
     def _freeze(self, found: Found) -> dict[str, int]:
         """Freeze what was found; return the clients' groups."""

@@ -74,7 +74,7 @@ def move_of(r: Round, updates: Sequence[tuple[str, Update]]) -> FloatArray:
 def shares_first(r: Round, loss: str) -> bool:
     """Say whether clients may first have to learn what they share, as long as it goes on (`moves_on`)."""
     # Estimates are told apart by how far they lie from what all share.
-    return r.may_depend_on_data and (loss in REGRESSION or sends_estimates(r)) and r.server_round < _LATEST
+    return (loss in REGRESSION or sends_estimates(r)) and r.server_round < _LATEST
 
 
 def needed(folds: FoldRound, r: Round, k: int | None, looks: int) -> int:

@@ -34,8 +34,8 @@ _UNCOVERED = "its answers are not noised, so that privacy.kind does not cover th
 _CENTRAL = "privacy.kind=central"
 _KINDS = frozenset({kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, kinds.LOSSES, kinds.EVALUATE}) | kinds.SECURE
 _COVERED = {
-    kinds.LOSSES: frozenset({"losses", "choices", "folds"}),
-    kinds.TRAIN_SELECT: frozenset({"choices", "folds"}),
+    kinds.LOSSES: frozenset({"losses", "choices"}),
+    kinds.TRAIN_SELECT: frozenset({"choices"}),
 }
 """Requests, one of which `Settings.asks` must name before a message of this kind is sent."""
 

@@ -27,7 +27,7 @@ from florets.strategies.core.robust import (
     shortened,
 )
 from florets.strategies.core.rows import Columns
-from florets.strategies.core.set_aside import copied_rows, drawn_in, far_rows, has_groups, lone_rows, placed
+from florets.strategies.core.set_aside import drawn_in, far_rows, has_groups, lone_rows, placed
 from florets.task.randomness import Purpose
 
 
@@ -176,21 +176,6 @@ class Hostile(Layer):
         """Shorten vectors longer than the median client's."""
         return shortened(vectors)
 
-    def copies(self, rows: Mapping[str, NDArray[np.floating]], r: Round) -> set[str]:
-        """Put clients whose rows on folds are copies into quarantine, and return them.
-
-        The copied client is among them, and counts again once its updates agree with its group's.
-        """
-        keys = sorted(rows)
-        if len(keys) < LEAST_CLIENTS:
-            return set()
-        mask = copied_rows(np.stack([rows[key] for key in keys]).astype(np.float64))
-        found = {key for key, is_copy in zip(keys, mask.tolist(), strict=True) if is_copy}
-        if found:
-            quarantine: Quarantine = self.kept(r)
-            quarantine.enter(sorted(found - quarantine.clients.keys()))
-        return found
-
     def details(self, r: Round) -> Mapping[str, Detail]:
         """Return the clients in quarantine, and advice about those that are new there."""
         quarantine: Quarantine = self.kept(r)
@@ -201,8 +186,8 @@ class Hostile(Layer):
             clients = f"client {named(entered)} is" if len(entered) == 1 else f"clients {named(entered)} are"
             found[ADVICE] = (
                 f"{clients} in quarantine from round {r.server_round} on: updates departed from the group's in "
-                f"{ROUNDS} rounds running or equal another client's, or losses or gradients departed from all "
-                f"others'. Such a client is sent models and tested, and counts again once {ROUNDS} updates running "
-                "agree; look at its data and its node"
+                f"{ROUNDS} rounds running, or losses or gradients departed from all others'. Such a client is "
+                f"sent models and tested, and counts again once {ROUNDS} updates running agree; look at its data and "
+                "its node"
             )
         return found

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import RecordDict
+from numpy.typing import NDArray
 
 from florets.client_app.client import Client
 from florets.client_app.training import packed, told_of_training, trained, update
@@ -11,7 +12,7 @@ from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpda
 from florets.task.randomness import Purpose, generator
 from florets.task.training.folds import disjoint_folds, on_folds, rows_of_folds
 from florets.task.training.objective import Anchored, Objective
-from florets.task.wire import kinds, noise
+from florets.task.wire import kinds
 from florets.task.wire.codec import pack
 from florets.task.wire.folds import LEARNING_RATE, RowForm
 
@@ -23,17 +24,16 @@ def train_folds(client: Client) -> RecordDict:
     """
     own = update(client, client.states()[0])
     common = kinds.COMMON if kinds.COMMON in client.content else kinds.ARRAYS
-    return pack(FoldUpdate, **own, **told_of_training(client), **_rows(client, common))
+    return pack(FoldUpdate, **own, **told_of_training(client), rows=_rows(client, common))
 
 
 def query_folds(client: Client) -> RecordDict:
     """Send what the folds change in the model that came, and nothing else."""
-    examples = 1 if kinds.PRIVACY in client.config else client.num_examples
-    return pack(FoldRows, **_rows(client, kinds.ARRAYS), num_examples=examples)
+    return pack(FoldRows, rows=_rows(client, kinds.ARRAYS), num_examples=client.num_examples)
 
 
-def _rows(client: Client, record: str) -> dict[str, Any]:
-    """Return the compressed change of the trainable parameters on each fold, (m, columns), as a message's fields.
+def _rows(client: Client, record: str) -> NDArray[np.floating]:
+    """Return the compressed change of the trainable parameters on each fold, (m, columns).
 
     One row, of all data, where there are fewer different records than folds, and where the message asks for it of a
     client whose records are all of one class.
@@ -43,11 +43,11 @@ def _rows(client: Client, record: str) -> dict[str, Any]:
     size = int(client.number(kinds.FOLD_SIZE)) if folds > 1 else client.num_examples
     estimates, rng = client.config.get(kinds.FOLD_ESTIMATES) is True, client.random(Purpose.FOLDS)
     if client.config.get(kinds.FOLD_CLASSES) is True and bool((data.y_train == data.y_train[0]).all()):
-        parts, alike = [np.arange(len(data.y_train), dtype=np.int64)], False
+        parts = [np.arange(len(data.y_train), dtype=np.int64)]
     else:
         # An estimate is of all records, a part for each fold.
         drawn = client.num_examples if estimates else size
-        parts, alike = disjoint_folds(data.x_train, data.y_train, folds, drawn, rng, data.subjects)
+        parts = disjoint_folds(data.x_train, data.y_train, folds, drawn, rng, data.subjects)
     rate, steps = client.number(kinds.FOLD_RATE, LEARNING_RATE), int(client.number(kinds.FOLD_STEPS))
     changes = rows_of_folds(
         client.module,
@@ -64,12 +64,7 @@ def _rows(client: Client, record: str) -> dict[str, Any]:
     )
     form = RowForm.read(int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])
     rng = generator(int(client.number(kinds.FOLD_SEED)), 0, Purpose.FOLD_SKETCH)
-    rows = form.pack(changes, rng)
-    if kinds.PRIVACY in client.config:
-        noised = noise.noised_rows(rows, folds, client.number(kinds.PRIVACY_LOSS_NOISE))
-        return {"rows": noised.astype(rows.dtype), "near_duplicates": None}
-    # Sent by those alone whom it concerns: every message costs its bytes.
-    return {"rows": rows, "near_duplicates": alike or None}
+    return form.pack(changes, rng)
 
 
 def train_bilevel(client: Client) -> RecordDict:

@@ -3,14 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from florets.strategies.base.report import ADVICE, EVIDENCE, Detail
-from florets.strategies.core import IntArray
 from florets.strategies.core.folds import Groups
-from florets.strategies.core.subgroups import Node
 
 Differs = Literal["nothing", "levels", "coefficients", "both"]
 _DIFFERS = 0.025
@@ -41,10 +39,8 @@ class Evidence:
     verdict
         "open" until enough clients have taken part, or the model has learned what they share; "too_few": groups of
         such sizes as the best ones are not found at the level, however far apart.
-    k
-        Groups found; the number of clients where every client differs.
-    sizes
-        Clients of each group.
+    k, sizes
+        Groups found, and the clients of each; where every client differs, the number of clients.
     given
         K was given, and not found.
     p_value
@@ -58,26 +54,11 @@ class Evidence:
     small
         Clients with too few samples for folds, placed afterwards.
     best, p_far_apart
-        Of "too_few": the number of groups with the best score, and up to which value such groups have a p value,
-        however far apart.
+        Of "too_few": the number of groups with the best score, and up to which value such groups have a p value.
     sharp
-        Groups are sharp; False: clients differ by degrees, see `core.subgroups.Spread`, or two halves of the folds
-        give other groups.
-    tree
-        Of groups within groups: ``p_value``, ``height`` and ``parts`` of a node, ``p_value`` and ``clients`` of a
-        leaf, and its ``model`` where leaves have models; None where groups are on one level.
-    leaves
-        Leaves of the tree, where each has a model; 0: each of the k groups has one.
-    near_duplicates
-        Clients with near-duplicates among their records.
-    error
-        Estimated fraction of the clients that noise brought into a wrong group, given that there are k; None: not
-        estimated.
-    epsilon
-        What the search spent of `privacy.epsilon`, taken by itself; None: nothing.
+        False: clients differ by degrees (`core.sharpness`), or two halves of the folds give other groups.
     stability
-        ARI between the k groups found by half of each client's folds and those found by the other half; None: there
-        are no groups. It falls short of what all records find.
+        See `core.folds.Groups`; it falls short of what all records find.
     p_levels, p_coefficients
         Of linear models' estimates: that clients differ in their levels (biases), given common coefficients, and in
         their coefficients, whatever their levels. None: not tested.
@@ -99,11 +80,6 @@ class Evidence:
     best: int = 0
     p_far_apart: float = 0.0
     sharp: bool = True
-    tree: dict[str, Any] | None = None
-    leaves: int = 0
-    near_duplicates: int = 0
-    error: float | None = None
-    epsilon: float | None = None
     stability: float | None = None
     p_levels: float | None = None
     p_coefficients: float | None = None
@@ -189,10 +165,9 @@ class Evidence:
         found = f"{blurred}{self.k} groups of {', '.join(sizes)}{more} clients"
         if self.given:
             found += ", as k says"
-        after = f"; {_clients(self.small)} with too few samples placed afterwards" if self.small else ""
-        nested = f"; groups within groups: {shown_tree(self.tree)}" if self.tree else ""
-        nested += f", with a model for each of the {self.leaves} innermost" if self.leaves else ""
-        return f"{found} ({self._figures()}){nested}{after}{difference}"
+        plural = "" if self.small == 1 else "s"
+        after = f"; {self.small} client{plural} with too few samples placed afterwards" if self.small else ""
+        return f"{found} ({self._figures()}){after}{difference}"
 
     @property
     def _difference(self) -> str:
@@ -205,22 +180,6 @@ class Evidence:
     @property
     def advice(self) -> str:
         """What the user should be warned of; empty where there is nothing."""
-        said = [self._advice]
-        if self.near_duplicates:
-            said.append(
-                f"records of {_clients(self.near_duplicates)} are near-duplicates of each other, as those of one "
-                "subject or device are: they were kept in one fold. Name the subjects' column (task.table.group), or "
-                "leave copies out, so that test sets keep them together as well"
-            )
-        return ". ".join(one[:1].upper() + one[1:] if place else one for place, one in enumerate(filter(None, said)))
-
-    @property
-    def _advice(self) -> str:
-        if self.epsilon is not None and self.verdict == "none" and not self.given:
-            return (
-                "noise hides small differences and groups of few clients, so that there may be groups: more clients, "
-                "or a larger privacy.epsilon, show more; or give k="
-            )
         if self.differs == "levels" and not self.given:
             return (
                 "the clients differ by the level of the target and not by what the inputs say of it. Compare with "
@@ -247,10 +206,6 @@ class Evidence:
     def _figures(self) -> str:
         """Return p value and scores: at the number found, its neighbours and the best."""
         words = [] if self.p_value is None else [f"p = {self.p_value:.2g}"]
-        if self.epsilon is not None:
-            words.append(f"epsilon {self.epsilon:.3g} was spent on this")
-        if self.error is not None:
-            words.append(f"about {self.error:.0%} of the clients may be in a wrong group")
         if self.scores:
             scores = dict(zip(self.candidates, self.scores, strict=True))
             best = max(scores, key=lambda k: scores[k])
@@ -266,26 +221,6 @@ class Evidence:
         return "; ".join(words)
 
 
-def shown_tree(node: Any) -> str:
-    """Return a tree of `Evidence` in words, ``(5 + 5) + 10``: sums are groups of one level."""
-    if "clients" in node:
-        return str(len(node["clients"]))
-    parts = [shown_tree(part) for part in node["parts"]]
-    return " + ".join(
-        f"({text})" if "parts" in part else text for part, text in zip(node["parts"], parts, strict=True)
-    )
-
-
-def plain(node: Node, keys: Sequence[str], models: IntArray | None = None) -> dict[str, Any]:
-    """Return a tree of rows as `Evidence` has it; `models` (M,) are the rows' where leaves have models."""
-    p_value = {"p_value": None if math.isnan(node.p_value) else round(node.p_value, 6)}
-    if not node.parts:
-        model = {} if models is None else {"model": int(models[node.members[0]])}
-        return {**p_value, **model, "clients": [keys[row] for row in node.members]}
-    parts = [plain(part, keys, models) for part in node.parts]
-    return {**p_value, "height": round(node.height, 4), "parts": parts}
-
-
 def no_group_fits(keys: Sequence[str]) -> str:
     """Return what is to be said of clients that no group fits."""
     more = f" and {len(keys) - _MOST_NAMES} more" if len(keys) > _MOST_NAMES else ""
@@ -293,7 +228,3 @@ def no_group_fits(keys: Sequence[str]) -> str:
         f"no group fits client {', '.join(keys[:_MOST_NAMES])}{more}: left out of the training; look at its data, "
         "or train a model there alone (strategy=local)"
     )
-
-
-def _clients(count: int) -> str:
-    return f"{count} client{'' if count == 1 else 's'}"

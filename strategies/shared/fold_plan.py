@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from florets.task.training.settings import Training
 from florets.task.wire.folds import LEARNING_RATE
 
-NOISED_FOLDS, NOISED_STEPS = 2, 4
-NOISED_SIZE, NOISED_WIDTH, OWN_NOISE_WIDTH = 30, 16, 8
-"""Samples of a fold; entries of a row for noised sums, and of one to each entry of which a client adds noise."""
 FEW_CLIENTS = 6
 """Up to so many clients, eight folds: with four the permutation test has too few arrangements."""
 EIGHT_FOLDS = 40

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from flwr.app import Array
 
 from florets.task.wire import kinds
-from florets.task.wire.codec import Flag, Item, Sizes
+from florets.task.wire.codec import Item, Sizes
 from florets.task.wire.codec import Vector as FlatModel
 from florets.task.wire.folds import Float32, RowForm, without_empty
 from florets.task.wire.records import Entry, Vector, read_array, write_array
@@ -40,12 +40,11 @@ class FoldRows:
     """Reply to `QUERY_FOLDS`: rows (m, width), float32.
 
     (1, width) of a client whose data cannot be divided, or that learned nothing on some of the folds; (0, width) of
-    one that learned nothing on any. `near_duplicates`: some of the records are, and were kept in one fold.
+    one that learned nothing on any.
     """
 
     rows: Annotated[Float32, Rows()]
     num_examples: Examples
-    near_duplicates: Annotated[bool, Flag()] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +52,6 @@ class FoldUpdate(Update):
     """Reply to `TRAIN_FOLDS`: an update, and rows as in `FoldRows`."""
 
     rows: Annotated[Float32, Rows()]
-    near_duplicates: Annotated[bool, Flag()] = False
 
     @property
     def others(self) -> npt.NDArray[np.floating]:

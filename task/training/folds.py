@@ -30,10 +30,10 @@ Float32 = NDArray[np.float32]
 
 def disjoint_folds(
     x: Tensor, y: Tensor, folds: int, size: int, rng: np.random.Generator, subjects: Tensor | None = None
-) -> tuple[list[IntArray], bool]:
+) -> list[IntArray]:
     """Draw disjoint folds of equal size, int64 (size,) each: equal records in one fold, and all of a subject's.
 
-    Also return whether near-duplicates were detected among the records drawn: they share a fold, as a subject's do.
+    Near-duplicates that are detected among the records drawn share a fold, as a subject's do.
 
     Records that are equal in inputs and targets are one record: of few columns with few values many inputs are equal
     by chance. `subjects` (n,) say whose each record is; None: each stands for itself. Each different record is there
@@ -41,7 +41,7 @@ def disjoint_folds(
     different records (or subjects) than folds cannot be divided: one fold of all n samples.
     """
     if subjects is not None:
-        return _folds_of_subjects(subjects.cpu().numpy(), folds, size, rng), False
+        return _folds_of_subjects(subjects.cpu().numpy(), folds, size, rng)
     wanted = folds * size
     first: dict[bytes, int] = {}
     # Rows of an array: to index a tensor takes ten times as long.
@@ -51,12 +51,12 @@ def disjoint_folds(
         if len(first) == wanted:
             break
     if len(first) < folds:
-        return [np.arange(len(x), dtype=np.int64)], False
+        return [np.arange(len(x), dtype=np.int64)]
     chosen = np.array(list(first.values()), dtype=np.int64)
     alike = near_duplicates(inputs[chosen[:_MOST_COMPARED]], folds)
     if alike is not None:
-        return [chosen[part] for part in _folds_of_subjects(alike, folds, size, rng)], True
-    return [np.resize(part, size) for part in np.array_split(chosen, folds)], False
+        return [chosen[part] for part in _folds_of_subjects(alike, folds, size, rng)]
+    return [np.resize(part, size) for part in np.array_split(chosen, folds)]
 
 
 _MOST_COMPARED = 1000

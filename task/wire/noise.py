@@ -11,11 +11,8 @@ Vector = npt.NDArray[np.float64]
 
 ANSWERED = frozenset({kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, kinds.LOSSES}) | kinds.SECURE
 """Messages that a client of a run with local noise answers; in a simulation it is also tested."""
-NOISED_HANDLERS = frozenset(f"florets.strategies.shared.client:{name}" for name in ("train_folds", "query_folds"))
-"""The algorithms' own handlers that noise all that they send."""
 LOSS_CLIP = 5.0
 """Bound at which losses for grouping are clipped."""
-_LARGEST = 60_000.0
 _SHIFT = 8.0
 """Standard deviations by which noised losses are raised: losses that are sent are not negative."""
 
@@ -56,18 +53,6 @@ def centred(losses: npt.NDArray[np.floating]) -> Vector:
     # A NaN, of which no comparison holds, is the worst loss.
     kept = np.where(np.asarray(losses) < LOSS_CLIP, np.maximum(losses, 0.0), LOSS_CLIP)
     return np.asarray(kept - LOSS_CLIP / 2, dtype=np.float64)
-
-
-def noised_rows(rows: npt.NDArray[np.floating], folds: int, multiplier: float) -> Vector:
-    """Return a client's rows of unit length with its noise, (folds, D); zeros come first where there are fewer.
-
-    Together they have a norm of at most the root of `folds`.
-    """
-    padded = np.zeros((folds, rows.shape[1]))
-    padded[folds - len(rows) :] = rows
-    bound = float(np.sqrt(folds))
-    # As float16 holds it: a larger entry would be sent as infinite.
-    return np.clip(within(padded, bound) + gaussian(padded.shape, multiplier * bound), -_LARGEST, _LARGEST)
 
 
 def loss_norm(count: int) -> float:

@@ -56,7 +56,7 @@ def test_a_subject_is_on_one_side_of_every_split(seed: int) -> None:
         assert not inside & set(SUBJECTS[out.flatten().int()])
         assert len(left.x_train) + len(out) == len(x)
         assert 6 <= len(out) <= 25
-    folds = disjoint_folds(x, part.y_train, 3, 12, rng, part.subjects)[0]
+    folds = disjoint_folds(x, part.y_train, 3, 12, rng, part.subjects)
     whose = [set(SUBJECTS[fold]) for fold in folds]
     assert [len(fold) for fold in folds] == [12] * 3
     assert sum(map(len, whose)) == len(set.union(*whose))
