@@ -281,7 +281,7 @@ def load(folder: str | Path, *, trust: bool = False) -> "Run | Sweep":
     """
     reload_edited()
     path = Path(folder).expanduser().absolute()
-    if (path / "summary.csv").is_file():
+    if (path / "jobs.json").is_file():
         from florets.api.sweep import Sweep
 
         return Sweep(path)

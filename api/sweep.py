@@ -16,7 +16,7 @@ from florets.reports.summary import Curve
 from florets.reports.tables import ResultTable
 from florets.studies.sweep import report
 from florets.studies.sweep.best import Best, best_of
-from florets.studies.sweep.jobs import SUMMARY, Jobs, group_jobs
+from florets.studies.sweep.jobs import JOBS, SUMMARY, Job, group_jobs, read_jobs
 from florets.task.device import one_thread_within
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from florets.reports.figures import Picture
 
 
-INTERRUPTED = 130
+_INTERRUPTED = 130
 """Exit code of a sweep that was interrupted."""
 _OF_ROUNDS: Mapping[str, Curve] = {name: name for name in get_args(Curve)}
 """Measures that rounds have."""
@@ -47,7 +47,7 @@ class Sweep:
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder).expanduser().absolute()
-        if not (self.folder / SUMMARY).is_file():
+        if not (self.folder / JOBS).is_file():
             raise ConfigError(f"{self.folder}: holds no sweep; give the folder that a sweep named as its results.")
 
     @cached_property
@@ -55,10 +55,7 @@ class Sweep:
         """One row per job, failed ones included: its keys, its figures, its folder, and why it failed."""
         import pandas as pd
 
-        try:
-            return pd.read_csv(self.folder / SUMMARY, keep_default_na=False, na_values=[""])
-        except ValueError:
-            raise ConfigError(f"{self.folder / SUMMARY}: is damaged; run the sweep again.") from None
+        return pd.read_csv(self.folder / SUMMARY, keep_default_na=False, na_values=[""])
 
     @property
     def measures(self) -> dict[str, str]:
@@ -73,7 +70,7 @@ class Sweep:
     def table(self, columns: str | Sequence[str] | None = None) -> ResultTable:
         """Return means ± sample standard deviations over the seeds, a row for each setting, the best in bold.
 
-        Other tables are pivots of `frame`.
+        Its `latex()` is for papers. Other tables are pivots of `frame`.
 
         Parameters
         ----------
@@ -85,24 +82,11 @@ class Sweep:
         ConfigError
             If there is no such measure.
         """
-        jobs = self._jobs
-        names = [columns] if isinstance(columns, str) else list(columns or report.measures_of(jobs))
-        for name in names:
-            self._measure(name, "columns")
-        note = f"{jobs.failed} of {len(jobs)} jobs failed." if jobs.failed else ""
-        return replace(report.means(jobs, group_jobs(jobs)[1], names, titles=True, marks=True), note=note)
-
-    def latex(self, columns: str | Sequence[str] | None = None, *, caption: str = "", label: str = "") -> str:
-        """Return `table` as LaTeX for the package ``booktabs``, the best in bold and names escaped.
-
-        Parameters
-        ----------
-        columns : str or several, optional
-            As `table` takes them.
-        caption, label : str, optional
-            LaTeX of a ``table`` around it; without either the result is the ``tabular`` alone.
-        """
-        return self.table(columns).latex(caption, label)
+        names = [columns] if isinstance(columns, str) else list(columns or self.measures)
+        higher = [self._measure(name, "columns").higher for name in names]
+        failed = sum(job.summary is None for job in self._jobs)
+        note = f"{failed} of {len(self._jobs)} jobs failed." if failed else ""
+        return replace(report.means(self._jobs, names, titles=True).marked(higher), note=note)
 
     def compare(self, measure: str | None = None, against: str | None = None) -> pd.DataFrame:
         """Return the means with 95 % intervals and the differences on equal seeds, one row for each setting.
@@ -125,12 +109,12 @@ class Sweep:
         import pandas as pd
 
         groups = group_jobs(self._jobs)[1]
-        if not any(len(group.jobs.runs) for group in groups):
+        if not any(group.runs for group in groups):
             raise ConfigError(f"{self.folder}: nothing to compare: all jobs failed.")
         if against is not None:
             _check(against, [group.strategy for group in groups], "against", "no such strategy ran")
             groups.sort(key=lambda group: group.strategy != against)
-        shown = self._measure(measure)
+        shown = report.main_measure(self._jobs) if measure is None else self._measure(measure)
         titles = {group.label: group.title for group in groups}
         lines = [
             {
@@ -149,8 +133,7 @@ class Sweep:
             }
             for one in report.compared(groups, shown)
         ]
-        frame = pd.DataFrame(lines).set_index("name")
-        frame[["p", "p_holm"]] = frame[["p", "p_holm"]].astype(float)
+        frame = pd.DataFrame(lines).set_index("name").astype({"p": float, "p_holm": float})
         frame.columns.name = shown.title
         return frame
 
@@ -173,19 +156,17 @@ class Sweep:
         if measure is not None:
             _check(measure, _OF_ROUNDS, "measure", "rounds have no such figure")
         groups = group_jobs(self._jobs)[1]
-        curves = {group.title: runs for group in groups if (runs := report.lines_of(group.jobs))}
+        curves = {group.title: runs for group in groups if (runs := report.lines_of(group))}
         figure = sweep_figure(curves, quantities=[_OF_ROUNDS[measure]] if measure else [])
         if figure is None:
             raise ConfigError(f"{self.folder}: nothing to draw: the runs' folders or that figure are missing.")
         return figure
 
     @cached_property
-    def _jobs(self) -> Jobs:
-        return Jobs.read(self.folder / SUMMARY)
+    def _jobs(self) -> list[Job]:
+        return read_jobs(self.folder)
 
-    def _measure(self, name: str | None, what: str = "measure") -> report.SweepMeasure:
-        if name is None:
-            return report.main_measure(self._jobs)
+    def _measure(self, name: str, what: str = "measure") -> report.SweepMeasure:
         known = report.measures_of(self._jobs)
         _check(name, known, what, "the sweep has no such measure")
         return known[name]
@@ -222,17 +203,20 @@ def sweep(experiment: Any = None, /, *, keep: bool = False, **keys: Any) -> Swee
     KeyboardInterrupt
         If it is interrupted, once the summary of the jobs that ran is written.
     """
+    return _run(choices_of(*_with_choices(experiment, keys)), keep)
+
+
+def _run(texts: Sequence[str], keep: bool = False, trials: int | None = None) -> Sweep:
     from florets.studies.go_on import Engine
     from florets.studies.sweep.launch import run_sweep
 
-    texts = choices_of(*with_choices(experiment, keys))
-    code, folder = run_sweep(texts, Path.cwd(), Engine(engine.run, engine.resume), keep)
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt(f"the sweep's folder is {folder}; go on with the same call and keep=True")
+    code, folder = run_sweep(texts, Path.cwd(), Engine(engine.run, engine.resume), keep, trials)
+    if code == _INTERRUPTED:
+        raise KeyboardInterrupt(f"what has run is in {folder}; florets.sweep(keep=True) goes on")
     return Sweep(folder)
 
 
-def with_choices(experiment: Any, keys: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _with_choices(experiment: Any, keys: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return a preset, or several, and keys with several values, with clients' data in their folder."""
     experiment, keys, federation = clients_of(experiment, keys, several=True)
     # A list is one value here, not several to try.
@@ -296,18 +280,11 @@ def tune(
         florets tune 'train.learning_rate=tag(log,interval(0.001,0.1))'     a number, on a logarithmic scale
         florets tune 'train.local_epochs=interval(1,5)'                     an integer from 1 to 5
     """
-    from florets.studies.go_on import Engine
-    from florets.studies.sweep.launch import run_sweep
     from florets.studies.tune import tune_overrides
 
-    texts = choices_of(*with_choices(experiment, keys)) + [
-        f"{key}={_interval(*ends)}" for key, ends in (intervals or {}).items()
-    ]
-    search, proposed = tune_overrides(texts, trials, n_jobs)
-    code, folder = run_sweep(search, Path.cwd(), Engine(engine.run, engine.resume), trials=proposed)
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt(f"the trials that ran are in {folder}")
-    return Sweep(folder)
+    searched = [f"{key}={_interval(*ends)}" for key, ends in (intervals or {}).items()]
+    texts, proposed = tune_overrides(choices_of(*_with_choices(experiment, keys)) + searched, trials, n_jobs)
+    return _run(texts, trials=proposed)
 
 
 def _interval(low: float, high: float) -> str:

@@ -9,7 +9,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from florets.conf.problems import ConfigError
 from florets.reports.console import say
 from florets.reports.scores import HIGHER_IS_BETTER
-from florets.studies.sweep.keys import measures, read_sweep, values_of
+from florets.studies.sweep.keys import measure_of, read_sweep, values_of
 
 FRACTION = "task.validation_fraction"
 _INTEGERS = re.compile(r"(?<!int\()(?<!float\()interval\(\s*[+-]?\d+\s*,\s*[+-]?\d+\s*\)")
@@ -44,12 +44,12 @@ def tune_overrides(overrides: Sequence[str], trials: int | None, n_jobs: int) ->
     if problems:
         raise ConfigError(problems)
     trials = trials or TRIALS
-    names = measures(parsed)
-    if "" in names:
+    measure = measure_of(parsed)
+    if not measure:
         if any(override.key_or_group == FRACTION for override in parsed):
             raise ConfigError(f"{FRACTION}=0: settings are chosen by validation data; give 0.2, or leave it out.")
         parsed += read_sweep([f"{FRACTION}={HELD_OUT}"])
-        names = measures(parsed)
+        measure = measure_of(parsed)
         say(f"Settings are chosen by validation data: {FRACTION}={HELD_OUT}.")
     launcher = [] if n_jobs == 1 else ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={n_jobs}"]
     listed = all(override.is_discrete_sweep() for override in searched)
@@ -60,17 +60,12 @@ def tune_overrides(overrides: Sequence[str], trials: int | None, n_jobs: int) ->
             "seed: of several the luckiest would be chosen; give one, and run the best setting with several, or let "
             "all combinations be tried (trials)."
         )
-    if len(names) > 1:
-        raise ConfigError(
-            f"these settings have the validation figures {' and '.join(sorted(names))}, which cannot be compared; "
-            "give measure, or tune each kind of task by itself."
-        )
     return [
         *map(_text, parsed),
         *launcher,
         "hydra/sweeper=optuna",
         "hydra/sweeper/sampler=tpe",
-        f"hydra.sweeper.direction={'maximize' if HIGHER_IS_BETTER[names.pop()] else 'minimize'}",
+        f"hydra.sweeper.direction={'maximize' if HIGHER_IS_BETTER[measure] else 'minimize'}",
         f"hydra.sweeper.n_trials={trials}",
         f"hydra.sweeper.n_jobs={n_jobs}",
         # Equal commands try equal settings, as far as one trial at a time goes.

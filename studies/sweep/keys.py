@@ -18,42 +18,27 @@ from florets.conf.problems import ConfigError
 from florets.conf.validate import lacks_sums
 from florets.studies import one_run
 
-_DECIDING = ("experiment", "task", "task.loss", "task.validation_fraction", "measure")
-"""Keys on which the validation figure depends."""
-_TRIED = 20
-"""Combinations of the other keys that are tried until one can run."""
+_TRIED = 200
+"""Jobs that are looked at until one can run."""
 
 
-def measures(parsed: Sequence[Override]) -> set[str]:
-    """Return the names of the jobs' validation figures, empty for jobs without validation data.
-
-    Of the keys that do not decide it, the first combinations that can run are looked at.
-    """
-    deciding: list[Override] = []
-    others: list[Override] = []
-    starts: list[str] = []
-    for override in parsed:
-        value = override.value()
-        if isinstance(value, IntervalSweep):
-            starts.append(f"{override.key_or_group}={value.start:g}")
-        else:
-            (deciding if override.key_or_group in _DECIDING else others).append(override)
-    names: set[str] = set()
+def measure_of(parsed: Sequence[Override]) -> str:
+    """Return the name of the validation figure of the first job that can run; empty without validation data."""
+    values = {one.key_or_group: one.value() for one in parsed}
+    starts = [f"{key}={value.start:g}" for key, value in values.items() if isinstance(value, IntervalSweep)]
+    discrete = [one for one in parsed if not isinstance(values[one.key_or_group], IntervalSweep)]
     problem: ConfigError | None = None
-    for chosen in expand(deciding):
-        for rest in itertools.islice(expand(others), _TRIED):
-            try:
-                config = compose([*chosen, *rest, *starts])
-            except ConfigError as error:
-                problem = problem or error
-                continue
-            if wrong := lacks_sums(config):
-                raise ConfigError(wrong)
-            names.add(one_run.measure_name(config))
-            break
-    if not names and problem is not None:
-        raise problem
-    return names
+    for overrides in itertools.islice(expand(discrete), _TRIED):
+        try:
+            config = compose([*overrides, *starts])
+        except ConfigError as error:
+            problem = problem or error
+            continue
+        if wrong := lacks_sums(config):
+            raise ConfigError(wrong)
+        return one_run.measure_name(config)
+    assert problem is not None
+    raise problem
 
 
 # In Hydra's empty space a key holds either a value or other keys; these hold both, as in
@@ -97,28 +82,14 @@ def values_of(override: Override) -> list[str]:
     return list(override.sweep_string_iterator()) if several else [override.get_value_element_as_str()]
 
 
-def check_jobs(parsed: Sequence[Override]) -> dict[str, int]:
-    """Check the configuration of every job, and return the problems that some have, with the number of those jobs."""
-    jobs = list(expand(parsed))
-    found = list(_problems(jobs))
-    if all(found):
-        raise ConfigError(list(dict.fromkeys(itertools.chain(*found))))
-    by_value: dict[str, list[list[str]]] = {}
-    for overrides, problems in zip(jobs, found, strict=True):
-        for text in overrides:
-            key = text.partition("=")[0]
-            of_key = [line for line in problems if line.startswith((f"{key}=", f"{key}:"))]
-            by_value.setdefault(text, []).append(of_key)
-    wrong = [line for lines in by_value.values() if all(lines) for line in itertools.chain(*lines)]
-    if wrong:
-        raise ConfigError(list(dict.fromkeys(wrong)))
-    return Counter(itertools.chain(*found))
+def check_jobs(parsed: Sequence[Override]) -> Counter[str]:
+    """Return the problems of the jobs' configurations, with the number of jobs that have each.
 
-
-def _problems(jobs: Sequence[Sequence[str]]) -> Iterator[list[str]]:
-    """Yield the problems of each job; those that differ in their seeds alone are checked once."""
+    Jobs that differ in their seeds alone are checked once. ConfigError where no job can run.
+    """
     checked: dict[tuple[str, ...], list[str]] = {}
-    for overrides in jobs:
+    found = []
+    for overrides in expand(parsed):
         alike = tuple("seed=0" if _SEED.fullmatch(text) else text for text in overrides)
         if alike not in checked:
             try:
@@ -126,7 +97,11 @@ def _problems(jobs: Sequence[Sequence[str]]) -> Iterator[list[str]]:
                 checked[alike] = []
             except ConfigError as error:
                 checked[alike] = list(error.problems)
-        yield checked[alike]
+        found.append(checked[alike])
+    problems = Counter(itertools.chain(*found))
+    if all(found):
+        raise ConfigError(list(problems))
+    return problems
 
 
 def encode(override: Override) -> str:

@@ -1,13 +1,13 @@
 """`florets -m`: Hydra's sweepers and launchers run the jobs; one that fails does not take the others along."""
 
 import itertools
+import json
 import os
-import pickle
 import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,26 +30,24 @@ from florets.server_app.own_code import changed_files, changed_words, code_on_di
 from florets.studies import one_run
 from florets.studies.go_on import Engine, finished_run, go_on, plain
 from florets.studies.sweep.best import best_of
-from florets.studies.sweep.jobs import JobResult, Jobs
-from florets.studies.sweep.keys import (
-    check_jobs,
-    decode,
-    encode,
-    expand,
-    read_sweep,
-)
+from florets.studies.sweep.jobs import Job
+from florets.studies.sweep.keys import check_jobs, decode, encode, expand, read_sweep
 from florets.studies.sweep.report import write_sweep
 from florets.task import given
 from florets.task.edited_modules import reload_edited
+
+_INTERRUPTED = "interrupted"
+_sweeps: set[Path] = set()
+"""Sweeps of which this process has run a job."""
 
 
 @dataclass(frozen=True)
 class Sweep:
     """What all jobs of a sweep share.
 
-    Tracebacks of failed jobs go into `folder`, and relative folders are meant from `caller`. `total` is the number of
-    jobs. With `keep` jobs that are finished are kept, and stopped ones go on; otherwise
-    all begin anew. `given` are objects that were given in Python, see `florets.task.given`.
+    Tracebacks of failed jobs go into `folder`, records of all into `records`; relative folders are meant from
+    `caller`. With `keep` jobs that are finished are kept, and stopped ones go on; otherwise all begin anew. `given`
+    are objects that were given in Python, see `florets.task.given`.
     """
 
     folder: Path
@@ -57,30 +55,24 @@ class Sweep:
     caller: Path
     total: int
     engine: Engine
-    keep: bool = False
-    given: Mapping[str, bytes] = field(default_factory=dict)
-
-
-_INTERRUPTED = "interrupted"
-_sweeps: set[Path] = set()
-"""Sweeps of which this process has run a job."""
+    keep: bool
+    given: Mapping[str, bytes]
 
 
 def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) -> float | None:
-    """Run one job, record how it ended, and return its validation figure; None when it failed.
+    """Run one job, record how it ended, and return its validation figure; it never raises.
 
-    It never raises. Without validation data there is nothing to choose by, and the figure is None.
-
-    `alone`: whether no other job runs at the same time; in parallel a job shows no progress bar.
+    None: it failed, or there are no validation data. `alone`: whether no other job runs at the same time; in parallel
+    a job shows no progress bar.
     """
     title = f"[{number + 1}/{sweep.total}] {' '.join(overrides)}"
     # Written first, so that a job whose process is killed is not missing from the summary.
     keys = dict(text.split("=", 1) for text in overrides)
-    job = JobResult(keys, None, None, "its process ended early: killed, or out of memory")
+    job = Job(keys, error="its process ended early: killed, or out of memory")
     _record(sweep, number, job)
     if alone:
         say(title)
-    kept = ""
+    note = ""
     try:
         given.adopt(sweep.given)
         # A process that joblib keeps has run jobs of an earlier sweep.
@@ -89,11 +81,12 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
         _sweeps.add(sweep.folder)
         config = one_run.prepare(overrides, sweep.caller)
         folder = results_folder(config, overrides)
-        share, measure = config.strategy.settings.fraction_train, one_run.measure_name(config)
-        job = replace(job, folder=folder, participation=share, measure=measure)
-        summary, kept = _result(sweep, config if alone else replace(config, quiet=True), overrides, folder)
-        stopped = f"stopped after {counted(summary.rounds, 'round')}" if summary.stopped else None
-        job = replace(job, folder=Path(summary.folder), summary=None if stopped else summary, error=stopped)
+        job = replace(job, folder=str(folder), measure=one_run.measure_name(config))
+        summary, note = _result(sweep, config if alone else replace(config, quiet=True), overrides, folder)
+        if summary.stopped:
+            job = replace(job, error=f"stopped after {counted(summary.rounds, 'round')}")
+        else:
+            job = replace(job, summary=summary, error="")
     except KeyboardInterrupt:
         _record(sweep, number, replace(job, error=_INTERRUPTED))
         raise
@@ -107,8 +100,7 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
         job = replace(job, error=failure)
     _record(sweep, number, job)
     outcome = f"failed: {job.error}" if job.summary is None else one_run.headline(job.summary)
-    if kept:
-        outcome += f"; {kept}"
+    outcome += f"; {note}" if note else ""
     say(f"      {outcome}" if alone else f"{title}: {outcome}")
     return None if job.summary is None else job.summary.final_validation
 
@@ -125,16 +117,8 @@ def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path
     return go_on(config, overrides, folder, sweep.engine)[0], note
 
 
-def _record(sweep: Sweep, number: int, job: JobResult) -> None:
-    if job.folder is not None and not job.folder.is_dir():
-        job = replace(job, folder=None)
-    (sweep.records / f"{number}.pickle").write_bytes(pickle.dumps(job))
-
-
-def read_records(records: Path) -> list[JobResult]:
-    """Return the jobs that were started, in the sweep's order; the folder is the command's own."""
-    paths = sorted(records.glob("*.pickle"), key=lambda path: int(path.stem))
-    return [pickle.loads(path.read_bytes()) for path in paths]
+def _record(sweep: Sweep, number: int, job: Job) -> None:
+    (sweep.records / f"{number:06d}.json").write_text(job.to_json(), encoding="utf-8")
 
 
 def run_sweep(
@@ -145,17 +129,16 @@ def run_sweep(
     The code is 0, 1 if a job failed, 130 if interrupted.
 
     `overrides`: `key=value` texts, some with several values, and Hydra's own (`hydra/launcher=joblib`). `caller`: the
-    working directory that relative folders are meant from. `keep`: whether jobs that are finished are kept and
-    stopped ones go on. `trials`: how many jobs a sweeper proposes; None: all combinations are run.
+    working directory that relative folders are meant from. `trials`: how many jobs a sweeper proposes; None: all
+    combinations are run.
     """
     for_hydra = [text for text in overrides if text.lstrip("+~").startswith(("hydra/", "hydra."))]
-    if "hydra/launcher=joblib" in for_hydra:
-        require("sweep", "hydra/launcher=joblib")
-    if "hydra/sweeper=optuna" in for_hydra:
-        require("tune", "hydra/sweeper=optuna")
+    for extra, text in (("sweep", "hydra/launcher=joblib"), ("tune", "hydra/sweeper=optuna")):
+        if text in for_hydra:
+            require(extra, text)
     texts = [text for text in overrides if text not in for_hydra]
     parsed = read_sweep(texts)
-    refused: dict[str, int] = {}
+    refused: Mapping[str, int] = {}
     if trials is None:
         if any(text.startswith(("hydra/sweeper", "hydra.sweeper")) for text in for_hydra):
             raise ConfigError("hydra/sweeper: settings that a sweeper proposes are those of florets tune.")
@@ -168,9 +151,9 @@ def run_sweep(
     for problem, number in refused.items():
         say(f"{number} of {total} jobs cannot run: {problem}", sys.stderr)
     ended_early = None
-    best = None
-    with TemporaryDirectory(prefix="florets-sweep-", ignore_cleanup_errors=True) as records:
-        sweep = Sweep(folder, Path(records), caller, total, engine, keep, given.files_in(texts))
+    with TemporaryDirectory(prefix="florets-sweep-", ignore_cleanup_errors=True) as name:
+        records = Path(name)
+        sweep = Sweep(folder, records, caller, total, engine, keep, given.files_in(texts))
         try:
             _run_hydra([*map(encode, parsed), *for_hydra], sweep)
         except KeyboardInterrupt:
@@ -180,42 +163,35 @@ def run_sweep(
             raise ConfigError([f"Hydra cannot start the sweep: {' '.join(str(error).split())}"]) from None
         except Exception as error:  # a worker process may die in any way, and what the others found must be kept
             ended_early = one_run.explain(error)
-        results = read_records(sweep.records)
-    if results:
-        table = write_sweep(folder, Jobs.of(results))
-        best = best_of(Jobs.of(results))
-        say(f"\n{table}\nResults of the sweep: {folder}")
+        jobs = [Job.of(json.loads(path.read_text(encoding="utf-8"))) for path in sorted(records.glob("*.json"))]
+    if jobs:
+        say(f"\n{write_sweep(folder, jobs)}\nResults of the sweep: {folder}")
     if ended_early:
         whole = counted(total, "job")
-        say(f"florets: the sweep ended early, after {len(results)} of {whole}: {ended_early}", sys.stderr)
-    if best is not None:
+        say(f"florets: the sweep ended early, after {len(jobs)} of {whole}: {ended_early}", sys.stderr)
+    if (best := best_of(jobs)) is not None:
         say(best.words)
     if ended_early == _INTERRUPTED:
         return 130, folder
-    whole_sweep = results and ended_early is None and all(result.error is None for result in results)
-    return (0 if whole_sweep else 1), folder
+    return (0 if jobs and not ended_early and all(job.summary for job in jobs) else 1), folder
 
 
 def _sweep_folder(parsed: Sequence[Override], caller: Path) -> Path:
     """Make and return a new folder for the summary, under the results folder that all jobs share."""
-    results_dir = Config.results_dir
-    for override in parsed:
-        if override.key_or_group == "results_dir" and not override.is_sweep_override():
-            results_dir = str(override.value())
+    shared = [one for one in parsed if one.key_or_group == "results_dir" and not one.is_sweep_override()]
+    results_dir = str(shared[-1].value()) if shared else Config.results_dir
     stem = absolute(results_dir, caller) / "sweeps" / time.strftime("%Y-%m-%d_%H-%M-%S")
-    for number in itertools.count(1):
-        folder = stem if number == 1 else stem.with_name(f"{stem.name}-{number}")
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            # Another sweep began in the same second. A file in the path's way is another matter.
-            if folder.is_dir():
-                continue
-            raise ConfigError([f"results_dir={results_dir}: is not a folder; name another."]) from None
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise ConfigError([f"results_dir={results_dir}: cannot be written ({reason}); name another."]) from None
-        return folder
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(1):
+            # Another sweep may have begun in the same second.
+            folder = stem if number == 1 else stem.with_name(f"{stem.name}-{number}")
+            if not folder.exists():
+                folder.mkdir()
+                return folder
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError([f"results_dir={results_dir}: cannot be written ({reason}); name another."]) from None
     raise AssertionError("unreachable: count() does not end")
 
 

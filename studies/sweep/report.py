@@ -1,167 +1,105 @@
 """Report of a sweep: a row per job, a table of means over seeds, and curves over rounds."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from florets.reports.console import counted
 from florets.reports.folder import naming, write_whole
 from florets.reports.protections import spent_together
-from florets.reports.scores import HIGHER_IS_BETTER, WORST
+from florets.reports.scores import HIGHER_IS_BETTER
 from florets.reports.statistics import ARI, LEGEND, PERCENT, Compared, Spread, compare, p_text
-from florets.reports.summary import RoundLine, read_lines
+from florets.reports.summary import RoundLine, RunSummary, read_lines
 from florets.reports.tables import Cell, ResultTable, markdown_table
-from florets.studies.sweep.jobs import (
-    MEASURE,
-    STRATEGY,
-    SUMMARY,
-    Group,
-    Jobs,
-    figure_column,
-    group_jobs,
-)
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-TRUTH = {
-    "final_model_error": "model error",
-    "final_cluster_error": "cluster error",
-    "final_cluster_loss": "cluster loss",
-}
-"""Columns of nearness to the truth."""
-
-VALIDATION, _OF_VALIDATION = "validation", "final_validation"
+from florets.studies.sweep.jobs import STRATEGY, Group, Job, finished, group_jobs, write_jobs
 
 
 @dataclass(frozen=True)
 class SweepMeasure:
-    """One figure of a run.
+    """One figure of a run, times `factor`; `bounds` is its range, None where it has no two ends.
 
-    Attributes
-    ----------
-    form, factor
-        Format of a number, and what a value is multiplied by before.
-    higher
-        Whether a higher value is better; None: neither is, or as with seconds it depends on the machine.
-    bounds
-        Range of the multiplied value, None where it has no two ends.
-    says_missing
-        Whether a cell says how many runs have a value, where some have none.
-    over_clients
-        Whether it is a mean over the clients that have a model: a cell then says how many have none.
+    `higher`: whether a higher value is better; None: neither is, or as with seconds it depends on the machine.
     """
 
     title: str
-    field: str
+    read: Callable[[RunSummary], float | None]
     form: str = "{:.2f}"
     factor: float = 1.0
     higher: bool | None = None
     bounds: tuple[float, float] | None = None
-    says_missing: bool = True
-    always_says: bool = False
-    over_clients: bool = False
 
-    def __post_init__(self) -> None:
-        figure_column(self.field)
+    def by_seed(self, group: Group) -> dict[int, float]:
+        """Return the finite values that finished jobs have, by seed."""
+        found = {run.seed: self.read(run) for run in group.runs}
+        return {
+            seed: self.factor * value for seed, value in found.items() if value is not None and math.isfinite(value)
+        }
 
-    def values(self, jobs: Jobs) -> pd.Series[float]:
-        """Return the values of the finished jobs, NaN where one has none or one that is not finite."""
-        values = jobs.runs[self.field].astype("float64") * self.factor
-        return values.where(values.abs() < math.inf)
-
-    def by_seed(self, jobs: Jobs) -> dict[int, float]:
-        """Return the values that jobs have, by seed."""
-        values = self.values(jobs).dropna()
-        return dict(zip(jobs.runs["seed"][values.index].astype(int), values, strict=True))
-
-    def spread(self, jobs: Jobs) -> Spread:
-        """Return the mean over jobs with its interval."""
-        return Spread.of(list(self.by_seed(jobs).values()), self.bounds)
-
-    def cell(self, jobs: Jobs) -> Cell:
-        """Return the mean over jobs as a table shows it."""
-        values, unplaced = self.values(jobs), jobs.runs["final_unplaced"]
-        text = mean_std(values, self.form, len(values) if self.says_missing else None, self.always_says)
-        if self.over_clients and unplaced.any():
-            text += f", {mean_std(unplaced, '{:.1f}')} clients not tested"
-        return Cell(text, float(values.mean()) if len(values) else math.nan)
+    def cell(self, group: Group) -> Cell:
+        """Return the mean over jobs as a table shows it, with how many have a value where some have none."""
+        spread, runs = Spread.of(list(self.by_seed(group).values())), len({run.seed for run in group.runs})
+        text = mean_std(spread, self.form)
+        return Cell(text if spread.number == runs else f"{text} ({spread.number} of {runs})", spread.mean)
 
 
-def mean_std(values: Iterable[float], form: str = "{:.2f}", of: int | None = None, always: bool = False) -> str:
-    """Return "mean ± sample std" of the values that are not NaN; of a single one the value, of none "-".
-
-    Where some of ``of`` runs have no value (never recovered, say), and with ``always`` in any case, the text says how
-    many have one.
-    """
-    known = [value for value in values if not math.isnan(value)]
-    if not known:
-        return "-" if of is None or not always else f"- (0 of {of})"
-    spread = Spread.of(known)
-    text = form.format(spread.mean)
-    if len(known) > 1:
-        text += f" ± {form.format(spread.deviation)}"
-    return text if of is None or (len(known) == of and not always) else f"{text} ({len(known)} of {of})"
+def mean_std(spread: Spread, form: str = "{:.2f}") -> str:
+    """Return "mean ± sample std", of a single value the value, of none "-"."""
+    text = form.format(spread.mean) if spread.number else "-"
+    return text if spread.number < 2 else f"{text} ± {form.format(spread.deviation)}"
 
 
 _ACCURACY: dict[str, Any] = {"factor": 100.0, "higher": True, "bounds": PERCENT}
 _NUMBER: dict[str, Any] = {"form": "{:.4g}", "higher": False}
-_COST: dict[str, Any] = {"form": "{:.1f}", "says_missing": False}
+_MEASURES = {
+    "accuracy": SweepMeasure("accuracy %", attrgetter("final_accuracy"), **_ACCURACY),
+    "worst_tenth": SweepMeasure("worst 10 % of clients", attrgetter("final_worst_tenth"), **_ACCURACY),
+    "loss": SweepMeasure("loss", attrgetter("final_loss"), **_NUMBER),
+    "validation": SweepMeasure("validation", attrgetter("final_validation"), "{:.4g}"),
+    "tuned": SweepMeasure("fine-tuned %", attrgetter("final_tuned_accuracy"), **_ACCURACY),
+    "tuned_loss": SweepMeasure("fine-tuned loss", attrgetter("final_tuned_loss"), **_NUMBER),
+    "model_error": SweepMeasure("model error", attrgetter("final_model_error"), **_NUMBER),
+    "cluster_error": SweepMeasure("cluster error", attrgetter("final_cluster_error"), **_NUMBER),
+    "cluster_loss": SweepMeasure("cluster loss", attrgetter("final_cluster_loss"), **_NUMBER),
+    "ari": SweepMeasure("ARI", attrgetter("final_ari"), higher=True, bounds=ARI),
+    "rounds_to_ari_90": SweepMeasure("ARI ≥ 0.9 from", attrgetter("first_round_ari_90"), "{:.1f}", higher=False),
+    "stable_from": SweepMeasure("stable from", attrgetter("round_of_stability"), "{:.1f}"),
+    "megabytes": SweepMeasure("MB", lambda run: run.bytes_down + run.bytes_up, "{:.1f}", 1e-6, higher=False),
+    # Of runs in which nothing was counted it is 0.
+    "gradient_passes": SweepMeasure(
+        "1,000 gradient passes", lambda run: run.gradient_passes or None, "{:,.0f}", 1e-3, higher=False
+    ),
+    "seconds": SweepMeasure("seconds", attrgetter("seconds"), "{:.1f}"),
+}
 
 
-def measures_of(jobs: Jobs) -> dict[str, SweepMeasure]:
+def measures_of(jobs: Sequence[Job]) -> dict[str, SweepMeasure]:
     """Return the figures of which some run has a value, by name, in the order of a table's columns."""
-    runs, names = jobs.runs, set(jobs.runs[MEASURE].dropna())
-    known = {name for name in runs if runs[name].notna().any()}
+    runs = finished(jobs)
+    found = {name: one for name, one in _MEASURES.items() if any(one.read(run) is not None for run in runs)}
     # Next to an accuracy, a loss says little: it is shown where some run has nothing else.
-    if runs["final_accuracy"].notna().all():
-        known.discard("final_loss")
-    if "final_accuracy" in known:
-        tuned = SweepMeasure("fine-tuned %", "final_tuned_accuracy", **{**_ACCURACY, "form": "{:.1f}"})
-    else:
-        tuned = SweepMeasure("fine-tuned loss", "final_tuned_loss", **_NUMBER)
-    found = {
-        "accuracy": SweepMeasure("accuracy %", "final_accuracy", over_clients=True, **_ACCURACY),
-        "worst_tenth": SweepMeasure("worst 10 % of clients", f"accuracy.{WORST}", **_ACCURACY),
-        "loss": SweepMeasure("loss", "final_loss", over_clients=True, **_NUMBER),
-        "validation": _validation(*names) if len(names) == 1 else SweepMeasure(VALIDATION, _OF_VALIDATION, "{:.4g}"),
-        "tuned": tuned,
-        **{name.removeprefix("final_"): SweepMeasure(title, name, **_NUMBER) for name, title in TRUTH.items()},
-        "ari": SweepMeasure("ARI", "final_ari", higher=True, bounds=ARI),
-        "ari_at_10": SweepMeasure("ARI at 10", "ari_at_10", higher=True, bounds=ARI),
-        "rounds_to_ari_90": SweepMeasure(
-            "ARI ≥ 0.9 from", "first_round_ari_90", "{:.1f}", higher=False, always_says=True
-        ),
-        "stable_from": SweepMeasure("stable from", "round_of_stability", "{:.1f}"),
-        "megabytes": SweepMeasure("MB", "megabytes", higher=False, **_COST),
-        "client_seconds": SweepMeasure("client s", "client_seconds", **_COST),
-        "gradient_passes": SweepMeasure(
-            "1,000 gradient passes", "gradient_passes", "{:,.0f}", 1e-3, higher=False, says_missing=False
-        ),
-        "seconds": SweepMeasure("seconds", "seconds", **_COST),
-    }
-    # Of runs of which nothing was counted these are 0.
-    known -= {name for name in ("client_seconds", "gradient_passes") if not runs[name].any()}
-    always = ("ari", "ari_at_10", "rounds_to_ari_90", "stable_from", "megabytes", "seconds")
-    return {name: measure for name, measure in found.items() if measure.field in known or name in always}
+    if all(run.final_accuracy is not None for run in runs):
+        found.pop("loss", None)
+    if "tuned" in found:
+        found.pop("tuned_loss", None)
+    names = {job.measure for job in jobs if job.measure}
+    if "validation" in found and len(names) == 1:
+        found["validation"] = _validation(*names)
+    return found
 
 
-def main_measure(jobs: Jobs) -> SweepMeasure:
+def main_measure(jobs: Sequence[Job]) -> SweepMeasure:
     """Return what runs are compared by: the accuracy where all have one, else the loss."""
-    if jobs.runs["final_accuracy"].notna().all():
-        return SweepMeasure("accuracy %", "final_accuracy", **_ACCURACY)
-    return SweepMeasure("loss", "final_loss", **_NUMBER)
+    return _MEASURES["accuracy" if all(run.final_accuracy is not None for run in finished(jobs)) else "loss"]
 
 
 def _validation(name: str) -> SweepMeasure:
-    title = f"{VALIDATION} {name.replace('_', ' ')}"
+    title, read = f"validation {name.replace('_', ' ')}", attrgetter("final_validation")
     if name in ("accuracy", "balanced_accuracy"):
-        return SweepMeasure(f"{title} %", _OF_VALIDATION, **_ACCURACY)
-    return SweepMeasure(title, _OF_VALIDATION, "{:.4g}", higher=HIGHER_IS_BETTER[name])
+        return SweepMeasure(f"{title} %", read, **_ACCURACY)
+    return SweepMeasure(title, read, "{:.4g}", higher=HIGHER_IS_BETTER[name])
 
 
 def compared(groups: Sequence[Group], measure: SweepMeasure) -> Sequence[Compared]:
@@ -169,22 +107,22 @@ def compared(groups: Sequence[Group], measure: SweepMeasure) -> Sequence[Compare
 
     With a single strategy, all are compared with the first group.
     """
-    shown = [group for group in groups if len(group.jobs.runs)]
+    shown = [group for group in groups if group.runs]
     by_settings = len({group.strategy for group in shown}) > 1
     against = {}
     for group in shown:
         first = next(other for other in shown if not by_settings or other.settings == group.settings)
         if first is not group:
             against[group.label] = first.label
-    return compare({group.label: measure.by_seed(group.jobs) for group in shown}, against, measure.bounds)
+    return compare({group.label: measure.by_seed(group) for group in shown}, against, measure.bounds)
 
 
-def comparison(jobs: Jobs, groups: Sequence[Group]) -> list[list[str]]:
+def comparison(jobs: Sequence[Job], groups: Sequence[Group]) -> list[list[str]]:
     """Return the groups' means with intervals and their differences from the first, the first row its head.
 
-    By accuracy, where all runs have one, else by the loss. Empty where no group has two runs.
+    Empty where no group has two runs.
     """
-    if not any(len(group.jobs.runs) > 1 for group in groups):
+    if not any(len(group.runs) > 1 for group in groups):
         return []
     measure = main_measure(jobs)
 
@@ -196,8 +134,7 @@ def comparison(jobs: Jobs, groups: Sequence[Group]) -> list[list[str]]:
 
     rows = [["strategy", measure.title, "interval", "compared with", "difference", "interval", "test"]]
     for one in compared(groups, measure):
-        row = [one.name, form(one.spread.mean) if one.spread.number else "-", interval(one.spread)]
-        row.append(one.against)
+        row = [one.name, form(one.spread.mean) if one.spread.number else "-", interval(one.spread), one.against]
         if between := one.difference if one.difference.number else None:
             row += [form(between.mean, "+"), interval(between, "+"), p_text(one.p_holm)]
         else:
@@ -210,7 +147,7 @@ MOST_LINES = 8
 """More curves than this cannot be distinguished in one figure."""
 
 
-def summary_markdown(jobs: Jobs) -> str:
+def summary_markdown(jobs: Sequence[Job]) -> str:
     """Return the sweep's summary: what its jobs share, the table of means, and the failures."""
     common, groups = group_jobs(jobs)
     parts = []
@@ -218,85 +155,69 @@ def summary_markdown(jobs: Jobs) -> str:
     shared = [f"{key}={value}" for key, value in common.items() if key not in (STRATEGY, "results_dir", "quiet")]
     if shared:
         parts.append("Sweep with " + ", ".join(shared))
-    if len(jobs.runs):
-        parts.append(markdown_table(means(jobs, groups).texts))
+    if runs := finished(jobs):
+        parts.append(markdown_table(means(jobs).texts))
         parts.append(
             "Mean ± sample standard deviation over runs that differ only in their seed; "
             "'(2 of 3)': only these have a value."
         )
-        if compared := comparison(jobs, groups):
-            parts += [markdown_table(compared), LEGEND]
-    if len(jobs.runs) and (spent := spent_together(jobs.runs["folder"])):
-        parts.append(spent)
-    rows = list(zip(jobs.names, jobs.figures["warnings"], jobs.figures["error"], strict=True))
-    warned = [f"- {name}: {text}" for name, texts, error in rows if error is None for text in texts]
+        if rows := comparison(jobs, groups):
+            parts += [markdown_table(rows), LEGEND]
+        parts.append(spent_together(run.folder for run in runs))
+    warned = [f"- {job.name}: {text}" for job in jobs if job.summary for text in job.summary.warnings]
     if warned:
         parts += ["Warnings:", "\n".join(warned)]
-    if jobs.failed:
-        parts.append(f"{jobs.failed} of {counted(len(jobs), 'job')} failed:")
-        failed = [f"- {name}: {' '.join(error.split())}" for name, _, error in rows if error is not None]
-        parts.append("\n".join(failed))
-    return "\n\n".join(parts or ["The sweep had no jobs."]) + "\n"
+    if failed := [f"- {job.name}: {' '.join(job.error.split())}" for job in jobs if job.summary is None]:
+        parts += [f"{len(failed)} of {counted(len(jobs), 'job')} failed:", "\n".join(failed)]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def means(
-    jobs: Jobs, groups: Sequence[Group], names: Sequence[str] = (), *, titles: bool = False, marks: bool = False
-) -> ResultTable:
+def means(jobs: Sequence[Job], names: Sequence[str] = (), *, titles: bool = False) -> ResultTable:
     """Return the table of means.
 
     `names`: columns next to the strategy, in their order; none: all of which some run has a value. `titles`: whether
-    strategies have the names that papers give them. `marks`: whether the best of each column is marked.
+    strategies have the names that papers give them.
     """
-    shown = [group for group in groups if len(group.jobs.runs)]
+    shown = [group for group in group_jobs(jobs)[1] if group.runs]
     measures = measures_of(jobs)
-    columns: dict[str, tuple[str, Callable[[Jobs], Cell]]] = {"runs": ("runs", _num_runs)}
-    if jobs.runs["rounds"].nunique() > 1:
-        columns["rounds"] = ("rounds", _rounds)
+    columns: dict[str, tuple[str, Callable[[Group], Cell]]] = {"runs": ("runs", _num_runs)}
+    if len({run.rounds for run in finished(jobs)}) > 1:
+        rounds = SweepMeasure("rounds", attrgetter("rounds"), "{:.1f}")
+        columns["rounds"] = (rounds.title, rounds.cell)
     columns |= {name: (measure.title, measure.cell) for name, measure in measures.items()}
-    if unknown := [name for name in names if name not in columns]:
-        raise ValueError(f"{', '.join(unknown)}: the sweep has no such column. It has: {', '.join(columns)}.")
     chosen = list(names or columns)
-    table = ResultTable(
+    return ResultTable(
         STRATEGY,
         tuple(group.title if titles else group.label for group in shown),
         tuple(columns[name][0] for name in chosen),
-        tuple(tuple(columns[name][1](group.jobs) for name in chosen) for group in shown),
+        tuple(tuple(columns[name][1](group) for name in chosen) for group in shown),
     )
-    return table.marked([measures[name].higher if name in measures else None for name in chosen]) if marks else table
 
 
-def _rounds(jobs: Jobs) -> Cell:
-    rounds = jobs.runs["rounds"]
-    return Cell(f"{rounds.iloc[0]:.0f}" if rounds.nunique() == 1 else mean_std(rounds, "{:.1f}"))
-
-
-def _num_runs(jobs: Jobs) -> Cell:
-    return Cell(f"{len(jobs.runs)} of {len(jobs)}" if jobs.failed else f"{len(jobs)}")
+def _num_runs(group: Group) -> Cell:
+    runs, jobs = len(group.runs), len(group.jobs)
+    return Cell(f"{jobs}" if runs == jobs else f"{runs} of {jobs}")
 
 
 def _draw(folder: Path, groups: Sequence[Group]) -> None:
     from florets.reports.run_figures import sweep_figure  # matplotlib takes a second that only the end needs
 
-    curves = {group.title: lines for group in groups if (lines := lines_of(group.jobs))}
+    curves = {group.title: lines for group in groups if (lines := lines_of(group))}
     if 0 < len(curves) <= MOST_LINES and (figure := sweep_figure(curves)):
         figure.save(folder / "curves.png")
 
 
-def lines_of(jobs: Jobs) -> list[list[RoundLine]]:
+def lines_of(group: Group) -> list[list[RoundLine]]:
     """Return the rounds of finished jobs; nothing where the folder of one is gone."""
-    folders = [Path(folder or "") for folder in jobs.runs["folder"]]
+    folders = [Path(run.folder) for run in group.runs]
     are_there = all((folder / "rounds.jsonl").is_file() for folder in folders)
     return list(map(read_lines, folders)) if are_there else []
 
 
-def write_sweep(folder: Path, jobs: Jobs) -> str:
-    """Write ``summary.csv``, ``summary.md`` and the curves of a sweep; return the Markdown.
-
-    `folder`: the sweep's own folder; made where it is missing. `jobs`: this command's jobs, in their order; failed
-    ones are listed below the table.
-    """
+def write_sweep(folder: Path, jobs: Sequence[Job]) -> str:
+    """Write the tables, the summary and the curves of a sweep into its folder; return the summary as Markdown."""
     folder.mkdir(parents=True, exist_ok=True)
-    jobs.write(folder / SUMMARY)
+    write_jobs(folder, jobs)
     text = summary_markdown(jobs)
     write_whole(folder / "summary.md", text)
     with naming(folder):
