@@ -13,9 +13,9 @@ from florets.api.advise import Advice
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.strategies.base.federation import TrainingDiverged
+from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.studies.advise.advice import Evidence
-from florets.studies.advise.causes import ColumnShift, Reason
+from florets.studies.advise.causes import Reason
 from florets.studies.advise.compare import Criterion
 from florets.studies.advise.methods import (
     RIDGE,
@@ -46,23 +46,21 @@ def test_what_discovery_found_is_said_in_the_terms_of_advice() -> None:
     assert (placed.kind, placed.lone) == ("lone", ("d",))
     none = finding_of(evidence("none", 0.4), dict.fromkeys(SITES, 0))
     assert (none.kind, none.groups, none.num_clients) == ("none", (SITES,), 5)
-    kinds = [("all_differ", 5, "all_differ"), ("too_few", 5, "too_few"), ("open", 3, "open"), ("open", 0, "moving")]
+    kinds = [("all_differ", 5, "all_differ"), ("too_few", 5, "too_few"), ("open", 3, "open")]
     for verdict, needed, kind in kinds:
         assert finding_of(evidence(verdict, None, needed), {"a": 0, "b": 0}).kind == kind
 
 
 def test_no_groups_give_fedavg_and_what_the_others_would_do() -> None:
     good = [0.95] * 5
-    advice = given(NONE, fedavg=good, tuned=good, local=[0.8] * 5, clove=good)
+    advice = given(NONE, fedavg=good, tuned=good, local=[0.8] * 5)
     said = words(advice)
     assert said.answer == "5 sites, no groups (p = 0.41): one model for all (FedAvg)."
-    figures, seen, chance, alone = said.reasons
+    figures, chance, alone = said.reasons
     assert figures == "Expected on new records: accuracy 95.0 % (constant answer: 50.0 %)."
-    # The half width of the interval of the difference from the next best.
-    assert "compared on 200 validation records: differences below about 1.0 points in accuracy cannot be seen" in seen
     assert "in 41 of 100 cases" in chance
     assert "worse by 15.0 ± " in alone
-    assert [one.name for one in advice.outcomes] == ["fedavg", "tuned", "clove", "local"]
+    assert [one.name for one in advice.outcomes] == ["fedavg", "tuned", "local"]
     assert said.short.splitlines()[-1].endswith(
         "min_clients=5 strategy=fedavg train.ridge=0.1 train.local_epochs=1 num_rounds=17 statistics=true"
     )
@@ -76,10 +74,10 @@ def test_no_groups_give_fedavg_and_what_the_others_would_do() -> None:
 def test_two_groups_give_a_model_each_and_one_explanation() -> None:
     mixed, good = [0.9, 0.9, 0.9, 0.1, 0.1], [0.95] * 5
     evidence = Evidence(reasons=(Reason("rule", ("d", "e"), cross=(2.5, 0.1)),))
-    said = words(given(TWO, evidence, fedavg=mixed, discovery=good, tuned=[0.8] * 5, clove=good, local=good))
+    said = words(given(TWO, evidence, fedavg=mixed, discovery=good, tuned=[0.8] * 5, local=good))
     assert said.answer == "5 sites in 2 groups (p = 0.0025): one model per group (strategy=discovery)."
     facts = ("a, b and c | d and e", "d and e: the other group's model has a loss of 2.5", "10.0 % correct")
-    assert all(fact in text for fact, text in zip(facts, said.reasons[2:5], strict=True))
+    assert all(fact in text for fact, text in zip(facts, said.reasons[1:4], strict=True))
     assert "strategy=discovery k=auto" in said.command
     same = words(given(TWO, fedavg=good, discovery=[0.925] * 5, local=good))
     assert same.answer.endswith("one model for all (FedAvg).")
@@ -94,7 +92,7 @@ def test_two_groups_give_a_model_each_and_one_explanation() -> None:
 
 
 def test_a_unit_that_is_not_declared_is_no_other_rule() -> None:
-    unit = Reason("unit", ("e",), (ColumnShift("x", 0.1, 3.0, 3.0),), 3.0)
+    unit = Reason("unit", ("e",), factor=3.0)
     own = {"fedavg": [0.95] * 4 + [0.05], "local": [0.95] * 5}
     said = words(given(LONE, Evidence(reasons=(unit,)), **own))
     assert said.answer.endswith(", until the unit at e is declared: then ask again.")
@@ -111,8 +109,6 @@ def test_a_unit_that_is_not_declared_is_no_other_rule() -> None:
             "No model predicts the records of e, not even one trained there (50.0 % alone, 9",
         ),
         ((0.05, 0.95, 0.95), "discovery", "A different rule from the other sites: e."),
-        # Its own records show no other rule.
-        ((0.95, 0.95, 0.95), "fedavg", "by one model for all as well as by a model trained there alone: e"),
     ],
 )
 def test_a_site_that_fits_nobody_is_named_with_what_may_be_wrong_with_it(
@@ -148,7 +144,7 @@ def test_every_method_has_the_same_budget_and_rates_and_what_is_typed_holds() ->
     question = replace(Question.of(OWN), by_newton=False, measure="log_loss")
     assert (len(question.rates), question.rates[1]) == (3, question.base.train.learning_rate)
     methods = candidates(question, NONE)
-    assert list(methods) == ["fedavg", "intercept", "slopes", "local", "clove"]
+    assert list(methods) == ["fedavg", "intercept", "slopes", "local"]
     # Coefficients of each client are linear models', fitted by Newton's steps.
     fits = {name: keys for name, keys in methods.items() if name != "slopes"}
     runs = {name: candidate_run(question, name, keys, 0.02) for name, keys in fits.items()}
@@ -156,14 +152,13 @@ def test_every_method_has_the_same_budget_and_rates_and_what_is_typed_holds() ->
         assert (config.num_rounds, config.patience, config.measure, config.statistics) == (40, 3, "log_loss", True)
         assert (config.train.learning_rate, config.train.solver) == (0.02, "sgd")
         assert config.task.validation_fraction == 0.2
-    assert runs["clove"].k == 2
     assert "discovery" in candidates(question, TWO)
     assert first_run(question).strategy.settings.place_one_class is True  # type: ignore[attr-defined]
     typed = Question.of([*OWN, "num_rounds=6", "train.learning_rate=0.5", "patience=9"])
     config = candidate_run(typed, "fedavg", methods["fedavg"], typed.rates[0])
     assert (typed.rates, config.num_rounds, config.patience) == ((0.5,), 6, 9)
-    shown = command(question, "clove", TWO, 0.02, 17)
-    assert shown.endswith("strategy=clove k=2 train.learning_rate=0.02 num_rounds=17 statistics=true")
+    shown = command(question, "discovery", 0.02, 17)
+    assert shown.endswith("strategy=discovery k=auto train.learning_rate=0.02 num_rounds=17 statistics=true")
 
 
 def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_cannot_matter() -> None:
@@ -181,10 +176,8 @@ def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_can
     }  # fmt: skip
     assert first_run(question).num_rounds == first_run(values).num_rounds == 16
     # Who trains alone takes all steps in one round.
-    assert "train.local_epochs=8 train.ridge=10 num_rounds=1 statistics=true" in command(
-        question, "local", NONE, 10.0, 1
-    )
-    assert "train.ridge=10 train.local_epochs=1 num_rounds=3" in command(question, "fedavg", NONE, 10.0, 3)
+    assert "train.local_epochs=8 train.ridge=10 num_rounds=1 statistics=true" in command(question, "local", 10.0, 1)
+    assert "train.ridge=10 train.local_epochs=1 num_rounds=3" in command(question, "fedavg", 10.0, 3)
     # The run that looks for groups is the run of one model per group as well.
     groups = candidate_run(question, "discovery", candidates(question, TWO)["discovery"], 1.0)
     assert groups == replace(first_run(question), measure=groups.measure, pictures=False)
@@ -212,14 +205,13 @@ def test_of_three_rates_the_best_is_taken_and_those_below_a_better_one_are_spare
     question = replace(Question.of(OWN), by_newton=False)
     methods = candidates(question, NONE)
     wanted = {name: methods[name] for name in ("fedavg", "intercept", "local")}
-    found, trials = search(question, wanted, Criterion("accuracy"), run)
+    found = search(question, wanted, Criterion("accuracy"), run)
     assert asked == [("fedavg", 0.1), ("fedavg", 0.3), ("local", 0.1), ("local", 0.3), ("local", 0.0333)]
     figures = {name: Criterion("accuracy").figure(one.validation) for name, one in found.items()}
     assert figures == pytest.approx({"fedavg": 0.9, "tuned": 0.9, "local": 0.8})
-    assert len(trials) == 7
 
 
-def test_rates_at_which_training_diverges_are_failed_trials_and_smaller_ones_are_tried() -> None:
+def test_where_training_diverges_smaller_rates_are_tried() -> None:
     asked: list[float] = []
 
     def run(name: str, config: Config, said: Callable[[Path], str]) -> Path:
@@ -228,10 +220,9 @@ def test_rates_at_which_training_diverges_are_failed_trials_and_smaller_ones_are
 
     question = replace(Question.of(OWN), by_newton=False)
     methods = {"local": candidates(question, NONE)["local"]}
-    found, trials = search(question, methods, Criterion("r2"), run)
-    assert not found
+    with pytest.raises(FederationError, match="no run finished; the first said: the arrays hold NaN"):
+        search(question, methods, Criterion("r2"), run)
     assert asked == pytest.approx([0.1, 0.0333, 0.01, 0.001])
-    assert all("NaN" in trial.failure for trial in trials)
     assert [one.rates[1] for one in slower(question)] == pytest.approx([0.0333, 0.01, 1e-3, 1e-4, 1e-6])
     assert first_run(slower(question)[1]).train.learning_rate == pytest.approx(0.01)
     assert slower(Question.of([*OWN, "train.learning_rate=0.5"])) == []
@@ -255,11 +246,11 @@ def test_a_whole_answer_on_digits_leaves_a_page_and_the_runs(
     values = json.loads((page.parent / "advice.json").read_text())
     assert values["finding"]["kind"] == "groups"
     assert [len(group) for group in values["finding"]["groups"]] == [3, 3]
-    names = {"fedavg", "intercept", "slopes", "discovery", "tuned", "clove", "local"}
+    names = {"fedavg", "intercept", "slopes", "discovery", "tuned", "local"}
     assert {one["name"] for one in values["methods"]} == names
     assert all(len(one["test"]) == len(one["validation"]) == 6 for one in values["methods"])
     assert (values["measure"], len(values["sites"])) == ("log_loss", 6)
-    assert values["constant"]["figure"] > 2
+    assert values["constant"] > 2
     assert page.parent.relative_to(tmp_path).parts[:2] == ("quickstart", "advise")
     found = Advice(page.parent)
     assert (found.text, found.chosen) == (said.rstrip(), values["chosen"])

@@ -1,98 +1,39 @@
 """`Advice`: the method to use, with the finding and the results that it follows from."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from statistics import NormalDist
-
-import numpy as np
 
 from florets.studies.advise.causes import Reason
-from florets.studies.advise.compare import (
-    FEW_RECORDS,
-    TRIFLE,
-    Criterion,
-    Difference,
-    best,
-    choose,
-    low_sites,
-)
+from florets.studies.advise.compare import FEW_RECORDS, Criterion, Difference, best, choose, low_sites
 from florets.studies.advise.constant import ConstantAnswer
-from florets.studies.advise.measures import gain
 from florets.studies.advise.methods import METHODS
 from florets.studies.advise.outcomes import Finding, Outcome
-
-_LEVEL = 0.01
-"""Of the tests whether a model is better than the constant answer at one client."""
-
-
-@dataclass(frozen=True)
-class SiteRow:
-    """One site: its group, from 1, its records, and its figures by the advised method, alone and by one for all.
-
-    `gain` is the advised method's over the alternative, with its 95 % interval by the site's own test records. NaN is
-    what is not known; `note` says why the site enters no comparison.
-    """
-
-    key: str
-    name: str
-    group: int | None
-    train: int
-    test: int
-    advised: float
-    alone: float
-    one_model: float
-    gain: float
-    low: float
-    high: float
-    note: str = ""
-
-    @property
-    def is_gain(self) -> bool:
-        """Whether the advised method is better here by more than chance."""
-        return self.low > 0
-
-    @property
-    def is_loss(self) -> bool:
-        """Whether it is worse by more than chance."""
-        return self.high < 0
 
 
 @dataclass(frozen=True)
 class Evidence:
     """What an advice stands on in addition to the methods' results.
 
-    Attributes
-    ----------
-    one_class
-        Clients whose training records are all of one class.
-    names
-        Of clients that have others than their keys.
-    classes
-        Names of the classes in the order of their labels; empty where labels are numbers.
+    `one_class`: clients whose training records are all of one class. `names`: of clients that have others than their
+    keys. `classes`: names of the classes in the order of their labels; empty where labels are numbers. `left_out`:
+    nodes that could not take part.
     """
 
     one_class: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     reasons: tuple[Reason, ...] = ()
     classes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Advice:
     """The answer, with all that it stands on.
 
-    Attributes
-    ----------
-    chosen
-        Name of the method to use; None where none is better than the constant answer.
-    low
-        Clients that the chosen method serves worse than the others, by more than chance.
-    own_is_low
-        Of the clients that fit nobody, or that all differ, those on which every method does badly, their own model
-        too.
-    unfit
-        Why methods enter no comparison, in words, by name.
+    `chosen`: name of the method to use; None where none is better than the constant answer. `own_is_low`: of the
+    clients that fit nobody, or that all differ, those on which every method does badly, their own model too.
+    `diverged`: methods that enter no comparison.
     """
 
     finding: Finding
@@ -101,9 +42,8 @@ class Advice:
     constant: ConstantAnswer
     chosen: str | None
     evidence: Evidence = field(default_factory=Evidence)
-    low: tuple[str, ...] = ()
     own_is_low: tuple[str, ...] = ()
-    unfit: Mapping[str, str] = field(default_factory=dict)
+    diverged: tuple[str, ...] = ()
 
     def outcome(self, name: str) -> Outcome | None:
         """Return a method's results; None where it was not run."""
@@ -118,7 +58,7 @@ class Advice:
     @property
     def fit(self) -> tuple[Outcome, ...]:
         """Results of the methods that enter comparisons."""
-        return tuple(one for one in self.outcomes if one.name not in self.unfit)
+        return tuple(one for one in self.outcomes if one.name not in self.diverged)
 
     def judged(self, outcome: Outcome) -> Outcome:
         """Return results without those of clients whose records no model predicts: chance alone sets them apart."""
@@ -135,21 +75,21 @@ class Advice:
         None where that was not run, or enters no comparison.
         """
         other = self.outcome(name)
-        if other is None or name in self.unfit:
+        if other is None or name in self.diverged:
             return None
         return self.criterion.difference(self.judged(self.best).test, self.judged(other).test)
 
     @property
-    def over_common(self) -> Difference | None:
-        """Gain of the chosen method over one model for all on validation and test records; None without both."""
+    def is_better_than_common(self) -> bool:
+        """Whether the chosen method beats one model for all on validation and test records together."""
         common = self.outcome("fedavg")
-        if common is None or "fedavg" in self.unfit:
-            return None
+        if common is None or "fedavg" in self.diverged:
+            return False
         both = [
             {f"{part} {key}": test for part in ("test", "validation") for key, test in getattr(one, part).items()}
             for one in map(self.judged, (self.best, common))
         ]
-        return self.criterion.difference(*both)
+        return self.criterion.difference(*both).is_gain
 
     @property
     def over_constant(self) -> Difference:
@@ -164,21 +104,6 @@ class Advice:
             return None
         second = best(others, self.criterion)
         return second, self.criterion.difference(self.judged(self.best).validation, second.validation)
-
-    @property
-    def least_seen(self) -> float:
-        """Difference that the validation records can show between the chosen method and those that seem as good.
-
-        0 where none does, or they are all but the same.
-        """
-        if self.chosen is None:
-            return 0.0
-        mine = self.judged(self.best).validation
-        others = [self.judged(one).validation for one in self.fit if one.name != self.chosen]
-        gains = [self.criterion.difference(mine, other) for other in others]
-        halves = [one.half for one in gains if math.isfinite(one.half) and not one.is_gain and not one.is_loss]
-        least = max(halves, default=0.0)
-        return least if least >= TRIFLE * abs(gain(1.0, 0.0, self.criterion.measure)) else 0.0
 
     def name(self, key: str) -> str:
         """Return a client's name."""
@@ -209,14 +134,15 @@ def advise(
     # Without groups discovery's one model is FedAvg's.
     several = finding.kind in ("groups", "lone")
     shown = {name: outcomes[name] for name in METHODS if name in outcomes and (several or name != "discovery")}
-    unfit = _unfit([one.without(own_is_low) for one in shown.values()], criterion, constant)
-    advice = Advice(finding, tuple(shown.values()), criterion, constant, None, evidence, (), own_is_low, unfit)
-    ordered = {name: one for name, one in shown.items() if name not in unfit}
+    trained = {name: one.without(own_is_low) for name, one in shown.items()}
+    diverged = tuple(name for name, one in trained.items() if _has_diverged(one, criterion, constant))
+    advice = Advice(finding, tuple(shown.values()), criterion, constant, None, evidence, own_is_low, diverged)
+    ordered = {name: one for name, one in trained.items() if name not in diverged}
 
     def better(*names: str) -> str:
         """Return the best of some methods, of the clients that have a result by each."""
         some = [ordered[name] for name in names if name in ordered]
-        common = set.intersection(*(set(one.validation) for one in some)).difference(own_is_low)
+        common = set.intersection(*(set(one.validation) for one in some))
         return best([one.without({*one.test, *one.validation} - common) for one in some], criterion).name
 
     # What comes first of all: of several the last.
@@ -232,61 +158,34 @@ def advise(
     elif "labels" in kinds:
         # Where sites differ in how frequent the outcome is, each has a level of its own to begin with.
         preferred.append("intercept")
-    compared = [one.without(own_is_low) for one in ordered.values()]
+    compared = list(ordered.values())
     for name in preferred:
         compared.sort(key=lambda one: one.name != name)
     useful = [one for one in compared if constant.is_beaten(one.validation, criterion, "validation")]
-    if useful:
-        chosen = replace(advice, chosen=choose(useful, criterion).name)
-        if chosen.over_constant.mean > 0 or not math.isfinite(constant.figure(criterion)):
-            advice = chosen
-    return replace(advice, low=tuple(low_sites(advice.best, criterion)))
+    if not useful:
+        return advice
+    chosen = replace(advice, chosen=choose(useful, criterion).name)
+    is_useful = chosen.over_constant.mean > 0 or not math.isfinite(constant.figure(criterion))
+    return chosen if is_useful else advice
 
 
-def _unfit(candidates: Sequence[Outcome], criterion: Criterion, constant: ConstantAnswer) -> dict[str, str]:
-    """Return why methods enter no comparison, by name: they have not converged.
-
-    One that was still improving is compared where it is the best nevertheless: more rounds make it better still.
-    """
-    reasons: dict[str, str] = {}
-    for one in candidates:
-        figures = [criterion.figure(tests) for tests in (one.validation, one.test) if tests]
-        if any(math.isinf(figure) for figure in figures):
-            reasons[one.name] = "its training diverged"
-        elif any(constant.is_far_better(getattr(one, part), criterion, part) for part in ("test", "validation")):
-            reasons[one.name] = "its error is more than twice that of the constant answer"
-    rest = [one for one in candidates if one.name not in reasons]
-    if rest:
-        leading = best(rest, criterion)
-        reasons |= {
-            one.name: "it was still improving in its last rounds"
-            for one in rest
-            if one.is_improving and one is not leading
-        }
-    return reasons
+def _has_diverged(outcome: Outcome, criterion: Criterion, constant: ConstantAnswer) -> bool:
+    """Return whether a method's error is infinite, or so large that it was not trained."""
+    figures = [criterion.figure(tests) for tests in (outcome.validation, outcome.test) if tests]
+    return any(map(math.isinf, figures)) or any(
+        constant.is_far_better(getattr(outcome, part), criterion, part) for part in ("test", "validation")
+    )
 
 
 def _is_unpredictable(
     key: str, outcomes: Mapping[str, Outcome], criterion: Criterion, constant: ConstantAnswer
 ) -> bool:
-    """Return whether no model predicts a client's records: one for all and its own do worse there than elsewhere."""
+    """Return whether no model predicts a client's records: one for all and its own do worse there than elsewhere.
+
+    None of them beats the constant answer there either.
+    """
     if not all(key in low_sites(outcomes[name], criterion) for name in ("local", "fedavg") if name in outcomes):
         return False
-    if key not in constant.tests.get("test", {}):
-        return all(key in low_sites(one, criterion) for one in outcomes.values() if key in one.test)
-    quantile = NormalDist().inv_cdf(1 - _LEVEL / len(outcomes))
-    points = abs(gain(1.0, 0.0, criterion.measure))
-    for one in outcomes.values():
-        total = means = squares = 0.0
-        for part, tests in (("test", one.test), ("validation", one.validation)):
-            answer, test = constant.tests[part].get(key), tests.get(key)  # type: ignore[index]
-            if test is None or answer is None:
-                continue
-            replicates = test.replicates.get(criterion.measure)
-            error = math.inf if replicates is None else points * float(np.nanstd(replicates.astype(np.float64)))
-            total += test.n
-            means += test.n * gain(criterion.own(test), criterion.own(answer), criterion.measure)
-            squares += (test.n * error) ** 2
-        if total and means > quantile * math.sqrt(squares):
-            return False
-    return True
+    answer = constant.tests.get("test", {}).get(key)
+    tests = [one.test[key] for one in outcomes.values() if key in one.test]
+    return answer is not None and not any(criterion.gain_of(test, answer)[1] > 0 for test in tests)

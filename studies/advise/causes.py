@@ -1,14 +1,14 @@
 """Reasons why sites differ: their inputs P(x), label shares P(y), or the rule P(y|x), by the sites' statistics."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, median
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from florets.server_app.units import conversion, gaps, outside
+from florets.server_app.units import gaps
 from florets.studies.advise.compare import FEW_RECORDS
 from florets.studies.advise.outcomes import Site
 
@@ -38,21 +38,14 @@ Kind = Literal["unit", "inputs", "labels", "rule"]
 
 @dataclass(frozen=True)
 class ColumnShift:
-    """How a column of a site departs from the reference: by standard deviations of its mean, a factor of its spread.
-
-    `factor` is that of its spread and its mean alike where the column is in another unit; None where it is not.
-    """
+    """How a column of a site departs: by standard deviations of its mean, and a factor of its spread."""
 
     column: str
     shift: float
     ratio: float
-    factor: float | None = None
 
-    def text(self, kind: str) -> str:
-        """Return how the column departs, with its name, in a reason of this kind."""
+    def __str__(self) -> str:
         name, equals, category = self.column.partition(" = ")
-        if kind == "unit" and self.factor is not None:
-            return f"{name} (x {self.factor:.3g})"
         if equals:
             return f"{name} ({category} is {'more' if self.shift > 0 else 'less'} frequent)"
         if abs(self.shift) < 0.2:
@@ -64,23 +57,16 @@ class ColumnShift:
 class Reason:
     """One respect in which some sites differ from the others.
 
-    Attributes
-    ----------
-    kind
-        "unit": inputs times a factor. "inputs": the distribution of the inputs. "labels": the shares of the classes,
-        or the level of the target. "rule": what is to be predicted from the same inputs.
-    columns
-        Of "unit" and "inputs": the columns that differ most, over all of these sites.
-    shares
-        Of "labels": the share of the class, or the mean of the target, at each site that departs; and elsewhere.
-    cross
-        Of "rule": mean loss of the other groups' models on these sites' records, and of their own model.
+    `kind`: "unit", all inputs times `factor`; "inputs", their distribution, most of all that of `columns`; "labels",
+    the `shares` of class `label` or the mean of the target, at each site that departs and `elsewhere`; "rule", what
+    is to be predicted from the same inputs: `cross` is the mean loss of the other groups' models on these sites'
+    records, and of their own model.
     """
 
     kind: Kind
     sites: tuple[str, ...]
     columns: tuple[ColumnShift, ...] = ()
-    factor: float | None = None
+    factor: float = 1.0
     shares: Mapping[str, float] = field(default_factory=dict)
     elsewhere: float = math.nan
     label: int = 1
@@ -96,23 +82,21 @@ def differences(sites: Mapping[str, Site], one_class: Sequence[str] = ()) -> lis
     """
     several = {key: site for key, site in sites.items() if key not in one_class}
     labels = _level_reason(several) or _share_reason(several)
-    known = {key: site for key, site in several.items() if site.records >= FEW_RECORDS}
-    if len(known) < 2:
-        return [labels] if labels else []
     of_labels = [labels] if labels else []
+    known = {key: site for key, site in several.items() if site.records >= FEW_RECORDS}
     frame = _compared(known)
-    if frame.empty:
+    if len(known) < 2 or frame.empty:
         return of_labels
     quantile = NormalDist().inv_cdf(1 - _LEVEL / (4 * len(frame)))
     reasons = []
     if factors := _factors(frame):
-        shifts = _shifts(frame, quantile)
-        columns = _top(shifts[shifts["site"].isin(factors)])
-        reasons.append(Reason("unit", tuple(factors), columns, median(factors.values())))
+        reasons.append(Reason("unit", tuple(factors), factor=median(factors.values())))
     # What is in another unit is no reference for the others.
     rest = {key: site for key, site in known.items() if key not in factors}
     shifts = _shifts(_compared(rest), quantile, is_explained=labels is not None)
-    return [*reasons, *_input_reasons(shifts), *of_labels]
+    if departing := tuple(shifts["site"].unique()):
+        reasons.append(Reason("inputs", departing, _top(shifts)))
+    return [*reasons, *of_labels]
 
 
 @np.errstate(divide="ignore", invalid="ignore")
@@ -167,26 +151,13 @@ def _factors(frame: "pd.DataFrame") -> dict[str, float]:
     }
 
 
-def _has_other_unit(frame: "pd.DataFrame") -> "pd.Series[bool]":
-    """Return which columns of which sites are in another unit, by a known conversion."""
-    width = frame["width"].fillna(2.56 * frame["variance"] ** 0.5)
-    found = frame["mean"].isna()
-    for _, own in frame.assign(width=width)[~_is_category(frame)].groupby("column", sort=False):
-        spans = {
-            int(row): (float(mean - wide / 2), float(mean), float(mean + wide / 2))
-            for row, mean, wide in zip(own.index, own["mean"], own["width"], strict=True)
-        }
-        found[[row for row, usual in outside(spans).items() if conversion(spans[row], usual)]] = True
-    return found
-
-
 def _is_category(frame: "pd.DataFrame") -> "pd.Series[bool]":
     return frame["column"].str.contains(" = ", regex=False)
 
 
 @np.errstate(divide="ignore", invalid="ignore")
 def _shifts(frame: "pd.DataFrame", quantile: float, is_explained: bool = False) -> "pd.DataFrame":
-    """Return the rows that depart from the middle, with `shift`, `ratio` and, of another unit, `factor`.
+    """Return the rows that depart from the middle, with `shift` and `ratio`.
 
     With `is_explained` a mean does not depart as far as the classes' shares can explain it.
     """
@@ -206,18 +177,8 @@ def _shifts(frame: "pd.DataFrame", quantile: float, is_explained: bool = False) 
     if is_explained:
         by_classes = (frame["share"] - frame["usual_share"]).abs() * frame["apart"]
         moves &= ~(distance.abs() <= by_classes + quantile * error)
-    factor = ratio.where(_has_other_unit(frame))
-    departing: pd.DataFrame = frame.assign(shift=distance / scale, factor=factor).loc[moves | widens]
+    departing: pd.DataFrame = frame.assign(shift=distance / scale).loc[moves | widens]
     return departing
-
-
-def _input_reasons(shifts: "pd.DataFrame") -> Iterator[Reason]:
-    """Yield the reasons of the inputs: columns in another unit, and other distributions."""
-    kinds: tuple[Kind, ...] = ("unit", "inputs")
-    for kind in kinds:
-        of_kind = shifts[shifts["factor"].notna() == (kind == "unit")]
-        if departing := tuple(of_kind["site"].unique()):
-            yield Reason(kind, departing, _top(of_kind))
 
 
 def _top(shifts: "pd.DataFrame") -> tuple[ColumnShift, ...]:
@@ -225,8 +186,8 @@ def _top(shifts: "pd.DataFrame") -> tuple[ColumnShift, ...]:
     size = np.maximum(shifts["shift"].abs() / _SHIFT, np.log(shifts["ratio"]).abs() / math.log(_RATIO))
     largest = shifts.loc[size.sort_values(ascending=False, kind="stable").index].drop_duplicates("column")
     return tuple(
-        ColumnShift(str(column), float(shift), float(ratio), None if math.isnan(factor) else float(factor))
-        for column, shift, ratio, factor in largest[["column", "shift", "ratio", "factor"]].itertuples(index=False)
+        ColumnShift(str(column), float(shift), float(ratio))
+        for column, shift, ratio in largest[["column", "shift", "ratio"]].itertuples(index=False)
     )
 
 

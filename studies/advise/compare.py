@@ -8,16 +8,7 @@ from statistics import NormalDist
 import numpy as np
 
 from florets.reports.pooled import PartStatistics, pooled, total_squares
-from florets.studies.advise.measures import (
-    FORMS,
-    NOT_SUMS,
-    OF_CLASSES,
-    OF_VALUES,
-    FloatArray,
-    Name,
-    gain,
-    is_better,
-)
+from florets.studies.advise.measures import FORMS, FloatArray, Name, gain, is_better, unit_of
 from florets.studies.advise.outcomes import Outcome, Tests
 from florets.task.wire.kinds import DIVERGED
 
@@ -66,16 +57,9 @@ class Criterion:
     """What methods are compared by: a figure over the records of all clients together.
 
     A client's own figure says little where it has few test records, and a mean over clients is then mostly noise.
-
-    Attributes
-    ----------
-    seconds
-        Measures that are shown in addition.
-    one_class
-        Clients with records of one class; they enter no comparison, for a constant is right there.
-    unit, spread
-        Of values: squared error in the target's unit for one of the training loss, and variance of the targets. They
-        stand in for the sums that clients with very few test records do not send.
+    `seconds` are measures that are shown in addition; clients of `one_class` enter no comparison, for a constant is
+    right there. `unit` is the squared error in the target's unit for one of the training loss, `spread` the variance
+    of the targets: they stand in for the sums that clients with very few test records do not send.
     """
 
     measure: Name
@@ -91,7 +75,7 @@ class Criterion:
         """Return the criterion for clients with these tests; `one_class` names those with records of one class."""
         known = [test for test in tests.values() if test.sums is not None and "loss" in test.scores]
         unit = spread = math.nan
-        if known and measure in OF_VALUES:
+        if known and measure == "r2":
             losses = math.fsum(test.n * test.scores["loss"] for test in known)
             errors = math.fsum(test.n * test.scores["rmse"] ** 2 for test in known)
             unit = errors / losses if losses else math.nan
@@ -99,12 +83,12 @@ class Criterion:
         return cls(measure, tuple(seconds), tuple(one_class), unit, spread)
 
     @property
-    def between_clients(self) -> Name:
-        """Measure by which clients are compared with one another.
+    def between_clients(self) -> "Criterion":
+        """What clients are compared with one another by.
 
         The log loss depends on how frequent the classes are at a client, whatever a model does.
         """
-        return self.seconds[0] if self.measure == "log_loss" and self.seconds else self.measure
+        return replace(self, measure=self.seconds[0]) if self.measure == "log_loss" and self.seconds else self
 
     def own(self, test: PartStatistics) -> float:
         """Return a client's own figure; NaN where it has none, infinitely bad where its model diverged."""
@@ -120,30 +104,28 @@ class Criterion:
 
     def figure(self, tests: Tests) -> float:
         """Return the figure that methods are compared by, over all records."""
-        return self._figure(self.compared(tests))
-
-    def _figure(self, tests: Tests) -> float:
-        if self.measure in NOT_SUMS:
-            return pooled(tests.values(), self.measure)  # type: ignore[arg-type]
+        tests = self.compared(tests)
+        if self.measure == "auc":
+            return pooled(tests.values(), "auc")
         known = self._terms(tests)
-        return float(self._of_sums(known.upper.sum(), known.lower.sum())) if len(known.upper) else math.nan
+        return float(self._ratio(known.upper.sum(), known.lower.sum())) if len(known.upper) else math.nan
 
     def _terms(self, tests: Tests) -> "_Terms":
-        """Return what each client adds to numerator and denominator of a measure that is a ratio of sums."""
-        known = {key: test for key, test in tests.items() if not math.isnan(self._error(test))}
-        counts = np.array([test.n for test in known.values()], dtype=np.float64)
+        """Return what each client adds to numerator and denominator of the figure."""
+        known = [(test, error) for test in tests.values() if not math.isnan(error := self._error(test))]
+        counts = np.array([test.n for test, _ in known], dtype=np.float64)
         with np.errstate(invalid="ignore"):
-            upper = counts * np.array([self._error(test) for test in known.values()], dtype=np.float64)
+            upper = counts * np.array([error for _, error in known], dtype=np.float64)
         if self.measure != "r2":
-            return _Terms(tuple(known), upper, counts)
+            return _Terms(upper, counts)
         # Deviations of the targets: within each client, and of its mean from that of all.
-        sums = [None if test.sums is None else test.sums.sums for test in known.values()]
+        sums = [None if test.sums is None else test.sums.sums for test, _ in known]
         own = np.array([self.spread * n if one is None else one[1] for n, one in zip(counts, sums, strict=True)])
         has_mean = np.array([one is not None for one in sums], dtype=bool)
         means = np.array([0.0 if one is None else one[0] for one in sums])
         if has_mean.any():
             means = np.where(has_mean, means - np.average(means[has_mean], weights=counts[has_mean]), 0.0)
-        return _Terms(tuple(known), upper, own + counts * np.square(means), counts * means, counts * has_mean)
+        return _Terms(upper, own + counts * np.square(means), counts * means, counts * has_mean)
 
     def _error(self, test: PartStatistics) -> float:
         """Return a client's mean per record of what the measure sums up."""
@@ -154,7 +136,7 @@ class Criterion:
         rmse = test.scores.get("rmse")
         return self.unit * test.scores.get("loss", math.nan) if rmse is None else rmse**2
 
-    def _of_sums(self, upper: FloatArray | float, lower: FloatArray | float) -> FloatArray | float:
+    def _ratio(self, upper: FloatArray | float, lower: FloatArray | float) -> FloatArray | float:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.asarray(upper, dtype=np.float64) / lower
         return 1 - ratio if self.measure == "r2" else np.sqrt(ratio) if self.measure == "rmse" else ratio
@@ -168,75 +150,67 @@ class Criterion:
         resamples for every method, so that differences are paired).
 
         Source: over clients the jackknife of the paired difference (Efron 1982), which leaves out all records of a
-        client at a time; of R2 over all records of a few sites see `error_of_joint_r2`. Over records one record on
-        which the methods differ is added, as for small samples of paired proportions (Agresti and Min 2005): where
-        two models have the same mistakes no resample differs, and the bootstrap alone would have no width.
+        client at a time; of R2 over all records of a few sites see `_error_of_joint_r2`.
         """
-        first, second = self.compared(first), self.compared(second)
-        keys = sorted(first.keys() & second.keys())
-        if self.measure not in NOT_SUMS:
-            keys = [key for key in keys if not any(math.isnan(self._error(tests[key])) for tests in (first, second))]
-        are_few = num_effective({key: first[key] for key in keys}) < FEW_CLIENTS
-        if are_few:
-            # Of very few records a client sends no sums: they would be the records.
-            has_sums = [key for key in keys if first[key].sums is not None and second[key].sums is not None]
-            keys = has_sums or keys
+        keys = sorted(
+            key
+            for key in self.compared(first).keys() & second.keys()
+            if not math.isnan(self._error(first[key])) and not math.isnan(self._error(second[key]))
+        )
+        # Of very few records a client sends no sums: they would be the records.
+        with_sums = [key for key in keys if first[key].sums is not None and second[key].sums is not None]
+        over_records = bool(with_sums) and num_effective({key: first[key] for key in keys}) < FEW_CLIENTS
+        keys = with_sums if over_records else keys
         first, second = ({key: tests[key] for key in keys} for tests in (first, second))
-        mean = gain(self._figure(first), self._figure(second), self.measure)
+        mean = gain(self.figure(first), self.figure(second), self.measure)
         if not keys or not math.isfinite(mean):
             return Difference(math.nan, math.inf)
-        if not are_few:
-            error = _jackknife(self._without_each(first) - self._without_each(second))
-            error *= abs(gain(1.0, 0.0, self.measure))
-        elif self.measure == "r2":
-            error = error_of_joint_r2(first, second)
-        else:
-            error = self._error_over_records(first, second)
-        return Difference(mean, _half(error))
+        if over_records:
+            return Difference(mean, QUANTILE * self._error_over_records(first, second))
+        return Difference(mean, self._half(self._without_each(first) - self._without_each(second)))
 
     def over(self, first: Tests, reference: float) -> Difference:
-        """Return the gain of a method over a fixed number, with its 95 % interval."""
+        """Return the gain of a method over a fixed number, with its 95 % interval as in `difference`."""
         first = self.compared(first)
-        mean = gain(self._figure(first), reference, self.measure)
+        mean = gain(self.figure(first), reference, self.measure)
         if not first or not math.isfinite(mean):
             return Difference(math.nan, math.inf)
-        if num_effective(first) >= FEW_CLIENTS:
-            error = abs(gain(1.0, 0.0, self.measure)) * _jackknife(self._without_each(first))
-        else:
-            first = {key: test for key, test in first.items() if test.sums is not None} or first
-            error = error_of_joint_r2(first) if self.measure == "r2" else self._error_over_records(first, {})
-        return Difference(mean, _half(error))
+        with_sums = {key: test for key, test in first.items() if test.sums is not None}
+        if with_sums and num_effective(first) < FEW_CLIENTS:
+            return Difference(mean, QUANTILE * self._error_over_records(with_sums, {}))
+        return Difference(mean, self._half(self._without_each(first)))
+
+    def _half(self, without: FloatArray) -> float:
+        """Return half the width of an interval from figures without each client; of a few by Student's t."""
+        count = len(without)
+        if count < 2:
+            return math.inf
+        error = float(np.sqrt((count - 1) / count * np.square(without - without.mean()).sum()))
+        quantile = QUANTILE
+        if count < FEW_CLIENTS:
+            from scipy.stats import t  # slow to import, and needed here alone
+
+            quantile = float(t.ppf(0.975, count - 1))
+        return quantile * unit_of(self.measure) * error
 
     def _without_each(self, tests: Tests) -> FloatArray:
         """Return the figure without each of the clients."""
-        if self.measure in NOT_SUMS:
-            return np.array([self._figure({k: test for k, test in tests.items() if k != key}) for key in tests])
         known = self._terms(tests)
         lower = known.lower.sum() - known.lower
         if known.shifts is not None and known.counts is not None:
             # The common mean moves as well.
             lower = lower - np.square(known.shifts) / np.maximum(known.counts.sum() - known.counts, 1.0)
-        return np.asarray(self._of_sums(known.upper.sum() - known.upper, lower))
+        return np.asarray(self._ratio(known.upper.sum() - known.upper, lower))
 
     def _error_over_records(self, first: Tests, second: Tests) -> float:
         """Return the standard error of the gain by the clients' replicates; infinite where one sends none."""
+        if self.measure == "r2":
+            return _error_of_joint_r2(first, second)
         values = [gains for key, test in first.items() if len(gains := self._replicates(test, second.get(key)))]
-        if len(values) < len(first) or not values:
+        if len(values) < len(first):
             return math.inf
-        gains = np.stack(values)
-        weights = np.array([effective(test, self.measure) for test in first.values()])
-        # Of resamples without one of the classes the figure is not defined.
-        is_known = np.isfinite(gains)
-        total = (weights[:, np.newaxis] * is_known).sum(axis=0)
-        summed = (weights[:, np.newaxis] * np.where(is_known, gains, 0.0)).sum(axis=0)
-        means = summed[total > 0] / total[total > 0]
-        if len(means) < 2:
-            return math.inf
-        shares = weights / weights.sum()
-        # Of measures without an upper end nobody knows what one record more would do.
-        one_more = float((shares**2 / np.maximum(weights, 1.0)).sum()) if self.measure in OF_CLASSES[:4] else 0.0
-        one_more *= abs(gain(1.0, 0.0, self.measure))
-        return float(np.sqrt(means.var(ddof=1) + one_more**2))
+        means = np.average(np.stack(values), axis=0, weights=[test.n for test in first.values()])
+        return float(means.std(ddof=1))
 
     def _replicates(self, first: PartStatistics, second: PartStatistics | None) -> FloatArray:
         """Return the gain in each resample of a client's records; empty without replicates."""
@@ -267,25 +241,13 @@ class _Terms:
     Of R2 also records times the mean of the targets, from the common one, and the records that this mean is of.
     """
 
-    keys: tuple[str, ...]
     upper: FloatArray
     lower: FloatArray
     shifts: FloatArray | None = None
     counts: FloatArray | None = None
 
 
-def _half(error: float) -> float:
-    """Return half the width of a 95 % interval."""
-    return QUANTILE * error if math.isfinite(error) else math.inf
-
-
-def _jackknife(without: FloatArray) -> float:
-    """Return the standard error from the figures without each of the clients."""
-    count = len(without)
-    return float(np.sqrt((count - 1) / count * np.square(without - without.mean()).sum()))
-
-
-def error_of_joint_r2(first: Tests, second: Tests | None = None) -> float:
+def _error_of_joint_r2(first: Tests, second: Tests) -> float:
     """Return the standard error of a gain in R2 over all records together; infinite without replicates.
 
     It is the bootstrap's of the difference between the methods' sums of squared errors, of the same resamples within
@@ -293,15 +255,13 @@ def error_of_joint_r2(first: Tests, second: Tests | None = None) -> float:
     the spread within the client, which may be a small part of the total. Without `second`, R2 is compared with a
     fixed number.
 
-    Notes
-    -----
     Deviation: the total is not resampled, for clients do not send the resampled means that it takes. Whether two
     methods differ does not depend on it. Where the difference is a large part of the total, as between one model for
     all and a level per client, the interval is wider than with resampled totals.
     """
     total = total_squares(first.values())
     squares = _resampled_squares(first)
-    others = np.zeros(1) if second is None else _resampled_squares(second)
+    others = _resampled_squares(second) if second else np.zeros(1)
     if squares is None or others is None or not total > 0:
         return math.inf
     return float((squares - others).std(ddof=1) / total)
@@ -312,22 +272,6 @@ def _resampled_squares(tests: Tests) -> FloatArray | None:
     own = [(test.n, test.replicates.get("rmse")) for test in tests.values()]
     known = [n * np.square(rmse.astype(np.float64)) for n, rmse in own if rmse is not None]
     return np.sum(known, axis=0) if known and len(known) == len(own) else None
-
-
-def effective(test: PartStatistics, measure: Name) -> float:
-    """Return the records that a client's figure rests on.
-
-    A figure that compares two classes rests on the rarer one: with 2 of 100 records in a class on about 8.
-    """
-    if measure not in ("auc", "balanced_accuracy", "macro_f1") or test.sums is None:
-        return float(test.n)
-    cells = test.sums.confusion
-    counts = np.bincount(cells[:, 0], weights=cells[:, 2])
-    counts = counts[counts > 0]
-    if len(counts) < 2:
-        # One class: no figure that compares classes.
-        return 0.0
-    return min(float(test.n), float(len(counts) * len(counts) / (1 / counts).sum()))
 
 
 def choose(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
@@ -344,8 +288,8 @@ def choose(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
     def beaten(one: Outcome) -> bool:
         found = (criterion.difference(other.validation, one.validation) for other in candidates if other is not one)
         # Two models that are nearly one differ by next to nothing on every record, beyond chance and of no use.
-        unit = criterion.figure(one.validation) if criterion.measure == "loss" else 1.0
-        trifle = TRIFLE * abs(gain(unit, 0.0, criterion.measure))
+        scale = abs(criterion.figure(one.validation)) if criterion.measure == "loss" else 1.0
+        trifle = TRIFLE * scale * unit_of(criterion.measure)
         return any(it.mean - wider * it.half > 0 and it.mean >= trifle for it in found)
 
     # Differences that chance allows need not be transitive.
@@ -369,8 +313,8 @@ def low_sites(outcome: Outcome, criterion: Criterion, level: float = 0.01) -> li
     records together. It is made of accuracies and areas under the curve: errors in a unit of their own, and R2,
     differ between clients whatever a model does.
     """
-    criterion = replace(criterion, measure=criterion.between_clients)
-    if criterion.measure not in ("accuracy", "balanced_accuracy", "auc"):
+    criterion = criterion.between_clients
+    if criterion.measure not in ("accuracy", "auc"):
         return []
     pairs = {key: (test, outcome.validation.get(key)) for key, test in outcome.test.items()}
     both = {key: found for key, pair in pairs.items() if (found := _joined(*pair, criterion))}
@@ -392,13 +336,22 @@ def _joined(
 ) -> tuple[float, float] | None:
     """Return a client's figure on test and validation records with its variance; of few records it says little."""
     parts = [one for one in (test, validation) if one is not None and not math.isnan(criterion.own(one))]
-    records = math.fsum(effective(one, criterion.measure) for one in parts)
+    weights = [_num_compared(one) if criterion.measure == "auc" else float(one.n) for one in parts]
+    records = math.fsum(weights)
     if not records:
         return None
-    mean = math.fsum(effective(one, criterion.measure) * criterion.own(one) for one in parts) / records
+    mean = math.fsum(n * criterion.own(one) for n, one in zip(weights, parts, strict=True)) / records
     # Source: Agresti and Caffo 2000, one success and one failure added.
     fraction = (mean * records + 1) / (records + 2)
     return fraction, fraction * (1 - fraction) / (records + 2)
+
+
+def _num_compared(test: PartStatistics) -> float:
+    """Return the records that an area under the curve rests on: with 2 of 100 records in a class about 8."""
+    cells = np.empty((0, 3)) if test.sums is None else test.sums.confusion
+    counts = np.bincount(cells[:, 0].astype(np.int64), weights=cells[:, 2])
+    counts = counts[counts > 0]
+    return float(len(counts) * len(counts) / (1 / counts).sum()) if len(counts) > 1 else 0.0
 
 
 def joined_accuracy(outcome: Outcome, clients: Sequence[str]) -> tuple[float, int] | None:
@@ -408,10 +361,3 @@ def joined_accuracy(outcome: Outcome, clients: Sequence[str]) -> tuple[float, in
     if not records or any("accuracy" not in test.scores for test in found):
         return None
     return math.fsum(test.scores["accuracy"] * test.n for test in found) / records, records
-
-
-def is_below(accuracy: float, records: int, chance: float) -> bool:
-    """Say whether a model is right less often than so by more than chance (binomial test, one-sided at 2.5 %)."""
-    from scipy.stats import binom  # slow to import, and needed here alone
-
-    return float(binom.cdf(round(accuracy * records), records, chance)) < 0.025

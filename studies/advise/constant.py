@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from florets.reports.pooled import PartStatistics, TestStatistics, constant
 from florets.reports.scores import Part
 from florets.studies.advise.compare import QUANTILE, Criterion, Difference
-from florets.studies.advise.measures import FORMS, NOT_SUMS, Name
+from florets.studies.advise.measures import FORMS, Name
 from florets.studies.advise.outcomes import Tests
 
 _FAR = 2.0
@@ -40,10 +40,7 @@ class ConstantAnswer:
     def of(
         cls, measure: Name, statistics: Mapping[str, TestStatistics], seconds: Collection[Name] = ()
     ) -> "ConstantAnswer":
-        """Return it for clients with these tests; without figures for the training loss, which has no constant.
-
-        `seconds` are measures whose figures over all test records are wanted as well.
-        """
+        """Return it for clients with these tests; without figures for the training loss, which has no constant."""
         tests: dict[Part, Tests] = {}
         over_records: dict[Part, float] = {}
         parts: tuple[Part, ...] = ("test", "validation")
@@ -55,12 +52,8 @@ class ConstantAnswer:
                 for key, figure in known.clients.items()
                 if not math.isnan(figure)
             }
-        return cls(
-            measure,
-            tests,
-            over_records,
-            {name: constant(statistics, name).pooled for name in seconds},  # type: ignore[arg-type]  # as above
-        )
+        more = {name: constant(statistics, name).pooled for name in seconds}  # type: ignore[arg-type]  # as above
+        return cls(measure, tests, over_records, more)
 
     def figure(self, criterion: Criterion, part: Part = "test") -> float:
         """Return the figure that methods are compared by; NaN where there is none.
@@ -72,7 +65,7 @@ class ConstantAnswer:
         return next((one for one in known if math.isfinite(one)), math.nan)
 
     def _figure(self, criterion: Criterion, part: Part) -> float:
-        if self.measure in (*NOT_SUMS, "r2"):
+        if self.measure == "r2":
             return self.pooled.get(part, math.nan)
         return criterion.figure(self.tests.get(part, {}))
 
@@ -82,23 +75,16 @@ class ConstantAnswer:
         It is paired by client where a constant's figure adds up over clients and all of them have it.
         """
         own = criterion.compared(self.tests.get(part, {}))
-        if self.measure in (*NOT_SUMS, "r2", "rmse") or not criterion.compared(tests).keys() <= own.keys():
+        if self.measure == "r2" or not criterion.compared(tests).keys() <= own.keys():
             return criterion.over(tests, self.figure(criterion, part))
         return criterion.difference(tests, own)
 
     def is_beaten(self, tests: Tests, criterion: Criterion, part: Part) -> bool:
-        """Return whether a method is better by more than chance (one-sided at 5 %), or has the only figure.
-
-        A method that ranks records better than chance counts, too, if its mean log loss is better: where a class is
-        rare, few records decide on the log loss.
-        """
+        """Return whether a method is better by more than chance (one-sided at 5 %), or has the only figure."""
         if not math.isfinite(self.figure(criterion, part)):
             return math.isfinite(criterion.figure(tests))
         over = self.beaten_by(tests, criterion, part)
-        if over.mean > (_ONE_SIDED * over.half if math.isfinite(over.half) else 0):
-            return True
-        ranks = "auc" in criterion.seconds and replace(criterion, measure="auc").over(tests, 0.5).is_gain
-        return ranks and over.mean > 0
+        return over.mean > (_ONE_SIDED * over.half if math.isfinite(over.half) else 0)
 
     def is_far_better(self, tests: Tests, criterion: Criterion, part: Part) -> bool:
         """Return whether the constant answer's error is less than half of a method's: nobody would use that."""

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
-Name = Literal["accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "r2", "mae", "rmse", "loss"]
-"""Measures that a run may choose, and the training loss for tasks that have none of them."""
+Name = Literal["accuracy", "auc", "log_loss", "r2", "rmse", "loss"]
+"""Figures over all records, and the training loss for tasks that have none of them."""
 
 RARE = 0.2
 """Fraction of a site's records below which one of two classes is rare."""
@@ -33,17 +33,11 @@ class Form:
 
 FORMS: dict[Name, Form] = {
     "accuracy": Form("accuracy", True, True, ".1f", "The fraction of records that are classified correctly."),
-    "balanced_accuracy": Form(
-        "balanced accuracy", True, True, ".1f",
-        "The fraction of each class that is classified correctly, averaged over the classes. Always answering the "
-        "most frequent class scores 50 % with two classes.",
-    ),
     "auc": Form(
         "AUC", True, False, ".3f",
         "Area under the ROC curve: the probability that a record of the class gets a higher score than one outside "
         "it. 0.5 is chance, 1 is perfect.",
     ),
-    "macro_f1": Form("macro F1", True, False, ".3f", "F1 (precision and recall), averaged over the classes."),
     "log_loss": Form(
         "log loss", False, False, ".3f",
         "Minus the log of the probability that was given to the true class, mean over records: 0 if that was always "
@@ -56,7 +50,6 @@ FORMS: dict[Name, Form] = {
         "is worse than the mean.",
         -1.0,
     ),
-    "mae": Form("mean absolute error", False, False, ".4g", "The mean absolute error, in the target's unit."),
     "rmse": Form("RMSE", False, False, ".4g", "The root of the mean squared error, in the target's unit."),
     "loss": Form("loss", False, False, ".4g", "The mean training loss per record."),
 }  # fmt: skip
@@ -64,19 +57,13 @@ FORMS: dict[Name, Form] = {
 _MOST = 2.0
 """Differences are written up to so many times the worst figure."""
 
-OF_CLASSES: tuple[Name, ...] = ("accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss")
-OF_VALUES: tuple[Name, ...] = ("r2", "mae", "rmse")
-NOT_SUMS: tuple[Name, ...] = ("balanced_accuracy", "auc", "macro_f1")
-"""Measures that are no ratio of sums over records."""
-
 
 def suitable(is_regression: bool) -> Name:
     """Return the measure that methods are compared by: R2 of values, the log loss of classes.
 
     The log loss is the R2 of classes. It is a proper score: it sees a probability of 0.6 become 0.7, where accuracy
     sees nothing as long as the same class is the most likely one, and a rare class as well as a frequent one. It adds
-    up over records, so that methods are compared record by record, and few records suffice. The area under the curve
-    does not see probabilities that are all too high at one site, and accuracy of a rare class sees nothing at all.
+    up over records, so that methods are compared record by record, and few records suffice.
     """
     return "r2" if is_regression else "log_loss"
 
@@ -91,23 +78,9 @@ def seconds_of(measure: Name, counts: Collection[FloatArray]) -> tuple[Name, ...
         return ("rmse",)
     if measure != "log_loss" or not counts:
         return ()
-    known: list[Name] = [] if rare_share(counts) < RARE else ["accuracy"]
-    return (*known, "auc") if max(map(len, counts)) == 2 else tuple(known)
-
-
-def rare_share(counts: Collection[FloatArray]) -> float:
-    """Return the smallest share of one of two classes at a site that has both; 1 where there is none."""
-    shares = [float(own.min() / own.sum()) for own in counts if len(own) == 2 and own.min() > 0]
-    return min(shares, default=1.0)
-
-
-def for_stopping(measure: Name) -> str:
-    """Return the measure by which rounds and learning rates are chosen.
-
-    An accuracy of a few validation records moves in steps, where the log loss says more. R2 follows the squared
-    error, which each client's loss is, however few validation records it has.
-    """
-    return "log_loss" if measure in ("accuracy", "log_loss") else "auto"
+    rarest = min((own.min() / own.sum() for own in counts if len(own) == 2 and own.min() > 0), default=1.0)
+    known: tuple[Name, ...] = () if rarest < RARE else ("accuracy",)
+    return (*known, "auc") if max(map(len, counts)) == 2 else known
 
 
 def is_better(first: float, second: float, measure: Name) -> bool:
@@ -123,6 +96,11 @@ def gain(first: float, second: float, measure: Name) -> float:
     return (1 if form.higher else -1) * (100 if form.percent else 1) * (first - second)
 
 
+def unit_of(measure: Name) -> float:
+    """Return what a difference of 1 in the figure is as a gain, without its sign."""
+    return abs(gain(1.0, 0.0, measure))
+
+
 def plain(number: float, digits: int = 3) -> str:
     """Return a number of any size with so many significant digits, without an exponent where it is large."""
     rounded = float(f"{number:.{digits}g}")
@@ -136,11 +114,14 @@ def value(number: float, measure: Name) -> str:
         return "-"
     if math.isfinite(form.worst) and gain(number, form.worst, measure) < 0:
         return f"{'<' if form.higher else '>'} {form.worst:g}"
-    if form.digits.endswith("g"):
-        return plain(number, 4)
+    if form.percent:
+        return f"{_rounded(100 * number, form)} %"
+    return plain(number, 4) if form.digits.endswith("g") else _rounded(number, form)
+
+
+def _rounded(number: float, form: Form) -> str:
     # No minus in front of what is rounded to 0.
-    number = float(f"{number:{form.digits if not form.percent else '.3f'}}") + 0.0
-    return f"{100 * number:{form.digits}} %" if form.percent else f"{number:{form.digits}}"
+    return f"{float(f'{number:{form.digits}}') + 0.0:{form.digits}}"
 
 
 def named(number: float, measure: Name) -> str:
@@ -156,10 +137,7 @@ def amount(mean: float, half: float, measure: Name, sign: bool = False) -> str:
     def written(number: float) -> str:
         if abs(number) > most:
             return f"{'-' if number < 0 else ''}{most:g} or more"
-        if form.digits.endswith("g"):
-            return plain(number)
-        # No minus in front of what is rounded to 0.
-        return f"{float(f'{number:{form.digits}}') + 0.0:{form.digits}}"
+        return plain(number) if form.digits.endswith("g") else _rounded(number, form)
 
     shown = written(mean)
     plus = "+" if sign and not shown.startswith("-") else ""
@@ -182,8 +160,3 @@ def listed(names: Sequence[str], most: int) -> str:
     if len(names) > most:
         return f"{', '.join(names[:most])} and {len(names) - most} more"
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def p_words(p_value: float | None) -> str:
-    """Return the p value of a test in a sentence."""
-    return "no test" if p_value is None else f"p = {p_value:.2g}"

@@ -14,13 +14,7 @@ from florets.conf.schema import Config
 from florets.reports.console import counted
 from florets.strategies.base.federation import FederationError
 from florets.studies.advise.compare import Criterion
-from florets.studies.advise.measures import (
-    Name,
-    for_stopping,
-    gain,
-    is_better,
-    named,
-)
+from florets.studies.advise.measures import Name, gain, is_better, named, unit_of
 from florets.studies.advise.outcomes import Finding, Outcome, read_outcome
 from florets.task.settings import scales_targets
 
@@ -72,7 +66,6 @@ METHODS = {
     "tuned": Method(
         "one model for all, fine-tuned by each {site} (FedAvg)", "strategy=fedavg fine_tune_epochs={epochs:g}"
     ),
-    "clove": Method("one model per group (strategy=clove)", "strategy=clove k={k}"),
     "local": Method("each {site} alone, without federation (strategy=local)", "strategy=local"),
 }
 """The methods, the simplest first: what clients share costs nobody more than what they do alone."""
@@ -172,7 +165,9 @@ class Question:
         """Keys of every run of a method: networks are stopped by patience."""
         # Newton's steps end at the minimum, where one test is enough.
         stop = "train.local_epochs=1" if self.by_newton else f"patience={PATIENCE}"
-        return (f"measure={for_stopping(self.measure)}", *self.unless_given(stop))
+        # R2 follows the squared error, which each client's loss is, however few validation records it has.
+        measure = "log_loss" if self.measure == "log_loss" else "auto"
+        return (f"measure={measure}", *self.unless_given(stop))
 
     def config(self, *own: str) -> Config:
         """Return the experiment with a strategy, and tests of validation records with sums of them."""
@@ -238,7 +233,7 @@ def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...
     runs["local"] = ("strategy=local", *_alone(question))
     if finding.kind in ("groups", "lone"):
         runs["discovery"] = (*_look(question), "loss_matrix=true")
-    return runs if question.by_newton else {**runs, "clove": ("strategy=clove", f"k={num_groups(finding)}")}
+    return runs
 
 
 def _alone(question: Question) -> tuple[str, ...]:
@@ -267,83 +262,41 @@ def candidate_run(question: Question, method: str, keys: Sequence[str], rate: fl
     return question.config(f"{question.tuned_key}={rate:g}", *every, "pictures=false", *shared, *keys)
 
 
-def num_runs(methods: int, question: Question) -> int:
-    """Return about how many runs a search takes: of ridges, methods but two take the common model's."""
-    tried = min(len(question.rates), len(STEPS))
-    return methods + (tried if question.by_newton and tried > 1 else methods * (tried - 1))
-
-
-def num_groups(finding: Finding) -> int:
-    """Return the number of models of a method that needs one."""
-    return max(2, len(finding.groups)) if finding.kind in ("groups", "lone") else 2
-
-
-def command(question: Question, method: str, finding: Finding, rate: float, rounds: int) -> str:
+def command(question: Question, method: str, rate: float, rounds: int) -> str:
     """Return the command that uses a method, with the settings that were chosen."""
-    method_keys = METHODS[method].keys.format(epochs=question.fine_tune_epochs, k=num_groups(finding)).split()
+    method_keys = METHODS[method].keys.format(epochs=question.fine_tune_epochs).split()
     if method == "local":
         method_keys += _alone(question)
     shown = [shlex.quote(text) for text in question.overrides if _key(text) not in _HOW]
     own = {_key(text) for text in method_keys}
     kept = [key for key in question.shared if key.startswith("train.") and _key(key) not in own]
-    rate_key, at_the_end = f"{question.tuned_key}={rate:g}", [f"num_rounds={rounds}"]
     # The run then ends with the figure over all records, by which methods were compared.
-    at_the_end += ["statistics=true"] if question.has_coefficients else []
-    return " ".join(
-        [
-            "florets",
-            *shown,
-            *method_keys,
-            *question.unless_given(rate_key),
-            *kept,
-            *question.unless_given(*at_the_end),
-        ]
-    )
+    at_the_end = ["statistics=true"] if question.has_coefficients else []
+    chosen = question.unless_given(f"{question.tuned_key}={rate:g}")
+    rest = question.unless_given(f"num_rounds={rounds}", *at_the_end)
+    return " ".join(["florets", *shown, *method_keys, *chosen, *kept, *rest])
 
 
 Run = Callable[[str, Config, Callable[[Path], str]], Path]
 """Runs an experiment under a name; the last argument says in a few words what came of it."""
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One learning rate of one method: its figure on the validation records, and the rounds that it took.
-
-    `failure` says why the run came to no end, as when every client's model diverged; the figure is then NaN.
-    """
-
-    method: str
-    rate: float
-    rounds: int
-    figure: float
-    failure: str = ""
-
-
 def search(
-    question: Question,
-    methods: Mapping[str, Sequence[str]],
-    criterion: Criterion,
-    run: Run,
-) -> tuple[dict[str, Outcome], list[Trial]]:
-    """Run every method with every learning rate; return the best outcome of each, and all trials.
+    question: Question, methods: Mapping[str, Sequence[str]], criterion: Criterion, run: Run
+) -> dict[str, Outcome]:
+    """Run every method with every learning rate, and return the best outcome of each.
 
-    Parameters
-    ----------
-    methods
-        Keys of each, by name; those of `OPTIONAL` are left out where the model does not suit them. Fine-tuned copies
-        are tested in the runs of FedAvg, at the rate that suits them best.
-    criterion
-        Decides on the rates: of classes by the log loss, which every validation record has a part in.
+    `methods`: keys of each, by name; those of `OPTIONAL` are left out where the model does not suit them. Fine-tuned
+    copies are tested in the runs of FedAvg, at the rate that suits them best. FederationError if no run came to an
+    end, with the reason of the first.
     """
-    if criterion.measure == "accuracy":
-        criterion = replace(criterion, measure="log_loss")
     kept: dict[str, Outcome] = {}
-    trials: list[Trial] = []
+    failures: list[FederationError] = []
 
     def improves(figure: float, last: float) -> bool:
         """Return whether a setting is better than another; of ridges, by enough to matter."""
         if question.by_newton and math.isfinite(figure):
-            return gain(figure, last, criterion.measure) > _LEAST * abs(gain(1.0, 0.0, criterion.measure))
+            return gain(figure, last, criterion.measure) > _LEAST * unit_of(criterion.measure)
         return is_better(figure, last, criterion.measure)
 
     def attempt(method: str, rate: float) -> float:
@@ -359,17 +312,17 @@ def search(
         try:
             place = run(name, candidate_run(question, method, methods[method], rate), result)
         except FederationError as error:
-            trials.append(Trial(method, rate, 0, math.nan, str(error)))
+            failures.append(error)
             return math.nan
         outcomes = [read_outcome(method, place, rate)]
         if any(key.startswith("fine_tune_epochs=") for key in methods[method]):
             outcomes.append(read_outcome("tuned", place, rate, tuned=True))
-        for one in outcomes:
-            figure, best = criterion.figure(one.validation), kept.get(one.name)
-            trials.append(Trial(one.name, rate, one.rounds, figure))
+        figures = [criterion.figure(one.validation) for one in outcomes]
+        for one, figure in zip(outcomes, figures, strict=True):
+            best = kept.get(one.name)
             if best is None or improves(figure, criterion.figure(best.validation)):
                 kept[one.name] = one
-        return trials[-len(outcomes)].figure
+        return figures[0]
 
     def climb(method: str, rates: Sequence[float], figure: float) -> bool:
         """Try rates one after the other as long as each improves; return whether the first one did."""
@@ -405,4 +358,6 @@ def search(
         # all clients together a smaller ridge than the usual one changes nothing.
         elif not climb(method, above, first) and (not question.by_newton or method == "local"):
             climb(method, below, first)
-    return kept, trials
+    if not kept and failures:
+        raise FederationError(f"advise: no run finished; the first said: {failures[0]}")
+    return kept

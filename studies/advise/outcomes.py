@@ -3,7 +3,7 @@
 import csv
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,29 +18,19 @@ from florets.studies.advise.measures import FloatArray
 from florets.task.data.tables.description import Description
 
 Tests = Mapping[str, PartStatistics]
-Kind = Literal["groups", "lone", "none", "all_differ", "too_few", "open", "moving"]
+Kind = Literal["groups", "lone", "none", "all_differ", "too_few", "open"]
 
 
 @dataclass(frozen=True)
 class Finding:
     """Whether there are groups.
 
-    Attributes
-    ----------
-    kind
-        "groups": at least two groups of at least two clients. "lone": one group, and clients that fit nobody. "none":
-        the clients cannot be told apart. "all_differ": every client differs from every other. "too_few": no test was
-        possible. "open": the rounds were samples of the clients, and too few of these took part. "moving": the model
-        had not learned yet what all clients share.
-    groups
-        The clients of each group, the largest first; of "none" all in one.
-    lone
-        Clients that are a group of their own, or that no group fits.
-    stability
-        ARI between the groups of one half of each client's folds and of the other; None where there are none.
-    differs
-        In what clients of a linear model differ, be it by groups or each by itself: "levels", "coefficients", "both"
-        or "nothing"; None where it is not known.
+    `kind`: "groups", at least two groups of at least two clients; "lone", one group, and clients that fit nobody;
+    "none", the clients cannot be told apart; "all_differ", every client differs from every other; "too_few", no test
+    was possible; "open", the rounds were too few for one. `groups`: the clients of each, the largest first; of "none"
+    all in one. `lone`: clients that are a group of their own. `stability`: ARI between the groups of one half of each
+    client's folds and of the other. `differs`: in what clients of a linear model differ, be it by groups or each by
+    itself: "levels", "coefficients", "both" or "nothing".
     """
 
     kind: Kind
@@ -59,21 +49,16 @@ class Finding:
 def finding_of(evidence: Mapping[str, Any], models: Mapping[str, int], placed: Collection[str] = ()) -> Finding:
     """Return what the evidence of a run's discovery says.
 
-    `evidence`: the detail of the round that looked for groups. `models`: model of each client at the end of the run,
-    where it has one. `placed`: clients that took no part in the search: they are in their groups, and none of them is
-    called alone.
+    `models`: model of each client at the end of the run, where it has one. `placed`: clients that took no part in the
+    search: they are in their groups, and none of them is called alone.
     """
     members: dict[int, list[str]] = {}
     for key, model in sorted(models.items()):
         members.setdefault(model, []).append(key)
     groups = tuple(tuple(keys) for _, keys in sorted(members.items(), key=lambda item: (-len(item[1]), item[0])))
-    verdict, p_value = evidence["verdict"], evidence["p_value"]
-    more = (p_value, evidence.get("stability"), evidence.get("differs"))
-    if verdict != "groups":
-        kind: Kind = verdict if verdict in ("none", "all_differ", "open") else "too_few"
-        if verdict == "open" and not evidence.get("needed", 1):
-            kind = "moving"
-        return Finding(kind, (tuple(sorted(models)),), (), *more)
+    more = (evidence["p_value"], evidence.get("stability"), evidence.get("differs"))
+    if evidence["verdict"] != "groups":
+        return Finding(evidence["verdict"], (tuple(sorted(models)),), (), *more)
     searched = [[key for key in keys if key not in placed] for keys in groups]
     lone = tuple(sorted(keys[0] for keys in searched if len(keys) == 1))
     several = sum(len(keys) > 1 for keys in searched) > 1
@@ -92,7 +77,7 @@ class Outcome:
     """A method's results.
 
     `num_bytes` and `seconds` are of all rounds, both directions, without the tests; with those of fine-tuned copies
-    where the method is fine-tuning. `is_improving`: the run ended while its models were still improving fast.
+    where the method is fine-tuning.
     """
 
     name: str
@@ -105,7 +90,6 @@ class Outcome:
     rate: float = math.nan
     rounds: int = 0
     train: Mapping[str, FloatArray] = field(default_factory=dict)
-    is_improving: bool = False
 
     def without(self, clients: Collection[str]) -> "Outcome":
         """Return the results without those of some clients."""
@@ -136,26 +120,7 @@ def read_outcome(name: str, folder: Path, rate: float = math.nan, tuned: bool = 
         rate=rate,
         rounds=len(lines),
         train={key: client.train for key, client in sent.items() if client.train is not None},
-        is_improving=is_improving([line["validation"] for line in lines]),
     )
-
-
-_LATE, _STEEP, _FEWEST_TESTS = 0.25, 0.1, 4
-"""Last part of a run, and the part of all progress that a run which has converged does not make there."""
-
-
-def is_improving(figures: Sequence[float | None]) -> bool:
-    """Return whether validation figures, by round, were still improving fast at the end of a run.
-
-    More than a tenth of all progress was then made in the last quarter, and the last figure is the best. Of fewer
-    than four figures nobody can say.
-    """
-    known = [one for one in figures if one is not None]
-    if len(known) < _FEWEST_TESTS:
-        return False
-    progress, late = known[-1] - known[0], known[-1] - known[-1 - math.ceil(_LATE * (len(known) - 1))]
-    is_last_best = known[-1] in (min(known), max(known)) and known[-1] != known[0]
-    return is_last_best and late / progress > _STEEP
 
 
 def has_linear_models(folder: Path) -> bool:
@@ -164,31 +129,18 @@ def has_linear_models(folder: Path) -> bool:
     return task.model == "linear" or (task.model == "mlp" and not task.model_options.get("hidden", True))
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def _models(rows: Collection[ClientRow]) -> dict[str, int]:
     return {row.client: row.found_cluster for row in rows if row.found_cluster is not None}
 
 
-_RECORDS: dict[Part, Part] = {
-    "test": "test",
-    "validation": "validation",
-    "tuned_test": "test",
-    "tuned_validation": "validation",
-}
-"""The part whose records are counted for each part's."""
-
-
 def _without_sums(row: ClientRow) -> TestStatistics:
-    """Return what ``clients.csv`` says of a client that sends no sums: loss and accuracy."""
+    """Return what ``clients.csv`` says of a client that sends no sums: its losses."""
     parts: dict[Part, PartStatistics] = {}
-    for part, counted in _RECORDS.items():
-        scores = {name: value for name in ("loss", "accuracy") if (value := row.score(part, name)) is not None}
-        if "loss" in scores:
-            parts[part] = PartStatistics(int(row.score(counted, "examples") or 0), scores)
+    of: dict[Part, Part] = {"tuned_test": "test", "tuned_validation": "validation"}
+    names: tuple[Part, ...] = ("test", "validation", "tuned_test", "tuned_validation")
+    for part in names:
+        if (loss := row.score(part, "loss")) is not None:
+            parts[part] = PartStatistics(int(row.score(of.get(part, part), "examples") or 0), {"loss": loss})
     return TestStatistics(parts)
 
 
@@ -200,17 +152,20 @@ def read_names(folder: Path) -> dict[str, str]:
 def read_losses(folder: Path) -> dict[str, list[float]]:
     """Return the loss of each model on each client's training records, from a run's ``loss_matrix.csv``."""
     path = folder / "loss_matrix.csv"
-    return {
-        row["client"]: [float(value) for name, value in row.items() if name.startswith("model_") and value]
-        for row in (_rows(path) if path.is_file() else ())
-    }
+    if not path.is_file():
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        return {
+            row["client"]: [float(value) for name, value in row.items() if name.startswith("model_") and value]
+            for row in csv.DictReader(file)
+        }
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Number, mean and variance of the known values of a column, or of a target; NaN for a range that is not known.
+    """Number, mean and variance of the known values of a column, or of a target.
 
-    `width` is from about the 10th to the 90th percentile: a few outliers do not move it.
+    `width` is from about the 10th to the 90th percentile, NaN where it is not known: a few outliers do not move it.
     """
 
     count: int
@@ -240,29 +195,23 @@ class Site:
 
 
 def read_sites(folder: Path, train: Mapping[str, FloatArray], is_regression: bool) -> dict[str, Site]:
-    """Return what the sites of a run said of their data.
+    """Return what the sites of a run said of their data, in ``description.json`` where they described them.
 
-    `folder`: the run's, with ``description.json`` where sites described tables or arrays. `train`: by site the
-    training records of each class (C,), or number, mean and sum of squares of the targets (3,).
+    `train`: by site the training records of each class (C,), or number, mean and sum of squares of the targets (3,).
     """
     path = folder / DESCRIPTION
     sent = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return {
-        key: _site(Description.of(sent[key]) if key in sent else None, train.get(key), is_regression)
-        for key in sorted({*sent, *train})
-    }
-
-
-def _site(described: Description | None, train: FloatArray | None, is_regression: bool) -> Site:
-    columns = {} if described is None else _columns(described)
-    target: Moments | None = None
-    if train is not None and is_regression:
-        target = Moments(int(train[0]), float(train[1]), float(train[2] / max(train[0], 1)))
-        own = None if described is None else described.target
-        if own is not None and own.known:
-            # In its unit, where models train on standardised targets; of few values no mean is sent.
-            target = Moments(own.known, own.mean, own.m2 / own.known)
-    return Site(columns, None if is_regression else train, target)
+    sites = {}
+    for key in sorted({*sent, *train}):
+        described, own = Description.of(sent[key]) if key in sent else None, train.get(key)
+        target = None
+        if own is not None and is_regression:
+            target = Moments(int(own[0]), float(own[1]), float(own[2] / max(own[0], 1)))
+            if described and described.target and (known := described.target.known):
+                # In its unit, where models train on standardised targets; of few values no mean is sent.
+                target = Moments(known, described.target.mean, described.target.m2 / known)
+        sites[key] = Site(_columns(described) if described else {}, None if is_regression else own, target)
+    return sites
 
 
 def _columns(site: Description) -> dict[str, Moments]:

@@ -49,8 +49,8 @@ also decided on the rate and on the method.{% endif %} All figures below are of 
 that.</p>
 {{ table(methods, "methods") }}
 <p>{{ words.interval }}
-{%- if fine_tuned %} Fine-tuning is one more local training at the end ({{ epochs }} passes over the records).
-{%- endif %}
+{%- if fine_tuned %} Fine-tuned: at the end each {{ words.site }} trains a copy of the common model on its own records
+({{ epochs }} passes).{% endif %}
 </p>
 {% endcall %}
 
@@ -67,10 +67,10 @@ others (1 = exactly, 0 = not at all). Right: how alike what two {{ words.site }}
 {% if words.rows | length > most_sites %}
 <p>The first {{ most_sites }}; all are in advice.json, next to this page.</p>
 {% endif %}
-<p>{{ form.title[0] | upper }}{{ form.title[1:] }} on the test records. Gain: advised over {{ words.other }}, with a
-95 % interval by resampling the {{ words.site }}'s own test records.</p>
+<p>{{ form.title[0] | upper }}{{ form.title[1:] }} on the test records. Gain: advised over
+{{ "one model" if words.alternative == "fedavg" else "alone" }}, with a 95 % interval by resampling the
+{{ words.site }}'s own test records.</p>
 {{ table(sites, "sites") }}
-<ul>{% for text in words.paragraphs[:most_sites] %}<li>{{ text }}</li>{% endfor %}</ul>
 {% endcall %}
 
 {% call section("What would change this answer") %}
@@ -92,11 +92,9 @@ loss the share of each class as its probability). A model must beat it.</dd>
 <dt>p</dt><dd>How often {{ words.site }}s without groups send updates as different as these. Groups are claimed
 at 0.005 or less: by mistake once in 200 times.</dd>
 <dt>FedAvg</dt><dd>All train one model; the server averages what they send back, round after round.</dd>
-<dt>intercept per {{ words.site }}</dt><dd>One model for all, and a constant per {{ words.site }} that is added to its
-output, shrunk towards the common one where a {{ words.site }} has few records.</dd>
-<dt>fine-tuning</dt><dd>At the end each {{ words.site }} trains a copy of the common model on its own records.</dd>
-<dt>discovery, CLoVE</dt><dd>Groups of {{ words.site }}s are detected during training, each with its own model.</dd>
-<dt>Local-only</dt><dd>Each {{ words.site }} trains on its own records alone.</dd>
+<dt>intercept, coefficients per {{ words.site }}</dt><dd>One model for all, and a constant or coefficients of each
+{{ words.site }}, shrunk towards the common ones where it has few records.</dd>
+<dt>discovery</dt><dd>Groups of {{ words.site }}s are detected during training, each with its own model.</dd>
 </dl>
 {% endcall %}
 {% endblock %}
@@ -144,50 +142,45 @@ def _tiles(words: Words) -> list[tuple[str, str, str]]:
     advice, criterion, measure = words.advice, words.advice.criterion, words.measure
     outcome, finding = advice.judged(advice.best), advice.finding
     groups = str(len(finding.groups)) if finding.kind == "groups" else "none" if finding.p_value else "not tested"
-    tiles = [
-        ("groups", groups, words.p),
-        (
-            f"{FORMS[measure].title}, {'advised' if advice.chosen else 'best'} method",
-            value(criterion.figure(outcome.test), measure),
-            f"constant answer: {value(advice.constant.figure(criterion), measure)}",
-        ),
-    ]
+    title = f"{FORMS[measure].title}, {'advised' if advice.chosen else 'best'} method"
+    constant = f"constant answer: {value(advice.constant.figure(criterion), measure)}"
     note = f"all {words.site}s and rounds; {duration(outcome.seconds)} in this trial"
-    return [*tiles, ("data sent and received", size(outcome.num_bytes), note)]
+    return [
+        ("groups", groups, words.p),
+        (title, value(criterion.figure(outcome.test), measure), constant),
+        ("data sent and received", size(outcome.num_bytes), note),
+    ]
 
 
 def _methods(words: Words) -> list[list[Cell]]:
     """Return the table of the methods, the constant answer first."""
-    advice, criterion, measure = words.advice, words.advice.criterion, words.measure
-    head = ["method", *(FORMS[name].title for name in (measure, *criterion.seconds))]
-    head += ["compared with the advised", "settings, rounds", "sent and received, time"]
-    rows: list[list[Cell]] = [[*head]]
-
-    def add(name: str, title: str, figures: list[float], gain: Difference | None, *rest: str) -> None:
-        chosen = name == advice.chosen
-        versus = "advised" if chosen else advice.unfit.get(name, "-")
-        if gain is not None and math.isfinite(gain.mean) and not chosen:
-            versus = amount(-gain.mean, gain.half, measure, sign=True)
-        names = (measure, *criterion.seconds)
-        cells = [title, *(value(figure, one) for figure, one in zip(figures, names, strict=True)), versus, *rest]
-        rows.append([(cell, {"class": "chosen"}) for cell in cells] if chosen else [*cells])
-
-    answer = advice.constant
+    advice, criterion, answer = words.advice, words.advice.criterion, words.advice.constant
+    names = (words.measure, *criterion.seconds)
+    head = ["method", *(FORMS[name].title for name in names), "compared with the advised"]
+    rows: list[list[Cell]] = [[*head, "settings, rounds", "sent and received, time"]]
+    what = {"r2": "mean", "log_loss": "shares of the classes"}.get(words.measure, "most frequent class")
     seconds = [answer.seconds.get(name, math.nan) for name in criterion.seconds]
-    figures = [answer.figure(criterion), *seconds]
-    of_classes = "shares of the classes" if measure == "log_loss" else "most frequent class"
-    what = "mean" if words.is_regression else of_classes
-    title = f"Constant answer ({what})"
-    add("", title, figures, advice.over_constant if advice.chosen else None, "-", "-")
+    figures = [value(one, name) for one, name in zip([answer.figure(criterion), *seconds], names, strict=True)]
+    versus = _versus(advice.over_constant if advice.chosen else None, words)
+    rows.append([f"Constant answer ({what})", *figures, versus, "-", "-"])
     for outcome in advice.outcomes:
         # What was not trained has no figures.
-        fit = outcome.name not in advice.unfit or outcome.is_improving
-        tests = advice.judged(outcome).test if fit else {}
-        seconds = [replace(criterion, measure=name).figure(tests) for name in criterion.seconds]
+        tests = {} if outcome.name in advice.diverged else advice.judged(outcome).test
+        figures = [value(replace(criterion, measure=name).figure(tests), name) for name in names]
+        is_chosen = outcome.name == advice.chosen
+        versus = "advised" if is_chosen else _versus(advice.against(outcome.name), words)
+        versus = "training diverged" if outcome.name in advice.diverged else versus
         cost = f"{outcome.rate:g}, {outcome.rounds}", f"{size(outcome.num_bytes)}, {duration(outcome.seconds)}"
-        figures = [criterion.figure(tests), *seconds]
-        add(outcome.name, words.title(outcome.name), figures, advice.against(outcome.name), *cost)
+        cells = [words.title(outcome.name), *figures, versus, *cost]
+        rows.append([(cell, {"class": "chosen"}) for cell in cells] if is_chosen else [*cells])
     return rows
+
+
+def _versus(gain: Difference | None, words: Words) -> str:
+    """Return how a method compares with the advised one, by the gain of that one."""
+    if gain is None or not math.isfinite(gain.mean):
+        return "-"
+    return amount(-gain.mean, gain.half, words.measure, sign=True)
 
 
 def _sites(words: Words) -> list[list[Cell]]:
@@ -196,7 +189,7 @@ def _sites(words: Words) -> list[list[Cell]]:
     head = [words.site, *group, "training records", "test records", "advised", "alone", "one model", "gain", ""]
     rows: list[list[Cell]] = [[*head]]
     for row in words.rows[:MOST_SITES]:
-        look = {"class": "gain"} if row.is_gain else {"class": "amiss"} if row.is_loss else {}
+        look = {"class": "gain"} if row.low > 0 else {"class": "amiss"} if row.high < 0 else {}
         own = ["-" if row.group is None else str(row.group)] if group else []
         counts = [str(row.train) if row.train else "-", str(row.test)]
         figures = [value(figure, words.measure) for figure in (row.advised, row.alone, row.one_model)]

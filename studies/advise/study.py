@@ -5,7 +5,7 @@ import json
 import logging
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,29 +15,20 @@ import numpy as np
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, results_folder
 from florets.conf.schema import Config
-from florets.reports.console import counted, say
+from florets.reports.console import say
 from florets.reports.folder import write_whole
 from florets.reports.pooled import TestStatistics, constant, pooled, read_test_statistics, with_sums
 from florets.reports.summary import RunSummary
 from florets.server_app.data_agreement import CHECK, read_preprocessing
 from florets.server_app.data_findings import Finding as CheckFinding
 from florets.server_app.progress import silent
-from florets.strategies.base.federation import FederationError, TrainingDiverged
+from florets.strategies.base.federation import TrainingDiverged
 from florets.studies.advise.advice import Advice, Evidence, advise
 from florets.studies.advise.causes import Reason, differences, rule_of
 from florets.studies.advise.compare import Criterion
 from florets.studies.advise.constant import ConstantAnswer
-from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, Name, seconds_of, suitable
-from florets.studies.advise.methods import (
-    Question,
-    Trial,
-    as_regression,
-    candidates,
-    first_run,
-    num_runs,
-    search,
-    slower,
-)
+from florets.studies.advise.measures import Name, seconds_of, suitable
+from florets.studies.advise.methods import Question, as_regression, candidates, first_run, search, slower
 from florets.studies.advise.outcomes import (
     Outcome,
     finding_in,
@@ -51,26 +42,8 @@ from florets.studies.advise.page import write_page
 from florets.studies.advise.words import Words
 
 
-class Meter:
-    """Progress of all runs: a line for each, with the number of runs where it is known."""
-
-    def __init__(self) -> None:
-        self._runs = self._finished = 0
-
-    def plan(self, methods: int, question: Question) -> None:
-        """Show what is ahead from now on."""
-        self._runs, self._finished = num_runs(methods, question), 0
-        self.note(f"about {counted(self._runs, 'run')} of up to {counted(question.rounds, 'round')}")
-
-    def end(self, name: str, result: str) -> None:
-        """Note that a run has ended, and its result."""
-        self._finished += 1
-        of = f" of {self._runs}" if self._finished <= self._runs else ""
-        self.note(f"run {self._finished}{of}, {name}: {result}")
-
-    def note(self, text: str) -> None:
-        """Show a line of text."""
-        say(f"advise: {text}", sys.stderr)
+def _note(text: str) -> None:
+    say(f"advise: {text}", sys.stderr)
 
 
 _ONE_CLASS = (
@@ -97,8 +70,8 @@ def answer(question: Question, play: Play, caller: Path | None = None) -> tuple[
     folder = advice_folder(question, here)
     with _warnings_once():
         study = _Study(question, play, folder, here)
-        advice, trials = study.advise()
-    _write(folder, advice, study.question, trials)
+        advice = study.advise()
+    _write(folder, advice, study.question)
     return advice, folder
 
 
@@ -143,11 +116,12 @@ class _Study:
 
     def __init__(self, question: Question, play: Play, folder: Path, here: Path) -> None:
         self.question = question
-        self._play, self._folder, self._here, self._meter = play, folder, here, Meter()
+        self._play, self._folder, self._here = play, folder, here
         self._known: list[tuple[Config, Path]] = []
+        self._left_out: tuple[str, ...] = ()
 
-    def advise(self) -> tuple[Advice, list[Trial]]:
-        """Make all runs and return the advice, and the trials of learning rates."""
+    def advise(self) -> Advice:
+        """Make all runs and return the advice."""
         place = self._first()
         _say_problems(place)
         parts = [part for one in read_test_statistics(place).values() for part in one.parts.values()]
@@ -158,9 +132,8 @@ class _Study:
             place = self._first()
         if self.question.by_newton and not has_linear_models(place):
             self.question = dataclasses.replace(self.question, by_newton=False)
-            if finding_in(place).kind in ("moving", "open"):
+            if finding_in(place).kind == "open":
                 place = self._first()
-        question = self.question
         first = read_outcome("discovery", place)
         counts = {} if regression else first.train
         one_class = tuple(sorted(key for key, own in counts.items() if np.count_nonzero(own) < 2))
@@ -169,27 +142,20 @@ class _Study:
         finding = finding_in(place, one_class)
         if finding.num_clients < 2:
             raise ConfigError(["advise: compares what several clients should do, and there is one; add clients."])
-        measure = self._measure(place, first, regression)
-        usable = [own for key, own in counts.items() if key not in one_class]
-        question = self.question = dataclasses.replace(question, measure=measure)
-        seconds = seconds_of(measure, usable)
-        criterion = Criterion.of(measure, first.test, one_class if measure in OF_CLASSES else (), seconds)
-        sites = read_sites(place, first.train, measure in OF_VALUES)
-        reasons = differences(sites, one_class)
-        methods = candidates(question, finding)
-        self._meter.plan(len(methods), question)
-        outcomes, trials = search(question, methods, criterion, self._run)
+        measure: Name = suitable(regression) if read_test_statistics(place) else "loss"
+        question = self.question = dataclasses.replace(self.question, measure=measure)
+        seconds = seconds_of(measure, [own for key, own in counts.items() if key not in one_class])
+        criterion = Criterion.of(measure, first.test, () if regression else one_class, seconds)
+        outcomes = search(question, candidates(question, finding), criterion, self._run)
         constant = ConstantAnswer.of(measure, read_test_statistics(place), seconds)
-        if not outcomes:
-            failed = next((trial.failure for trial in trials if trial.failure), "")
-            raise FederationError(f"advise: no run finished; the first said: {failed}")
         prepared = read_preprocessing(place)
+        reasons = tuple(differences(read_sites(place, first.train, regression), one_class))
         classes = () if prepared is None else tuple(prepared.classes)
-        evidence = Evidence(one_class, read_names(place), tuple(reasons), classes)
+        evidence = Evidence(one_class, read_names(place), reasons, classes, self._left_out)
         advice = advise(finding, outcomes, criterion, constant, evidence)
-        rule = self._rule(advice)
-        found = tuple([rule, *(one for one in reasons if one.kind != "labels")] if rule else reasons)
-        return dataclasses.replace(advice, evidence=dataclasses.replace(evidence, reasons=found)), trials
+        if rule := _rule(advice):
+            reasons = (rule, *(one for one in reasons if one.kind != "labels"))
+        return dataclasses.replace(advice, evidence=dataclasses.replace(evidence, reasons=reasons))
 
     def _first(self) -> Path:
         """Look for groups, with smaller learning rates where training diverges."""
@@ -203,7 +169,7 @@ class _Study:
                     raise
             self.question = other
             rate = other.base.train.learning_rate * other.slower
-            self._meter.note(f"training diverged; trying train.learning_rate={rate:.3g}")
+            _note(f"training diverged; trying train.learning_rate={rate:.3g}")
         return place
 
     def _run(self, name: str, config: Config, said: Callable[[Path], str]) -> Path:
@@ -214,28 +180,22 @@ class _Study:
         place = next((place for known, place in self._known if known == same), None)
         if place is None:
             with silent():
-                place = Path(self._play(config, self._folder / name).folder)
+                summary = self._play(config, self._folder / name)
+            place, self._left_out = Path(summary.folder), tuple(summary.left_out)
             self._known.append((same, place))
-        self._meter.end(name, said(place))
+        _note(f"{name}: {said(place)}")
         return place
 
-    @staticmethod
-    def _measure(place: Path, first: Outcome, is_regression: bool) -> Name:
-        """Return the measure that suits the data."""
-        if not read_test_statistics(place):
-            tests = first.test.values()
-            return "accuracy" if tests and all("accuracy" in test.scores for test in tests) else "loss"
-        return suitable(is_regression)
 
-    def _rule(self, advice: Advice) -> Reason | None:
-        """Return whether groups follow different rules, by their models' losses on each other's records."""
-        groups = advice.outcome("discovery")
-        together = [one for name in ("fedavg", "intercept") if (one := advice.outcome(name)) is not None]
-        if advice.finding.kind != "groups" or groups is None:
-            return None
-        test = advice.judged(groups).test
-        gains = [advice.criterion.difference(test, advice.judged(one).test).is_gain for one in together]
-        return rule_of(advice.finding.groups, read_losses(Path(groups.folder)), groups.groups, all(gains))
+def _rule(advice: Advice) -> Reason | None:
+    """Return whether groups follow different rules, by their models' losses on each other's records."""
+    groups = advice.outcome("discovery")
+    if advice.finding.kind != "groups" or groups is None:
+        return None
+    test = advice.judged(groups).test
+    together = [one for name in ("fedavg", "intercept") if (one := advice.outcome(name)) is not None]
+    gains = [advice.criterion.difference(test, advice.judged(one).test).is_gain for one in together]
+    return rule_of(advice.finding.groups, read_losses(Path(groups.folder)), groups.groups, all(gains))
 
 
 def _is_far_off(statistics: Mapping[str, TestStatistics]) -> bool:
@@ -250,7 +210,7 @@ def _groups_of(place: Path) -> str:
     return f"{len(found.groups)} groups" if found.kind in ("groups", "lone") else "no groups"
 
 
-def _write(folder: Path, advice: Advice, question: Question, trials: Sequence[Trial]) -> None:
+def _write(folder: Path, advice: Advice, question: Question) -> None:
     words = Words(advice, question)
     criterion = advice.criterion
     values = {
@@ -260,18 +220,11 @@ def _write(folder: Path, advice: Advice, question: Question, trials: Sequence[Tr
         "chosen": advice.chosen,
         "command": None if advice.chosen is None else words.command,
         "measure": criterion.measure,
-        "seconds": criterion.seconds,
         "finding": dataclasses.asdict(advice.finding),
         "evidence": dataclasses.asdict(advice.evidence),
         "methods": [_method(advice, one) for one in advice.outcomes],
-        "constant": {
-            "figure": advice.constant.figure(criterion),
-            "validation_figure": advice.constant.figure(criterion, "validation"),
-        },
+        "constant": advice.constant.figure(criterion),
         "sites": list(map(dataclasses.asdict, words.rows)),
-        "low": advice.low,
-        "own_is_low": advice.own_is_low,
-        "trials": list(map(dataclasses.asdict, trials)),
     }
     write_whole(folder / "advice.json", json.dumps(_finite(values), indent=2, allow_nan=False) + "\n")
     write_whole(folder / "advice.txt", f"{words.short}\nPage: {write_page(folder, words)}\n")
@@ -279,13 +232,11 @@ def _write(folder: Path, advice: Advice, question: Question, trials: Sequence[Tr
 
 def _method(advice: Advice, outcome: Outcome) -> dict[str, Any]:
     criterion, gain, judged = advice.criterion, advice.against(outcome.name), advice.judged(outcome)
-    plain = ("name", "groups", "num_bytes", "seconds", "folder", "rate", "rounds")
     parts = {"test": outcome.test, "validation": outcome.validation}
     return {
-        **{name: getattr(outcome, name) for name in plain},
+        **{name: getattr(outcome, name) for name in ("name", "num_bytes", "seconds", "folder", "rate", "rounds")},
         "figure": criterion.figure(judged.test),
         "validation_figure": criterion.figure(judged.validation),
-        "unfit": advice.unfit.get(outcome.name),
         **{name: dataclasses.replace(criterion, measure=name).figure(judged.test) for name in criterion.seconds},
         "advised_gains": None if gain is None else dataclasses.asdict(gain),
         **{part: {k: {"records": one.n, **one.scores} for k, one in tests.items()} for part, tests in parts.items()},
