@@ -15,7 +15,6 @@ from florets.reports.tables import markdown_table
 
 _MOST_RUNS = 20
 _MOST_CLIENTS = 30
-"""With more clients than this only those that are late are listed."""
 
 
 def status(folder: str = Config.results_dir, /) -> None:
@@ -67,52 +66,39 @@ def lines_of(folder: Path) -> Iterator[str]:
 
     state = state_of(folder)
     names = state.names
-    yield f"{names.experiment} {names.strategy}, seed {names.seed} ({names.task})"
-    yield f"Folder: {folder}"
+    yield f"{names.experiment} {names.strategy}, seed {names.seed} ({names.task}) in {folder}"
     yield _words(state) + (f" {state.reason}" if state.reason else "")
     if state.waiting:
         yield f"Log: {state.waiting}"
     if not state.lines:
         return
     line = state.lines[-1]
-    sizes = ", ".join(map(str, line["cluster_sizes"]))
-    seconds = sorted(line["seconds"].items(), key=lambda part: -part[1])
-    parts = ", ".join(f"{name} {duration(taken)}" for name, taken in seconds if name != "total")
-    replies = ", ".join(f"{number} {kind}" for kind, number in line["replies"].items() if number)
-    yield f"Round {line['round']}: phase {line['phase']}, {duration(state.round_time or 0)} a round lately ({parts})"
+    yield f"Round {line['round']}: phase {line['phase']}, {duration(state.round_time or 0)} a round lately"
     if tested := [one for one in state.lines if one["evaluated"]]:
         yield f"Test of round {tested[-1]['round']}: {describe(tested[-1])}"
+    sizes = ", ".join(map(str, line["cluster_sizes"]))
     yield f"Groups: {line['num_clusters']} (clients {sizes}), {'stable' if line['stable'] else 'not stable'}"
     down, up = traffic(state.lines)
-    yield f"Replies: {replies}. Traffic so far: {size(down)} down, {size(up)} up"
+    yield f"Traffic so far: {size(down)} down, {size(up)} up"
     yield from _clients(*clients_of(folder), line["round"])
 
 
 def _clients(contacts: Mapping[str, Contact], clusters: Mapping[str, int], now: int) -> Iterator[str]:
-    """Yield a table of the clients: the group and the last reply of each."""
-    late = {key: contact for key, contact in contacts.items() if contact.outcome != "ok"}
-    yield f"Clients: {len(contacts)}, late: {', '.join(sorted(late)[:_MOST_CLIENTS]) or 'none'}"
-    shown = contacts if len(contacts) <= _MOST_CLIENTS else dict(sorted(late.items())[:_MOST_CLIENTS])
-    if shown:
-        rows = [
-            [
-                key,
-                str(clusters.get(key, "")),
-                f"round {one.answered}" if one.answered else "none",
-                _lateness(one, now),
-            ]
-            for key, one in sorted(shown.items())
-        ]
-        yield markdown_table([["client", "group", "last reply", "since then"], *rows])
-
-
-def _lateness(contact: Contact, now: int) -> str:
-    words = []
-    if contact.failures:
-        words.append(f"late for {counted(contact.failures, 'round')} (last: {contact.outcome})")
-    if contact.asked < now:
-        words.append(f"not asked for {counted(now - contact.asked, 'round')} (offline, or not sampled)")
-    return ", ".join(words)
+    """Yield how many clients there are, and a table of those that are late or were not asked."""
+    rows = [["client", "group", "last reply", "since then"]]
+    for key, one in sorted(contacts.items()):
+        words = []
+        if one.failures:
+            words.append(f"late for {counted(one.failures, 'round')} (last: {one.outcome})")
+        if one.asked < now:
+            words.append(f"not asked for {counted(now - one.asked, 'round')} (offline, or not sampled)")
+        if words:
+            answered = f"round {one.answered}" if one.answered else "none"
+            rows.append([key, str(clusters.get(key, "")), answered, ", ".join(words)])
+    late = sum(one.failures > 0 for one in contacts.values())
+    yield f"Clients: {len(contacts)}, late: {late}"
+    if len(rows) > 1:
+        yield markdown_table(rows[: _MOST_CLIENTS + 1])
 
 
 def stop(folder: str, /) -> None:

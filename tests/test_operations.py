@@ -117,7 +117,7 @@ def test_status_names_who_is_late_and_for_how_long(tmp_path: Path, capsys: pytes
     assert "4 s left. It was asked to stop after the current round." in said
     assert "Test of round 4: ARI 1.000  accuracy 75.00%" in said
     assert "Groups: 2 (clients 2, 2), not stable" in said
-    assert "Clients: 4, late: 01, 03" in said
+    assert "Clients: 4, late: 2" in said
     assert "| 01     | 1     | round 1    | late for 3 rounds (last: missing)" in said
     assert "| 02     | 0     | round 2    | not asked for 2 rounds (offline, or not sampled)" in said
     assert "| 03     | 0     | round 3    | late for 1 round (last: invalid)" in said

@@ -43,10 +43,10 @@ def test_figures_of_a_plan_by_hand():
     # 8 x 8 inputs, 16 hidden units, 10 classes, in float32; each of four arrays has a head of 128 bytes.
     parameters = 64 * 16 + 16 + 16 * 10 + 10
     one = 4 * parameters + 4 * 128
-    assert (plan.parameters, plan.model_bytes, plan.models, plan.clients) == (parameters, one, 4, 40)
+    assert (plan.parameters, plan.one, plan.models, plan.clients) == (parameters, one, 4, 40)
     assert [(part.name, part.times, part.down, part.up) for part in plan.parts] == [
         ("round", 5, 40 * one, 40 * one), ("test", 3, 40 * one, 0), ("loss matrix", 1, 160 * one, 0),
     ]  # fmt: skip
     assert plan.total("messages") == 5 * 40 + 3 * 40 + 40
     assert plan.most_down == (5 * 160 + 3 * 40 + 160) * one
-    assert plan.memory["server"] == 12 * one + 40 * one
+    assert plan.lines[-1] == "Memory of models, about: 278 kB on the server, 42.8 kB on a client."
