@@ -31,6 +31,11 @@ def num_effective(tests: Tests) -> float:
     return float(sizes.sum() ** 2 / np.square(sizes).sum()) if sizes.any() else 0.0
 
 
+def is_over_records(tests: Tests) -> bool:
+    """Return whether intervals are over the clients' records, of which they send sums, and not over clients."""
+    return num_effective(tests) < FEW_CLIENTS and any(test.sums is not None for test in tests.values())
+
+
 @dataclass(frozen=True)
 class Difference:
     """Gain of one method over another on the same clients, positive where the first is better.
@@ -159,7 +164,7 @@ class Criterion:
         )
         # Of very few records a client sends no sums: they would be the records.
         with_sums = [key for key in keys if first[key].sums is not None and second[key].sums is not None]
-        over_records = bool(with_sums) and num_effective({key: first[key] for key in keys}) < FEW_CLIENTS
+        over_records = is_over_records({key: first[key] for key in keys}) and bool(with_sums)
         keys = with_sums if over_records else keys
         first, second = ({key: tests[key] for key in keys} for tests in (first, second))
         mean = gain(self.figure(first), self.figure(second), self.measure)
@@ -176,7 +181,7 @@ class Criterion:
         if not first or not math.isfinite(mean):
             return Difference(math.nan, math.inf)
         with_sums = {key: test for key, test in first.items() if test.sums is not None}
-        if with_sums and num_effective(first) < FEW_CLIENTS:
+        if is_over_records(first):
             return Difference(mean, QUANTILE * self._error_over_records(with_sums, {}))
         return Difference(mean, self._half(self._without_each(first)))
 

@@ -9,7 +9,7 @@ from florets.reports.console import counted, duration, size
 from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import Advice
 from florets.studies.advise.causes import Reason
-from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, QUANTILE, TRIFLE, joined_accuracy, num_effective
+from florets.studies.advise.compare import FEW_RECORDS, QUANTILE, TRIFLE, is_over_records, joined_accuracy
 from florets.studies.advise.measures import (
     FORMS,
     Name,
@@ -186,7 +186,7 @@ class Words:
         better = f"{capital(form.title)} over all records; {'higher' if form.higher else 'lower'} is better."
         points = " Points are percentage points." if form.percent else ""
         over = f"over {self.site}s like these"
-        if num_effective(tests) < FEW_CLIENTS:
+        if is_over_records(tests):
             these = self.sites(len(tests))
             over = f"for these {these}, from their test records; it says nothing about other {self.site}s"
         return f"{better}{points} ± is a 95 % interval {over}."
