@@ -117,7 +117,7 @@ class Reproduction:
         """Return the measure that is asked for, by default the item's first."""
         if measure is None:
             return self.measures[0]
-        columns = [column.name for column in self._table.item.columns]
+        columns = list(self._table.item.columns)
         try:
             other = read_measure(measure)[1]
         except ValueError as error:

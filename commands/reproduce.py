@@ -23,7 +23,7 @@ florets reproduce --list
   behind the project's own page).
 florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...]
   Remake the tables of a page from the cells that are finished: each is between
-  <!-- reproduce <item> [scale=...] [rows=...] [columns=...] [measures=...] [layout=methods] [plot=yes] --> and
+  <!-- reproduce <item> [scale=...] [rows=...] [columns=...] [measures=...] [plot=yes] --> and
   <!-- end of reproduce -->.
   Their figures are kept in the folder <page>/, from which the page can be remade without the runs.
 
@@ -33,14 +33,14 @@ florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...]
   seeds=5          the first 5 seeds alone; the screen shows these, the files all of them
   stored=DIR       cells that are stored in a page's folder, such as papers/clove, count as finished
 
-Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv, and its plots, if any;
+Results: <results_dir>/reproduce/<item>/<scale>/: table.md, cells.csv, and its plots, if any;
 the runs are in <results_dir>/reproduce/runs/."""
 
 _OPTIONS = ("--list", "--table", "--results-page", "-h", "--help", "--debug")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit code: 0, 130 if it was interrupted, 1 if a cell failed or is busy."""
+    """Run the command and return its exit code: 0, 130 if it was interrupted, 1 if a cell failed or was refused."""
     options = [text for text in arguments if text.startswith("-")]
     words = [text for text in arguments if not text.startswith("-")]
     if unknown := [text for text in options if text not in _OPTIONS]:

@@ -105,7 +105,7 @@ def work(pipe: "Connection[Any, Any]", start: Start) -> None:
     side, file = start.load(), start.file
     if start.clients is not None:
         side.adopt(SharedTask(pickle.loads(file.read(start.clients)), file))
-    exchange, records, spent = 0, dict[Place, ArrayRecord](), 0.0
+    exchange, records = 0, dict[Place, ArrayRecord]()
     # Closed, or its other end's process gone: there is nothing left to do.
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), seldom_collected():
         pipe.send_bytes(_READY)
@@ -115,8 +115,7 @@ def work(pipe: "Connection[Any, Any]", start: Start) -> None:
                 exchange, records = number, {}
             sent = _Reading(file, records).read(place)
             answers = list(_answers(side, sent, block))
-            before, spent = spent, time.process_time()
-            pipe.send_bytes(pickle.dumps((answers, spent - before), protocol=5))
+            pipe.send_bytes(pickle.dumps(answers, protocol=5))
 
 
 def _answers(side: ClientSide, sent: Sent, block: int) -> Iterator[tuple[Message, Any]]:
@@ -191,14 +190,6 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-_of_workers = 0.0
-
-
-def cpu_seconds() -> float:
-    """Return the CPU seconds so far, those of workers included as far as they have reported them."""
-    return time.process_time() + _of_workers
 
 
 _ENDING_SECONDS = 1.0
@@ -379,11 +370,8 @@ class Workers:
 
 
 def _read(unit: Unit, answer: bytes) -> Iterator[Message]:
-    global _of_workers
-    answers, seconds = pickle.loads(answer)
-    _of_workers += seconds
     contexts = {message.metadata.message_id: context for message, context in unit.sent}
-    for reply, state in answers:
+    for reply, state in pickle.loads(answer):
         if state is not None:
             contexts[reply.metadata.reply_to_message_id].state = state
         yield reply

@@ -38,11 +38,10 @@ State = Literal["finished", "failed", "stopped", "not run"]
 
 @dataclass(frozen=True)
 class Place:
-    """A row and a column, the overrides of its runs, and the configuration of the first of them.
+    """A row and a column, the overrides of its runs, and their configuration with seed 0.
 
-    `config`: with seed 0; None where it is refused, for the reason in `problem`. `candidates`: the places, with
-    validation data, among which its settings are chosen; `chosen`: those settings, None as long as candidates are
-    not finished.
+    `config`: None where it is refused, for the reason in `problem`. `candidates`: the places, with validation data,
+    among which its settings are chosen; `chosen`: those settings, None as long as candidates are not finished.
     """
 
     row: Line
@@ -78,11 +77,7 @@ class Place:
 
     @cached_property
     def settings(self) -> str:
-        """Hash of the runs' settings, without folders and defaults; empty where they are refused.
-
-        It changes with a preset and with code of the user's own, but not when our code gets another key, nor when a
-        default changes.
-        """
+        """Hash of the runs' settings and own code, without folders and defaults; empty where they are refused."""
         asked = sorted((key, value) for key, value in beyond_defaults(self.plain).items() if key not in _ELSEWHERE)
         asked += sorted(self.code.items())
         text = json.dumps(asked, sort_keys=True)
@@ -122,11 +117,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a cell is.
-
-    `note`: of a failed one the reason, of a stopped one after which round, of one that is not run why an earlier run
-    does not count, if that is its code.
-    """
+    """How far a cell is; the note says why it failed, after which round it stopped, or that its code has changed."""
 
     state: State
     values: Values = field(default_factory=dict)
@@ -138,13 +129,12 @@ def places(
 ) -> Iterator[Place]:
     """Yield all places of an item's table but those that are left out, row by row.
 
-    `given`: keys given by hand; they win over the item's. A `results_dir` is the folder below which everything is
-    left. `caller`: the working directory that relative folders are meant from. `progress`: how far a candidate is,
-    by default as its run's files say.
+    `given`: keys given by hand; they win over the item's. `caller`: what relative folders are meant from. `progress`:
+    how far a candidate is, by default as its run's files say.
     """
     results_dir = quote(str(folder_of(given, "results_dir", caller) / RUNS))
-    for row in item.rows:
-        for column in item.columns:
+    for row in item.rows.values():
+        for column in item.columns.values():
             if column.name in row.leave_out:
                 continue
             keys = {**_NO_PAPERWORK, **item.overrides, **row.overrides, **column.overrides}

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from florets import strategies
 from florets.conf.problems import did_you_mean
 from florets.conf.schema import Config
 from florets.papers.skill import skill_of
@@ -17,9 +16,7 @@ from florets.reports.clients import CLIENTS, read_clients
 from florets.reports.pooled import read_test_statistics
 from florets.reports.statistics import ARI, PERCENT
 from florets.reports.summary import ALL_RIGHT, ARI_RECOVERED, ARI_ROUND, RoundLine, RunSummary, read_lines
-from florets.strategies.base.report import EVIDENCE
 from florets.strategies.core.cluster import match_min_cost
-from florets.task.fingerprint import fingerprint
 from florets.task.partitions.amounts import cluster_fractions
 
 Mixture = tuple[int, list[float]]
@@ -52,35 +49,20 @@ def share_error(mixtures: list[Mixture], num_clusters: int, own_fraction: float)
     return float(distance[clusters, match_min_cost(distance, clusters)].mean())
 
 
-_SERVER_PARTS = ("cluster", "discover", "aggregate", "evaluate", "total")
-"""Parts of a round that are not the clients' work for training; in process all the rest is."""
-
-_ROOT = Path(strategies.__file__).parents[1]
-
 Name = Literal[
-    "accuracy", "loss", "validation", "worst_tenth", "tuned_accuracy", "tuned_loss",
-    "ari", "ari_at_10", "first_round_ari_90", "rounds_of_ari_1",
-    "first_round_ari_1", "first_round_best_ari", "groups", "frozen_from",
-    "ari_participants", "ari_participants_at_10", "first_round_ari_participants_90",
-    "model_error", "cluster_error",
-    "bytes", "gradient_passes", "client_seconds", "mixtures", "verdict", "code", "warnings", "records",
+    "accuracy", "loss", "validation", "worst_tenth", "tuned_accuracy", "ari", "ari_at_10", "first_round_ari_90",
+    "rounds_of_ari_1", "first_round_ari_1", "first_round_best_ari", "groups", "frozen_from", "ari_participants",
+    "ari_participants_at_10", "first_round_ari_participants_90", "model_error", "cluster_error", "bytes",
+    "gradient_passes", "mixtures", "records",
 ]  # fmt: skip
 Values = dict[Name, Any]
 """Results in a finished run's record; see `values_of`. A stored one lacks what was None, or not measured yet."""
 
 
-def values_of(
-    folder: Path, summary: RunSummary, config: Config, cpu: float | None = None, wall: float | None = None
-) -> Values:
-    """Return what all measures are made of, from a finished run's folder.
-
-    `cpu`, `wall`: CPU and wall time of the whole run in seconds, None where they are not known: it ended in another
-    process than it began in.
-    """
+def values_of(folder: Path, summary: RunSummary, config: Config) -> Values:
+    """Return what all measures are made of, from a finished run's folder."""
     lines = read_lines(folder)
     skill = skill_of(read_test_statistics(folder), by_accuracy(config), config.fine_tune_epochs > 0)
-    evidence = [line["details"][EVIDENCE] for line in lines if EVIDENCE in line["details"]]
-    clients = sum(seconds for line in lines for part, seconds in line["seconds"].items() if part not in _SERVER_PARTS)
     return {
         "accuracy": summary.final_accuracy,
         "loss": summary.final_loss,
@@ -96,17 +78,10 @@ def values_of(
         **_of_best_ari(lines),
         "worst_tenth": summary.final_worst_tenth,
         "tuned_accuracy": summary.final_tuned_accuracy,
-        "tuned_loss": summary.final_tuned_loss,
         "rounds_of_ari_1": [line["round"] for line in lines if (line["ari"] or 0.0) >= ALL_RIGHT],
         "bytes": summary.bytes_down + summary.bytes_up,
         "gradient_passes": summary.gradient_passes,
         "mixtures": read_mixtures(folder),
-        "verdict": evidence[-1].get("verdict") if evidence else None,
-        # The rounds' parts are wall time, of which other processes take a part.
-        "client_seconds": None if cpu is None or not wall else clients * min(1.0, cpu / wall),
-        # A hash of the code that decides a run's results, so that a table can say where versions are mixed.
-        "code": fingerprint(tuple(_ROOT / name for name in ("client_app", "task", "strategies", "zoo"))),
-        "warnings": summary.warnings,
         **({"records": skill} if skill else {}),
     }
 
@@ -358,9 +333,6 @@ MEASURES = {
         "{:,.0f}",
         _number("gradient_passes", 1e-3),
         lambda _: True,
-    ),
-    "client_seconds": _plain(
-        "CPU seconds of the clients' training and losses", "{:.2f}", _number("client_seconds"), lambda _: True
     ),
 }
 

@@ -6,83 +6,54 @@ import json
 import multiprocessing
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.engines.workers import cpu_seconds, end_with_parent
-from florets.papers.cells import Cell, Place, Progress, folder_of, progress_of, write_record
+from florets.engines.workers import end_with_parent
+from florets.papers.cells import Cell, Progress, progress_of, write_record
 from florets.papers.measures import values_of
 from florets.reports.folder import FolderBusy, FolderLock, WriteFailed
-from florets.server_app.build import build_task, make_data, one_task_kept
+from florets.server_app.build import build_task, one_task_kept
 from florets.studies import one_run
 from florets.studies.go_on import Engine, go_on
 from florets.task.registry import check_options, reads_files, resolve
 
-WHOLE = {"mnist": 70_000, "fashion_mnist": 70_000, "cifar10": 60_000, "ag_news": 127_600}
-"""Samples of public sets, to train and to test on."""
-
-
-class _Look(NamedTuple):
-    """Why data cannot be loaded, and what else there is to say of them."""
-
-    problem: str = ""
-    note: str = ""
-
-
-def check_folder(given: Mapping[str, str], places: Sequence[Place], caller: Path) -> None:
-    """Raise ConfigError if `data_dir` was given and is no folder, or no data are read from it."""
-    if "data_dir" not in given:
-        return
-    folder = folder_of(given, "data_dir", caller)
-    if not folder.is_dir():
-        raise ConfigError([f"data_dir={folder}: there is no such folder; name the one that holds the data's files."])
-    if not any(text.startswith("data_dir=") for place in places for text in place.overrides):
-        raise ConfigError([f"data_dir={folder}: has no effect: this item reads no files; leave it out."])
-
 
 def with_data(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
-    """Return the cells whose data can be had, and what there is to say of the data, each once.
+    """Return the cells whose data can be had, and why others cannot; raise ConfigError where none can.
 
     Files are read, once for each data set; data that are generated are not made for it.
     """
-    looks: dict[str, _Look] = {}
+    problems: dict[str, str] = {}
     ready = []
     for cell in cells:
         # Which files are read, and how.
         task = cell.config.task
         key = json.dumps([task.data, task.data_options, cell.config.data_dir], sort_keys=True, default=str)
-        if key not in looks:
-            looks[key] = _look(cell.config)
-        if not looks[key].problem:
+        if key not in problems:
+            problems[key] = _problem(cell.config)
+        if not problems[key]:
             ready.append(cell)
-    problems = list(dict.fromkeys(look.problem for look in looks.values() if look.problem))
-    notes = list(dict.fromkeys(look.note for look in looks.values() if look.note))
-    if problems and not ready:
-        raise ConfigError(problems)
-    return ready, [*(f"cells without data are left out: {problem}" for problem in problems), *notes]
+    found = list(dict.fromkeys(filter(None, problems.values())))
+    if found and not ready:
+        raise ConfigError(found)
+    return ready, [f"cells without data are left out: {problem}" for problem in found]
 
 
-def _look(config: Config) -> _Look:
+def _problem(config: Config) -> str:
+    """Return why the data of a run cannot be loaded; empty where they can."""
     name = config.task.data
     try:
         check_options(resolve("data", name), config.task.data_options, "data", name)
-        if not reads_files(name):
-            return _Look()
-        data = build_task(config).data
+        if reads_files(name):
+            _ = build_task(config).data
     except ValueError as error:  # ConfigError is one
-        return _Look(problem=str(error))
-    samples = len(data.x_train) + (0 if data.pooled else len(data.x_test))
-    if samples == (whole := WHOLE.get(name, samples)):
-        return _Look()
-    return _Look(
-        note=f"{name} in {config.data_dir} has {samples:,} samples, the public set {whole:,}: results are not to be "
-        "compared with published ones."
-    )
+        return str(error)
+    return ""
 
 
 ENDED = "its process ended early: killed, or out of memory"
@@ -99,18 +70,12 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
             if (found := progress_of(cell)).state == "finished":
                 return found
             cell.record_path.unlink(missing_ok=True)
-        # Made before its time counts, which would else be less for a cell on data of the one before; the run itself
-        # says what is wrong with them.
-        with contextlib.suppress(ConfigError):
-            make_data(cell.config)
-        cpu, wall = cpu_seconds(), time.perf_counter()
         # A table is made of it: what a run shows on the screen would bury the lines of the cells.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            summary, whole = go_on(cell.config, cell.overrides, cell.folder, engine)
+            summary = go_on(cell.config, cell.overrides, cell.folder, engine)
         if summary.stopped:
             return Progress("stopped", note=f"after round {summary.rounds}")
-        spent = (cpu_seconds() - cpu, time.perf_counter() - wall) if whole else ()
-        return Progress("finished", write_record(cell, values_of(cell.folder, summary, cell.config, *spent)))
+        return Progress("finished", write_record(cell, values_of(cell.folder, summary, cell.config)))
     except WriteFailed:
         # There is no room for a record either, and every further cell would fail alike.
         raise
@@ -123,10 +88,7 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
 
 
 def run_cells(cells: Sequence[Cell], engine: Engine, n_jobs: int) -> Iterator[tuple[Cell, Progress, float]]:
-    """Run cells in their order; yield each as it ends, with its wall time in seconds.
-
-    `n_jobs`: cells at a time, each in a process of its own; 1: all in this process.
-    """
+    """Run cells in their order, `n_jobs` at a time; yield each as it ends, with its wall time in seconds."""
     if not cells:
         return
     if n_jobs == 1:

@@ -17,11 +17,8 @@ CELLS = "cells.csv"
 """In the folder that is named as the page."""
 
 _HEAD = ("table", "row", "column", "seed", "settings", "state", "note")
-_WORDS = ("verdict", "code")
-"""Values that are no numbers."""
-_OF_DRIFT = ("rounds_of_ari_1",)
-"""Lists as long as the run, which are of use only where the data change."""
-_STATES: tuple[State, ...] = ("finished", "failed", "stopped")
+_OF_DRIFT = "rounds_of_ari_1"
+"""A list as long as the run, which is of use only where the data change."""
 
 
 class Store:
@@ -31,28 +28,19 @@ class Store:
     """
 
     def __init__(self, path: Path, table: str) -> None:
-        self.path, self._table, at = path, table, ""
+        self.path, self._table = path, table
         self._others: list[dict[str, str]] = []
         self._runs: dict[tuple[str, str, int], tuple[str, Progress]] = {}
-        if not path.exists():
-            return
-        try:
-            with path.open(encoding="utf-8", newline="") as file:
-                reader = csv.DictReader(file)
-                if tuple(reader.fieldnames or ())[: len(_HEAD)] != _HEAD:
-                    raise ValueError(f"its first line must begin with {','.join(_HEAD)}")
-                for line in reader:
-                    at = f"line {reader.line_num}: "
-                    if line["table"] != table:
-                        self._others.append(line)
-                        continue
-                    key = line["row"], line["column"], int(line["seed"])
-                    self._runs[key] = line["settings"], _read(line)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
-            reason = " ".join(str(error).split())
-            raise ConfigError(
-                [f"{path}: cannot be read as stored cells ({at}{reason}); restore or remove it."]
-            ) from None
+        for line in _lines(path):
+            if line["table"] != table:
+                self._others.append(line)
+                continue
+            try:
+                self._runs[line["row"], line["column"], int(line["seed"])] = line["settings"], _read(line)
+            except (ValueError, KeyError, TypeError) as error:
+                raise ConfigError(
+                    [f"{path}: cannot be read as stored cells ({error}); restore or remove it."]
+                ) from None
 
     def _found(self, place: Place, seed: int) -> Progress | None:
         """Return what is stored of a run; nothing if it was stored with other settings."""
@@ -83,15 +71,14 @@ class Store:
         """
         asked = [(*place.key, seed) for place in places for seed in range(place.seeds) if self._found(place, seed)]
         drifts = any(place.config is not None and place.config.task.drift.rounds for place in places)
-        left_out = ("warnings", *(() if drifts else _OF_DRIFT))
         rows: list[dict[str, Any]] = list(self._others)
         for key in dict.fromkeys([*asked, *self._runs]):
             settings, found = self._runs[key]
             if key not in asked and found.state != "finished":
                 continue
-            values = {name: value for name, value in found.values.items() if value is not None}
             row = dict(zip(_HEAD, (self._table, *key, settings, found.state, found.note), strict=True))
-            rows.append(row | {name: _written(value) for name, value in values.items() if name not in left_out})
+            values = {name: value for name, value in found.values.items() if drifts or name != _OF_DRIFT}
+            rows.append(row | {name: _written(value) for name, value in values.items() if value is not None})
         if not rows:
             self.path.unlink(missing_ok=True)
             return
@@ -102,14 +89,22 @@ class Store:
         write_csv(self.path, [*_HEAD, *sorted(names.difference(_HEAD))], rows)
 
 
+def _lines(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        lines = list(reader)
+    if tuple(reader.fieldnames or ())[: len(_HEAD)] != _HEAD:
+        raise ConfigError([f"{path}: its first line must begin with {','.join(_HEAD)}; restore or remove it."])
+    return lines
+
+
 def _read(line: Mapping[str, str]) -> Progress:
-    if line["state"] not in _STATES:
-        raise ValueError(f"state {line['state']} is none of {', '.join(_STATES)}")
-    state = _STATES[_STATES.index(line["state"])]
+    state = cast(State, line["state"])
     if state != "finished":
         return Progress(state, note=line["note"])
-    texts = {name: text for name, text in line.items() if name not in _HEAD and text}
-    values = {name: text if name in _WORDS else json.loads(text) for name, text in texts.items()}
+    values = {name: json.loads(text) for name, text in line.items() if name not in _HEAD and text}
     return Progress(state, cast(Values, values), line["note"])
 
 
@@ -119,12 +114,9 @@ def stored_cells(folder: Path) -> dict[tuple[str, int], Progress]:
     Two items that have a run in common have it under one key. Cells of data that are named by their folder are left
     out: the hash does not know it.
     """
-    if not (path := folder / CELLS).is_file():
-        return {}
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        tables = dict.fromkeys(line.get("table", "") for line in csv.DictReader(file))
+    path = folder / CELLS
     found: dict[tuple[str, int], Progress] = {}
-    for table in tables:
+    for table in dict.fromkeys(line["table"] for line in _lines(path)):
         if "data_dir=" not in table:
             found |= Store(path, table).finished()
     return found
@@ -132,8 +124,6 @@ def stored_cells(folder: Path) -> dict[tuple[str, int], Progress]:
 
 def _written(value: Any) -> str:
     """Return a value as the file has it: six digits are more than any table shows."""
-    if isinstance(value, str):
-        return value
     if isinstance(value, list):
         return json.dumps(value, separators=(",", ":"))
     shown = float(f"{value:.6g}") if value % 1 else value

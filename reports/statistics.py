@@ -88,34 +88,6 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def friedman_p(scores: Sequence[Sequence[float]]) -> float:
-    """Return the p value of Friedman's test that methods rank alike, given a line of their scores for each data set.
-
-    Source: Demsar, "Statistical comparisons of classifiers over multiple data sets" (JMLR 2006), Sec. 3.2.2, with
-    Iman and Davenport's F in place of the chi-square, which is too conservative; ties are corrected for.
-    """
-    from scipy.stats import f, friedmanchisquare
-
-    lines, methods = len(scores), len(scores[0])
-    if all(len(set(line)) == 1 for line in scores):
-        return 1.0
-    chi_square = float(friedmanchisquare(*zip(*scores, strict=True)).statistic)
-    if (rest := lines * (methods - 1) - chi_square) <= 0:
-        return 0.0
-    return float(f.sf((lines - 1) * chi_square / rest, methods - 1, (methods - 1) * (lines - 1)))
-
-
-def critical_difference(methods: int, lines: int) -> float:
-    """Return by how much mean ranks over so many data sets must differ, by Nemenyi's test at 5 %.
-
-    Source: Demsar (JMLR 2006), Sec. 3.2.2 and Table 5(a).
-    """
-    from scipy.stats import studentized_range
-
-    quantile = float(studentized_range.ppf(LEVEL, methods, math.inf)) / math.sqrt(2)
-    return quantile * math.sqrt(methods * (methods + 1) / (6 * lines))
-
-
 def p_text(p: float | None) -> str:
     """Return a p value as tables show it; empty without one."""
     return "" if p is None else "p < 0.001" if p < 0.001 else f"p {p:.2g}"

@@ -106,20 +106,6 @@ def check_training(config: Config, task: Task) -> None:
         dp_sgd.check(task.build_model(), task.input_shape, task.two_examples[1], config.task.loss)
 
 
-def make_data(config: Config) -> None:
-    """Make the data of a run's clients now, within `one_task_kept`: the run then spends nothing on them.
-
-    Not of nodes with data of their own, where other processes use them, or where a run may need a part alone.
-    """
-    if config.engine != "local" or config.workers not in (None, 1) or config.task.partition == "own":
-        return
-    with refused():
-        task = build_task(config)
-        if not task.counts_are_known:
-            for number in range(task.num_clients):
-                task.client(number)
-
-
 @contextmanager
 def refused() -> Iterator[None]:
     """Tell what a task or a strategy says of wrong values as the configuration's problem."""

@@ -80,8 +80,8 @@ def _saved(folder: Path) -> Any:
         return None
 
 
-def go_on(config: Config, overrides: Sequence[str], folder: Path, engine: Engine) -> tuple[RunSummary, bool]:
-    """Run an experiment, from its last checkpoint where there is one; return its summary, and whether all is new."""
+def go_on(config: Config, overrides: Sequence[str], folder: Path, engine: Engine) -> RunSummary:
+    """Run an experiment, from its last checkpoint where there is one."""
     saved = _saved(folder) if (folder / MARKER).is_file() else None
     if files := changed_files(recorded_code(folder), code_on_disk(config)):
         log.warning("%s: the code of this run has changed (%s): it starts anew", folder, changed_words(files))
@@ -90,9 +90,7 @@ def go_on(config: Config, overrides: Sequence[str], folder: Path, engine: Engine
             shutil.rmtree(Checkpoints(folder).folder, ignore_errors=True)
     elif config.checkpoint_every and isinstance(saved, Mapping) and same_settings(saved, plain(config)):
         try:
-            return engine.resume(
-                replace(config, **{_CHOSEN: saved.get(_CHOSEN, config.batch_clients)}), folder
-            ), False
+            return engine.resume(replace(config, **{_CHOSEN: saved.get(_CHOSEN, config.batch_clients)}), folder)
         except CheckpointError as error:
             # Damaged, or of a version that wrote other settings: nothing can go on from it, and a new run would be
             # refused as long as it is there.
@@ -100,7 +98,7 @@ def go_on(config: Config, overrides: Sequence[str], folder: Path, engine: Engine
             shutil.rmtree(Checkpoints(folder).folder)
         except ConfigError:
             pass  # A new run says by itself what is wrong.
-    return engine.run(config, overrides), True
+    return engine.run(config, overrides)
 
 
 def same_settings(then: Any, now: Mapping[str, Any]) -> bool:

@@ -23,7 +23,7 @@ columns:
   clove: {label: CLoVE & co, overrides: [strategy=clove]}
   fedavg: {label: FedAvg, overrides: [strategy=fedavg]}
 measures: [right_k, recovered, rounds_to_ari_90, accuracy, accuracy - fedavg, loss, megabytes]
-plot: {kind: grid, measure: accuracy}
+plot: rows
 paper:
   - {source: Table 3, measure: accuracy, values: {four: {clove: 92.5 ± 0.4, fedavg: 71.5 ± 0.25}}}
   - {source: Table 3, measure: rounds_to_ari_90, values: {four: {clove: 8}}}

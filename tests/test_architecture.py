@@ -84,7 +84,7 @@ ALLOWED = {
     },
     "papers": {
         *("florets.papers", "florets.studies", "florets.engines", "florets.server_app", "florets.reports"),
-        *("florets.strategies", "florets.task", "florets.conf", "numpy", "matplotlib"),
+        *("florets.strategies", "florets.task", "florets.conf", "numpy", "pandas", "matplotlib"),
     },
     "api": {
         *("florets.api", "florets.papers", "florets.studies", "florets.engines", "florets.server_app"),
@@ -128,6 +128,7 @@ LAZY = {
     "client_app": ("sklearn",),
     "task": ("sklearn", "scipy", "pandas", "cloudpickle"),
     "studies": ("scipy", "pandas"),
+    "papers": ("pandas",),
     "api": ("torch", "pandas", "flwr"),
     "reports": ("scipy", "matplotlib"),
     "deploy": ("sklearn",),

@@ -1,5 +1,6 @@
 """The leaderboard: skills by record, the answer, and rows with a folder of their own."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +8,9 @@ import pytest
 
 import florets
 from florets.papers.cells import Progress, places
-from florets.papers.items import read_item
+from florets.papers.item import find_item
 from florets.papers.skill import RESAMPLES, skill_of
-from florets.papers.table import Table, rank_text
+from florets.papers.table import Table, body
 from florets.reports.pooled import read_test_statistics
 
 ITEM = """
@@ -26,7 +27,6 @@ columns:
   local: {label: Local, overrides: [strategy=local]}
   oracle: {label: Oracle, overrides: [strategy=oracle]}
 measures: [skill]
-plot: {kind: ranks, measure: skill}
 """
 SKILLS = {
     **{("a", "clove"): 90.0, ("a", "fedavg"): 70.0, ("a", "local"): 80.0},
@@ -48,13 +48,14 @@ def item(tmp_path: Path) -> Path:
 
 
 def test_the_answer_is_a_line_for_each_kind_of_data(item: Path) -> None:
-    read = read_item(item, "item")
+    read = find_item(str(item))
     some = list(places(read, {}, item.parent))
     found = {
         place.key: {0: Progress("finished", {"records": records(SKILLS.get(place.key, 99.0))})} for place in some
     }
     table = Table(read, some, found)
-    lines = rank_text(table, "skill").split("\n")
+    text = body(table, "", "")
+    lines = [line for line in text.splitlines() if line.startswith("- ")]
     # The oracle is no method that anybody can choose.
     assert lines[0].startswith(
         "- **Groups** (A, B): **CLoVE**, mean rank 1.0 of 3; by record ahead of FedAvg in 2 of 2"
@@ -63,15 +64,19 @@ def test_the_answer_is_a_line_for_each_kind_of_data(item: Path) -> None:
     assert lines[0].endswith(" Not surely worse: Local.")
     assert lines[1].startswith("- **Alike** (C): **FedAvg**, mean rank 1.0 of 3.")
     assert lines[2].startswith("- **All of them** (A, B, C): **CLoVE**, mean rank 1.3 of 3; ")
-    first, second, _ = table.comparison.pairs()
-    assert (first.signs, second.signs) == ((2, 1, 0), (2, 0, 1))
+    pair = table.comparison.pair("clove", "local", table.comparison.rows)
+    assert pair is not None
+    assert pair.signs == (2, 0, 1)
+    # Mean ranks, the best first; the oracle has none.
+    ranks = re.findall(r"^\| (\w+) +\| ([\d.]*) ", text, re.MULTILINE)
+    assert ranks[-4:] == [("CLoVE", "1.3"), ("FedAvg", "2.3"), ("Local", "2.3"), ("Oracle", "")]
 
 
 def test_a_row_has_its_data_in_a_folder_below_data_dir(item: Path, tmp_path: Path) -> None:
     item.write_text(
         ITEM.replace("kind: alike,", "kind: alike, folder: of/c,").replace("[k=4, num_rounds=12]", "[k=4]")
     )
-    all_places = list(places(read_item(item, "item"), {"data_dir": str(tmp_path / "data")}, tmp_path))
+    all_places = list(places(find_item(str(item)), {"data_dir": str(tmp_path / "data")}, tmp_path))
     own = {place.row.name: place.config.data_dir for place in all_places if place.config is not None}
     assert own["c"] == str(tmp_path / "data" / "of" / "c")
 

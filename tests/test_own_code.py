@@ -13,7 +13,7 @@ import florets
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.papers.cells import places
-from florets.papers.items import read_item
+from florets.papers.item import find_item
 from florets.server_app.app import read_run_config
 from florets.server_app.own_code import changed_files
 from florets.server_app.resume import read_resume
@@ -120,7 +120,7 @@ measures: [accuracy]
         return "".join(capsys.readouterr())
 
     def stored_as() -> list[str]:
-        item = read_item(folder / "item.yaml", "item", "paper")
+        item = find_item(str(folder / "item.yaml"))
         return [place.settings for place in places(item, {}, folder)]
 
     ours, mine = stored_as()

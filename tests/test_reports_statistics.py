@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from florets.papers.ranks import Difference, difference, pair, ranked, signed_rank
+from florets.papers.skill import Difference, difference, pair, signed_rank
 from florets.reports import statistics
 
 
@@ -65,30 +65,6 @@ def test_methods_are_compared_with_the_one_that_is_named() -> None:
     # Two pairs have a difference and no test, and do not count as a comparison.
     assert (c.difference.number, c.p) == (2, None)
     assert b.p == b.p_holm == pytest.approx(1 - math.sqrt(12 / 14))
-
-
-def test_mean_ranks_are_tested_by_friedman_and_nemenyi() -> None:
-    # Three data sets rank a, b, c, one b, a, c: rank sums 5, 7 and 12, chi-square 12 / 48 * 218 - 48 = 6.5, and
-    # F = 3 * 6.5 / (8 - 6.5) = 13, whose p with 2 and 6 degrees of freedom is (1 + 13 / 3) ** -3.
-    lines = [[1.0, 2.0, 3.0]] * 3 + [[5.0, 4.0, 9.0]]
-    assert statistics.friedman_p(lines) == pytest.approx((3 / 16) ** 3)
-    assert statistics.friedman_p([[1.0, 1.0, 1.0]] * 3) == 1.0
-    # Demsar 2006: q(2) = 1.960, and 1.25 for four classifiers on 14 data sets.
-    assert statistics.critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
-    assert statistics.critical_difference(2, 6) == pytest.approx(1.96 * (6 / 36) ** 0.5, abs=1e-3)
-    losses = {
-        (str(row), name): loss for row, line in enumerate(lines) for name, loss in zip("abc", line, strict=True)
-    }
-    # The best of the first row, between a and b of the second, tied with c in the third; it has no fourth.
-    losses |= {("0", "d"): 0.5, ("1", "d"): 1.5, ("2", "d"): 3.0}
-    found = ranked(losses, ["0", "1", "2", "3", "4"], list("abcd"))
-    assert found.rows == ("0", "1", "2", "3")
-    assert found.ranks == {"a": 1.25, "b": 1.75, "d": pytest.approx((1 + 2 + 3.5) / 3), "c": 3.0}
-    assert (found.complete, found.known["d"], found.p) == (["a", "b", "c"], 3, pytest.approx((3 / 16) ** 3))
-    # q(3) = 2.343 (Demsar, Table 5): 2.343 * sqrt(12 / 24) = 1.657, more than from a to b and from b to c.
-    assert found.difference == pytest.approx(1.657, abs=1e-3)
-    assert found.alike == [("a", "b"), ("b", "c")]
-    assert ranked({("0", "a"): 1.0, ("0", "b"): 1.0}, ["0"], ["a", "b"]).ranks == {"a": 1.5, "b": 1.5}
 
 
 def test_differences_are_paired_by_record_and_by_seed() -> None:

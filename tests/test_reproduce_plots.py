@@ -1,6 +1,5 @@
 """Plots of `florets reproduce`: over rows and over rounds, and on a page whose runs are on several machines."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +8,6 @@ import pytest
 from florets.commands.main import main
 from florets.engines import engine
 from florets.papers import command
-from florets.papers.cells import Progress, places
-from florets.papers.items import read_item
-from florets.papers.plot import pictures as plot_pictures
 from florets.papers.plot import row_lines
 from florets.papers.table import Table
 from tests import fake_cells
@@ -27,7 +23,7 @@ columns:
   clove: {label: CLoVE, overrides: [strategy=clove]}
   fedavg: {label: FedAvg, overrides: [strategy=fedavg]}
 measures: [ari, accuracy]
-plot: {kind: curves, measure: accuracy}
+plot: curves
 """
 BLOCK = "<!-- reproduce item.yaml plot=yes -->\n<!-- end of reproduce -->\n"
 
@@ -49,24 +45,6 @@ def pictures(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.png"))
 
 
-def test_mean_ranks_are_drawn_with_the_critical_difference(item: Path) -> None:
-    text = ITEM.replace("{kind: curves, measure: accuracy}", "{kind: ranks, measure: accuracy}").replace(
-        ", leave_out: [fedavg]", ""
-    )
-    item.write_text(
-        text.replace("columns:", "  local: {overrides: [k=4]}\ncolumns:\n  a: {overrides: [strategy=local]}")
-    )
-    read = read_item(item, "item")
-    some = [replace(place, seeds=1) for place in places(read, {}, item.parent)]
-    losses = {"clove": 0.1, "fedavg": 0.2, "a": 0.3}
-    found = {place.key: {0: Progress("finished", {"accuracy": 1 - losses[place.column.name]})} for place in some}
-    ((row, picture),) = plot_pictures(Table(read, some, found))
-    assert row is None
-    texts = [text.get_text() for text in picture.axes[0].texts]
-    # q(3) * sqrt(12 / 18) = 2.343 * 0.816
-    assert {"CLoVE  1.0", "FedAvg  2.0", "3.0  a", "critical difference 1.9"} <= set(texts)
-
-
 # Over rows
 
 
@@ -76,7 +54,7 @@ def test_a_line_over_rows_is_the_mean_and_its_spread_and_ends_where_it_is_known(
     seen: list[Table] = []
     real = command.write_table
     monkeypatch.setattr(command, "write_table", lambda table, *rest: (seen.append(table), real(table, *rest))[1])
-    item.write_text(ITEM.replace("{kind: curves, measure: accuracy}", "{kind: rows, measures: [ari, accuracy]}"))
+    item.write_text(ITEM.replace("plot: curves", "plot: rows"))
     assert main(["reproduce", "item.yaml"]) == 0
     table = seen[-1]
     lines = row_lines(table.matrix("accuracy"), table)
@@ -111,7 +89,7 @@ def remade(results_dir: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_page_draws_curves_where_the_runs_are(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = item.parent / "page"
     run(2, "one")
-    assert "2 pictures" in remade("one", capsys)
+    remade("one", capsys)
     assert pictures(folder) == ["item_paper-four.png", "item_paper-two.png"]
     # Each says which row it is of.
     title, label = "Two methods on turned digits", "2 rotations"
@@ -119,6 +97,6 @@ def test_a_page_draws_curves_where_the_runs_are(item: Path, capsys: pytest.Captu
     # Where no run is, all stays.
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     page = (item.parent / "page.md").read_text()
-    assert "its plot is the previous one, because the folders of 4 runs are not here" in remade("none", capsys)
+    assert "the plot is the previous one: the folders of 4 runs are not here" in remade("none", capsys)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert (item.parent / "page.md").read_text() == page

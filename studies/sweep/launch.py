@@ -114,7 +114,7 @@ def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path
         return summary, "finished before"
     changed = changed_files(recorded_code(folder), code)
     note = f"run again, as its code has changed: {changed_words(changed)}" if changed else ""
-    return go_on(config, overrides, folder, sweep.engine)[0], note
+    return go_on(config, overrides, folder, sweep.engine), note
 
 
 def _record(sweep: Sweep, number: int, job: Job) -> None:

@@ -8,8 +8,7 @@ import pytest
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.papers.cells import places
-from florets.papers.item import Item
-from florets.papers.items import find_item, item_names, read_item
+from florets.papers.item import Item, find_item, item_names
 from florets.papers.measures import read_measure
 from tests.reproduce_item import ITEM
 
@@ -49,9 +48,9 @@ def test_an_item_that_does_not_exist_is_refused_with_those_that_do(capsys: pytes
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["columns=clove,ifca"], "columns=ifca: item has no such column"),
-        (["column=clove"], "column=clove: there is no such key. Did you mean columns?"),
-        (["scale=small", "rows=two"], "rows=two: scale=small leaves it out; leave scale=small out to have it"),
+        (["columns=clove,ifca"], "columns=ifca: item.yaml has no such column"),
+        (["column=clove"], "column: there is no such key. Did you mean columns?"),
+        (["scale=small", "rows=two"], "rows=two: item.yaml has no such row at scale=small"),
         (["strategy=fedprox"], "strategy=fedprox: columns have their own; columns=<name>,... chooses some"),
         (["other.yaml"], "takes one item, and item.yaml, other.yaml are 2"),
     ],
@@ -75,7 +74,7 @@ def test_a_wrong_word_is_named(
         (
             "measure: rounds_to_ari_90, values: {four: {clove: 8",
             "measure: accuracy, values: {four: {clove: 8",
-            "paper.1.values.four.clove: this measure has a value there already",
+            "paper: four clove accuracy: has a value there already",
         ),
         (ITEM, "[" * 500, "cannot be read"),
     ],
@@ -84,7 +83,7 @@ def test_what_is_wrong_in_a_file_is_named(item: Path, old: str, new: str, messag
     assert old in ITEM
     item.write_text(ITEM.replace(old, new, 1))
     with pytest.raises(ConfigError, match=re.escape(message)):
-        read_item(item, "item")
+        find_item(str(item))
 
 
 BASE = """
@@ -124,22 +123,20 @@ def base(tmp_path: Path) -> Path:
 
 
 def item(folder: Path, scale: str = "paper") -> Item:
-    return read_item(folder / "item.yaml", "item", scale)
+    return find_item(str(folder / "item.yaml"), scale)
 
 
 def test_an_item_takes_what_it_lacks_from_another(base: Path) -> None:
     found = item(base)
     assert (found.title, found.about, found.seeds) == ("Two of them", "Of the first", 3)
-    assert [row.name for row in found.rows] == ["one", "two"]
-    assert [column.name for column in found.columns] == ["local", "ifca"]
+    assert list(found.rows) == ["one", "two"]
+    assert list(found.columns) == ["local", "ifca"]
     assert found.measures == ("accuracy",)
     assert item(base, "small").seeds == 1
 
 
 def test_reasons_are_added_to_those_of_the_other_and_the_nearest_wins(base: Path) -> None:
-    reasons = {
-        (entry.row, entry.column): tuple(reason.text for reason in entry.reasons) for entry in item(base).references
-    }
+    reasons = {(entry.row, entry.column): entry.reasons for entry in item(base).references}
     assert reasons == {
         ("one", "ifca"): ("other seeds",),
         ("one", "local"): ("no reason", "at all"),
