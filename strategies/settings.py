@@ -195,8 +195,7 @@ class RunKeys:
     )
     start_timeout: float = setting(
         120.0,
-        "seconds to wait for the clients at the start, and later for any client (two_phase: anchor) "
-        "if all have gone offline",
+        "seconds to wait for the clients at the start, and later for any client if all have gone offline",
         above=0,
     )
     round_timeout: float = setting(

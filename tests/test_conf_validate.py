@@ -36,10 +36,7 @@ WRONG = {
     "strategy=ifca privacy.kind=central privacy.epsilon=8 privacy.delta=0.05": "give less than 0.05, or leave it",
     "strategy=two_phase strategy.anchors=3": "at least k=4",
     "strategy=two_phase strategy.fresh=true": "needs a number",
-    "strategy=two_phase strategy.local_solver=fedprox": "add train.optimizer=sgd",
-    "strategy=two_phase experiment=mixed_regression/a strategy.local_solver=fedprox train.momentum=0.5": (
-        "train.momentum=0.5: strategy.local_solver=fedprox solves linear regressions exactly, without steps"
-    ),
+    "strategy=two_phase strategy.local_solver=fedprox": "train.momentum=0 train.schedule=constant",
     "train.momentum=0.9": "train.momentum=0.9: has an effect only with train.optimizer=sgd",
 }
 

@@ -54,7 +54,7 @@ class FedPACSettings(PrototypeSettings):
     )
     head_rate: float = setting(10.0, "factor on the learning rate for the head's epochs", above=0)
 
-    features: ClassVar[str] = "FedPAC compares mean features of classes"
+    purpose: ClassVar[str] = "FedPAC compares mean features of classes"
 
 
 @dataclass

@@ -41,7 +41,7 @@ class FedProtoSettings(PrototypeSettings):
         1.0, "weight lambda of the mean square between features and global prototypes; 0: Local-only", least=0
     )
 
-    features: ClassVar[str] = "FedProto shares mean features of classes"
+    purpose: ClassVar[str] = "FedProto shares mean features of classes"
 
 
 @dataclass

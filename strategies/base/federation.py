@@ -4,7 +4,7 @@ import logging
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -169,27 +169,19 @@ class Federation:
         if not self.clients:
             self._introduce(self.wait_for_nodes(grid), grid, config)
             return
-        if not self.wait_for(grid, config):
-            raise RoundFailed(f"no client came back online within {self.start_timeout:g} s; start SuperNodes")
-
-    def wait_for(self, grid: Grid, config: ConfigRecord, keys: Container[str] | None = None) -> bool:
-        """Wait up to `start_timeout` until one of `keys` (None: anybody) is online; return whether one is."""
         deadline = time.monotonic() + self.start_timeout
         self._introduce(self._look(grid), grid, config)
-        if self._count(keys):
-            return True
+        if self.online():
+            return
         # Nobody there: as at the start clients get time to come back, and then a moment for the others of them.
         before, wait = 0, Waiting()
-        while time.monotonic() < deadline and (not before or self._count(keys) > before):
-            before = self._count(keys)
+        while time.monotonic() < deadline and (not before or len(self.online()) > before):
+            before = len(self.online())
             wait.report(deadline, lambda: "a client to come back online")
             time.sleep(_SETTLE_SECONDS)
             self._introduce(self._look(grid), grid, config)
-        return self._count(keys) > 0
-
-    def _count(self, keys: Container[str] | None) -> int:
-        online = self.online()
-        return len(online) if keys is None else sum(client.key in keys for client in online)
+        if not self.online():
+            raise RoundFailed(f"no client came back online within {self.start_timeout:g} s; start SuperNodes")
 
     def _look(self, grid: Grid) -> list[int]:
         """Return the nodes that are online, without those that have lost their place."""

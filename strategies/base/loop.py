@@ -15,7 +15,7 @@ from florets.strategies.base.report import RoundReport, snapshot
 from florets.task.device import seldom_collected
 
 TRIES = 3
-"""Tries of a round below the quorum before the run (or two_phase's phase 1) ends."""
+"""Tries of a round below the quorum before the run ends."""
 
 EvaluateModels = Callable[[int, ArrayRecord], MetricRecord | None]
 RoundObserver = Callable[[RoundReport, ArrayRecord], bool | None]

@@ -207,7 +207,7 @@ def moment_descent(client: Client) -> RecordDict:
     estimate = layout.flatten(received)
     basis = session.arrays(client.arrays(kinds.BASES))[kinds.BASIS]
     projected = moments.projected(estimate.astype(np.float32), basis)
-    step, residual = anchor_step(projected, client.number(kinds.STEP_ALPHA), client.number(kinds.STEP_BETA))
+    step, residual = anchor_step(projected)
     moments.module.load_state_dict(client.states()[0])
     loss = mean_loss(moments.module, moments.x, moments.y, moments.loss)
     # Buffers have no moments, but a basis can lean on them: all of it where the moments span too little.
@@ -226,12 +226,12 @@ def _estimates(client: Client) -> Float32:
     return session.arrays(client.arrays(kinds.ESTIMATES))[kinds.ESTIMATES]
 
 
-def anchor_step(projected: Float64, alpha: float = 1.0, beta: float = 1.0) -> tuple[Float64, float]:
-    """Return the step (k,) in the coordinates of the basis, beta_hat alpha sigma / (2 beta^2), and sigma.
+def anchor_step(projected: Float64) -> tuple[Float64, float]:
+    """Return the step (k,) in the coordinates of the basis, beta_hat sigma / 2, and sigma.
 
     Sigma, the residual, is the root of the first singular value of A, the mean over pairs of the outer products of
-    `projected` (n, k), the anchor's own moments in its basis. Alpha and beta bound the covariance of the inputs, both
-    1 for standard normal inputs.
+    `projected` (n, k), the anchor's own moments in its basis. The paper's alpha and beta, which bound the covariance
+    of the inputs, are those of standard normal inputs, 1.
 
     Source: mixed regression, Phase 1, l. 11 to 15, and equation (2).
     Deviation: sigma^2 is beta_hat^T A beta_hat in the paper. The two are one wherever A is symmetric and that form is
@@ -249,4 +249,4 @@ def anchor_step(projected: Float64, alpha: float = 1.0, beta: float = 1.0) -> tu
     if direction @ projected.mean(axis=0) < 0:
         direction = -direction
     residual = float(values[0]) ** 0.5
-    return direction * alpha * residual / (2 * beta**2), residual
+    return direction * residual / 2, residual

@@ -168,8 +168,6 @@ PRIVACY_NOISE = "privacy-noise"
 PRIVACY_LOSS_NOISE = "privacy-loss-noise"
 DECLARED = "privacy-declared-"
 """Before each name of `sampled_noise.Declared`."""
-STEP_ALPHA = "alpha"
-STEP_BETA = "beta"
 
 # Array records and their entries in phase 1 of mixed regression.
 ESTIMATES = "estimates"

@@ -33,7 +33,7 @@ class PrototypeSettings(Settings):
     asks: ClassVar[frozenset[str]] = frozenset({"updates"})
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
 
-    features: ClassVar[str]
+    purpose: ClassVar[str]
     """What the algorithm does with features of classes, with its name."""
 
     def problems(self, run: Experiment) -> list[str]:
@@ -41,7 +41,7 @@ class PrototypeSettings(Settings):
         if run.task.loss == "cross_entropy":
             return []
         return [
-            f"task.loss={run.task.loss}: {self.features}, so the task must have some; use "
+            f"task.loss={run.task.loss}: {self.purpose}, so the task must have some; use "
             "task.loss=cross_entropy, or another method."
         ]
 
