@@ -1,6 +1,5 @@
 """Trackers of a run: their protocol, what they are given, and calls of which no failure ends the run."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,8 @@ from typing import Any, Protocol, Self
 from florets.conf.overrides import dotted
 from florets.conf.schema import Config, as_plain
 from florets.reports.clients import CLIENTS_OVER_ROUNDS
-from florets.reports.folder import write_whole
 from florets.reports.summary import RoundLine, RunSummary
 from florets.server_app.recorder import Recorder
-
-IDS = "trackers.json"
-"""File of a run's folder with the ids under which trackers know the run: it goes on under the same ones."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +42,6 @@ class RunStart:
     params: Mapping[str, Any]
     num_rounds: int
     done_rounds: int = 0
-
-    def recall(self, tracker: str) -> str | None:
-        """Return the id that a tracker left before the run was interrupted, None where there is none."""
-        return read_ids(self.folder).get(tracker)
-
-    def remember(self, tracker: str, run_id: str) -> None:
-        """Keep an id in the run's folder, for the run to go on under it."""
-        write_whole(self.folder / IDS, json.dumps({**read_ids(self.folder), tracker: run_id}, indent=1) + "\n")
 
 
 @dataclass(frozen=True)
@@ -93,15 +80,6 @@ _FILES = (
     *("report.html", "config.yaml", "summary.json", "clients.csv"),
     *(CLIENTS_OVER_ROUNDS, "loss_matrix.csv", "run.log"),
 )
-
-
-def read_ids(folder: Path) -> dict[str, str]:
-    """Return the ids that trackers left in a folder; none where the file is missing or damaged."""
-    try:
-        found = json.loads((folder / IDS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return {str(name): str(run_id) for name, run_id in found.items()} if isinstance(found, dict) else {}
 
 
 class Tracking:

@@ -1,6 +1,5 @@
 """The built-in trackers, TensorBoard and MLflow, and those of a run by their names."""
 
-import logging
 import os
 import shutil
 import time
@@ -22,10 +21,7 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
     from torch.utils.tensorboard.writer import SummaryWriter
 
-log = logging.getLogger("florets")
-
 _TENSORBOARD = "tensorboard"
-_FINAL = ("final/accuracy", "final/loss", "final/ari")
 _LONGEST = 500
 
 
@@ -60,10 +56,9 @@ def parameters(values: Mapping[str, Any]) -> dict[str, bool | int | float | str]
 
 
 class TensorBoardTracker:
-    """Write to ``<results_dir>/tensorboard/<name of the run>``.
+    """Write to ``<results_dir>/tensorboard/<name of the run>``, which TensorBoard reads while the run goes on.
 
-    TensorBoard reads the folder while the run goes on. The configuration is in its tab HParams, the pictures are in
-    Images. It holds no other files: Text names the folder with the report.
+    The configuration and the folder of the report are in its tab Text, the pictures in Images.
     """
 
     def __init__(self) -> None:
@@ -74,17 +69,15 @@ class TensorBoardTracker:
         # It takes a second that runs without it need not spend.
         from torch.utils.tensorboard.writer import SummaryWriter
 
-        place = run.recall(_TENSORBOARD) if run.done_rounds else None
-        folder = run.results_dir / _TENSORBOARD / run.name if place is None else Path(place)
+        folder = run.results_dir / _TENSORBOARD / run.name
         if not run.done_rounds:
             shutil.rmtree(folder, ignore_errors=True)
         # Events of rounds that the run goes through again are dropped by the reader.
         again = run.done_rounds + 1 if run.done_rounds else None
-        self._writer = SummaryWriter(str(folder), purge_step=again, flush_secs=5)
-        self._params, self._last_round = parameters(run.params), run.done_rounds
-        run.remember(_TENSORBOARD, str(folder))
+        self._writer, self._last_round = SummaryWriter(str(folder), purge_step=again, flush_secs=5), run.done_rounds
         self._writer.add_text("folder", str(run.folder), run.done_rounds)
-        self._write_params({})
+        lines = (f"    {name}: {value}" for name, value in parameters(run.params).items())
+        self._writer.add_text("configuration", "\n".join(lines), run.done_rounds)
 
     def on_round(self, line: RoundLine) -> None:
         """Add a point to each curve."""
@@ -93,41 +86,24 @@ class TensorBoardTracker:
 
     def on_end(self, end: RunEnd) -> None:
         """Add the pictures and the final figures, and close the files."""
+        import numpy as np
+        from PIL import Image
+
         if self._writer is None:
             return
         if end.summary is not None:
-            final = final_figures(end.summary)
-            self._write(final)
-            self._write_params({name: final[name] for name in _FINAL if name in final})
+            self._write(final_figures(end.summary))
         for path in end.files:
             if path.suffix == ".png":
-                self._add_picture(path)
+                with Image.open(path) as picture:
+                    pixels = np.asarray(picture.convert("RGB"))
+                self._writer.add_image(path.stem, pixels, self._last_round, dataformats="HWC")
         self._writer.close()
 
     def _write(self, figures: Mapping[str, float]) -> None:
         assert self._writer is not None
         for name, value in figures.items():
             self._writer.add_scalar(name, value, self._last_round)
-
-    def _add_picture(self, path: Path) -> None:
-        import numpy as np
-        from PIL import Image
-
-        assert self._writer is not None
-        with Image.open(path) as picture:
-            pixels = np.asarray(picture.convert("RGB"))
-        self._writer.add_image(path.stem, pixels, self._last_round, dataformats="HWC")
-
-    def _write_params(self, final: dict[str, float]) -> None:
-        """Write the configuration for the tab HParams, which wants the names of the final figures with it."""
-        # `SummaryWriter.add_hparams` would make a second folder for each run.
-        from torch.utils.tensorboard.summary import hparams
-
-        assert self._writer is not None
-        writer = self._writer._get_file_writer()  # type: ignore[no-untyped-call]
-        for summary in hparams(self._params, final):  # type: ignore[no-untyped-call]
-            writer.add_summary(summary)
-        self._writer.flush()
 
 
 _MLFLOW = "mlflow"
@@ -152,32 +128,20 @@ class MlflowTracker:
             # MLflow's own, of the libraries that it uses: the user can do nothing about them.
             warnings.simplefilter("ignore")
             self._client = _client(run.results_dir)
-            known = run.recall(_MLFLOW) if run.done_rounds else None
-            if known is None or not self._take_up(known):
-                tags = {"florets.folder": str(run.folder)}
-                made = self._client.create_run(_experiment(self._client, run), tags=tags, run_name=run.name)
+            experiment, tag = _experiment(self._client, run), "florets.folder"
+            mine = f"tags.`{tag}` = '{run.folder}'"
+            if run.done_rounds and (known := self._client.search_runs([experiment], mine, max_results=1)):
+                self._id = known[0].info.run_id
+                self._client.update_run(self._id, status="RUNNING")
+                # Rounds after the last checkpoint are run again, with equal figures; a store removes none.
+                self._known_rounds = int(known[0].data.metrics.get("round", 0))
+            else:
+                made = self._client.create_run(experiment, tags={tag: str(run.folder)}, run_name=run.name)
                 self._id = made.info.run_id
                 named = [Param(name, str(value)) for name, value in parameters(run.params).items()]
                 for start in range(0, len(named), _MOST_PARAMS):
                     self._client.log_batch(self._id, params=named[start : start + _MOST_PARAMS])
-            run.remember(_MLFLOW, self._id)
         self._last_round = run.done_rounds
-
-    def _take_up(self, run_id: str) -> bool:
-        """Go on under an id; False where the store does not have it, as when the results were moved."""
-        from mlflow.exceptions import MlflowException
-
-        assert self._client is not None
-        try:
-            run = self._client.get_run(run_id)
-        except MlflowException as error:
-            log.warning("MLflow does not know the run %s (%s): a new one was created", run_id, error)
-            return False
-        self._id = run_id
-        self._client.update_run(run_id, status="RUNNING")
-        # Rounds after the last checkpoint are run again, with equal figures; a store removes none.
-        self._known_rounds = int(run.data.metrics.get("round", 0))
-        return True
 
     def on_round(self, line: RoundLine) -> None:
         """Add a point to each curve."""

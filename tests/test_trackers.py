@@ -12,7 +12,6 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder
 from florets.engines.engine import resume, run
 from florets.server_app.resume import read_resume
-from florets.server_app.tracker import read_ids
 from florets.server_app.tracker_stores import make_trackers
 from florets.studies import one_run
 from tests.own_trackers import Calls
@@ -135,14 +134,12 @@ def test_tensorboard_holds_the_figures_of_a_run_that_was_interrupted(tmp_path: P
     # Interrupted in round 2, before its checkpoint: the run goes through it again.
     gone_on(folder, "tracker=tensorboard")
     place = tmp_path / "tensorboard" / folder.relative_to(tmp_path)
-    assert read_ids(folder) == {"tensorboard": str(place)}
     found, lines = scalars(place), lines_of(folder)
     for name in ("accuracy", "loss", "train_loss", "ari", "bytes_up"):
         assert found[name] == [(line["round"], pytest.approx(line[name])) for line in lines]
     assert found["replies/ok"] == [(line["round"], line["replies"]["ok"]) for line in lines]
-    events = EventAccumulator(str(place)).Reload()
-    plugin = events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
-    assert b"train.batch_size" in plugin
+    (text, _) = EventAccumulator(str(place)).Reload().Tensors("configuration/text_summary")
+    assert b"train.batch_size" in text.tensor_proto.string_val[0]
 
 
 @pytest.mark.slow
@@ -158,12 +155,12 @@ def test_mlflow_holds_params_figures_and_files(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         ran(overrides)
     folder = results_folder(one_run.prepare(overrides, Path.cwd()), overrides)
-    run_id = read_ids(folder)["mlflow"]
     client = MlflowClient(default_store(tmp_path))
-    assert client.get_run(run_id).info.status == "KILLED"
-    gone_on(folder, "tracker=mlflow", "num_rounds=4")
-    assert read_ids(folder)["mlflow"] == run_id
     experiment = client.get_experiment_by_name("quickstart")
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert found.info.status == "KILLED"
+    gone_on(folder, "tracker=mlflow", "num_rounds=4")
+    run_id = found.info.run_id
     (found,) = client.search_runs([experiment.experiment_id])
     assert (found.info.run_id, found.info.status) == (run_id, "FINISHED")
     assert found.info.run_name == folder.relative_to(tmp_path).as_posix()
