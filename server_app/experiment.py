@@ -49,12 +49,11 @@ from florets.server_app.tracker import Tracker, Tracking
 from florets.server_app.tracker_stores import make_trackers
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.loop import NOTHING, Earlier
-from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, ClientRound, RoundReport, named
+from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, ClientRound, RoundReport
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.layers.budget import BUDGET_FILE, Budget, read_budget
 from florets.strategies.registry import find_strategy
 from florets.task.layers import at_home_arrays, at_home_hash
-from florets.task.node_config import MOST_MESSAGES
 from florets.task.task import Task
 from florets.task.wire import bank
 
@@ -68,26 +67,12 @@ def run_experiment(
     resume: bool = False,
     by_flower: bool = False,
 ) -> RunSummary:
-    """Run an experiment and leave its results in `folder`.
+    """Run an experiment and leave its results in `folder`; with `resume` go on with the interrupted run there.
 
-    Parameters
-    ----------
-    resume
-        Go on with the interrupted run in `folder`; where it has ended, change nothing.
-    by_flower
-        Started with `flwr run`: then this is the command that a failed run names to go on.
-
-    Raises
-    ------
-    ConfigError
-        If data, partition, model and their options do not fit together, or a new run would replace an interrupted
-        one, or a tracker is none or lacks its extra; before any client is asked for anything.
-    CheckpointError
-        If an interrupted run cannot go on.
-    FederationError
-        If the clients that are there cannot run it, or too few reply.
-    WriteFailed
-        If a file cannot be written, as when the disk is full: what was written before stays, and the run can go on.
+    `by_flower`: started with `flwr run`, which is then the command that a failed run names to go on. ConfigError
+    where the parts do not fit together, or a new run would replace an interrupted one, before any client is asked;
+    CheckpointError if an interrupted run cannot go on; FederationError if too few clients reply; WriteFailed if a
+    file cannot be written: what was written before stays.
     """
     log.info("results folder: %s", folder)
     with private(config.task.partition == OWN):
@@ -136,7 +121,6 @@ def _run(
         strategy.federation.refresh(grid, settings)
         strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
         done_rounds = checkpoint.server_round if checkpoint is not None else 0
-        warm_up = _warm_up(max(0, strategy.rounds_before - done_rounds), config.num_rounds)
         budget = _earlier_budget(config, folder, done_rounds) if lock is not None else None
         ledger = strategy.protect(config.num_rounds, budget)
         if ledger is not None and config.num_rounds > _began(config, checkpoint):
@@ -152,11 +136,13 @@ def _run(
             ledger.save = lambda budget: write_whole(recorder.folder / BUDGET_FILE, json.dumps(asdict(budget)) + "\n")
         run = _Run(config, task, strategy, recorder, tracking, checkpoint, by_flower, total)
         changed = record_code(recorder.folder, config, checkpoint is not None)
-        limited = _limited(strategy.federation.most_messages, total - done_rounds)
-        for warning in filter(None, (changed, too_few_models(config), limited)):
+        for warning in filter(None, (changed, too_few_models(config))):
             recorder.warn(warning)
-        for line in filter(None, (*own.lines, warm_up, _prolonged(config, checkpoint))):
+        for line in own.lines:
             recorder.note(line)
+        # Nobody expects the larger part of a run before the rounds that were asked for.
+        if warm_up := max(0, strategy.rounds_before - done_rounds):
+            recorder.note(f"{counted(warm_up, 'warm-up round')} before the num_rounds={config.num_rounds}")
         tracking.start(config, total, done_rounds)
         with run.explained_failures():
             strategy.start(
@@ -431,36 +417,9 @@ def _other_rate(config: Config) -> str:
     )
 
 
-def _warm_up(rounds: int, num_rounds: int) -> str:
-    """Say what comes before the rounds that were asked for: nobody expects the larger part of a run there."""
-    return f"{counted(rounds, 'warm-up round')} before the num_rounds={num_rounds}" if rounds else ""
-
-
-def _prolonged(config: Config, checkpoint: Checkpoint | None) -> str:
-    """Return a line where a run goes on for another number of rounds than its folder's name may say."""
-    began = _began(config, checkpoint)
-    if began == config.num_rounds:
-        return ""
-    return (
-        f"goes on with num_rounds={config.num_rounds}; the folder keeps its name, and the command of the run with "
-        f"num_rounds={began} would replace it"
-    )
-
-
 def _began(config: Config, checkpoint: Checkpoint | None) -> int:
     """Return the `num_rounds` of a run when its checkpoint was written."""
     return config.num_rounds if checkpoint is None else int(checkpoint.config.get("num_rounds", config.num_rounds))
-
-
-def _limited(most_messages: Mapping[str, int], rounds: int) -> str:
-    """Return what is to be said of nodes that answer fewer messages in a day than one for each round."""
-    few = {key: most for key, most in sorted(most_messages.items()) if most <= rounds}
-    if not few:
-        return ""
-    return (
-        f"{named(list(few))}: answers at most {min(few.values())} messages a day ({MOST_MESSAGES}), and "
-        f"{counted(rounds, 'round')} are to come; it will drop out until the next day"
-    )
 
 
 def _never_decides(config: Config, line: RoundLine) -> bool:

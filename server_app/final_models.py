@@ -1,18 +1,16 @@
 """Measurements of the models outside the rounds: against the ground truth, and each on every client's data."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
 
-from florets.reports.console import counted, duration, size
+from florets.reports.console import counted, size
 from florets.reports.summary import UNMEASURED, Distances
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Client
-from florets.strategies.base.round import Round
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.metrics import model_error
@@ -77,13 +75,11 @@ _MOST_ENTRIES = 2500
 """Entries (clients x models) that still make a legible picture."""
 _MOST_BYTES = 4 * 2**30
 """Bytes of models sent, over all clients; Local-only's many models would soon pass any round's."""
-_TRUSTED = 0.1
-"""Fraction of the time limit after which an estimate holds: the first clients asked also load their data."""
+_AT_ONCE = 32
+"""Clients of this process that are asked at once: no deadline can interrupt them, and one is looked at in between."""
 
 TIMEOUT = 60.0
 """Seconds that the loss matrix may take."""
-
-Rows = Sequence[tuple[str, Losses]]
 
 
 def loss_matrix(
@@ -91,8 +87,8 @@ def loss_matrix(
 ) -> tuple[list[str], FloatArray] | None:
     """Ask every online client for its loss on every final model; return the clients that replied and (M, K) losses.
 
-    None where there are too many clients, it would take longer than `TIMEOUT`, or nobody replied. `serial`
-    clients work one after the other in this process, where no deadline can interrupt them.
+    None where there are too many clients, it takes longer than `TIMEOUT`, or nobody replied. `serial` clients work
+    one after the other in this process.
     """
     clients = strategy.federation.online()
     sent = len(clients) * sum(len(array.data) for array in models.record.values())
@@ -104,38 +100,17 @@ def loss_matrix(
     # A figure for the results, like tests: the algorithm's layers are not around it.
     last = strategy.context
     context = replace(last, timeout=min(TIMEOUT, last.timeout), quorum=0.0, layers=())
-    if serial:
-        rows, left = _one_by_one(context, clients, models)
-        if left:
-            note(
-                f"no loss matrix: it would take about {duration(left)}, longer than {TIMEOUT:g} s; "
-                "loss_matrix=false leaves it out"
-            )
+    rows, missing, start = list[tuple[str, Losses]](), 0, time.monotonic()
+    step = _AT_ONCE if serial else max(len(clients), 1)
+    for first in range(0, len(clients), step):
+        replies = context.ask_losses(clients[first : first + step], models, all_samples=True)
+        rows += replies.ok
+        missing += len(replies.missing)
+        if serial and time.monotonic() - start > TIMEOUT and first + step < len(clients):
+            note(f"no loss matrix: it takes longer than {TIMEOUT:g} s; loss_matrix=false leaves it out")
             return None
-    else:
-        replies = context.ask_losses(clients, models, all_samples=True)
-        rows = replies.ok
-        if replies.missing:
-            note(
-                f"the loss matrix lacks {len(replies.missing)} of {counted(len(clients), 'client')}, which did not "
-                f"answer within {context.timeout:g} s"
-            )
+    if missing:
+        note(f"the loss matrix lacks {missing} of {counted(len(clients), 'client')}, which did not answer in time")
     if not rows:
         return None
     return [key for key, _ in rows], np.stack([reply.losses for _, reply in rows])
-
-
-def _one_by_one(context: Round, clients: Sequence[Client], models: Models) -> tuple[Rows, float | None]:
-    """Return the replies, or how many seconds all of them would take where that is more than `TIMEOUT`."""
-    rows: list[tuple[str, Losses]] = []
-    start, asked = time.monotonic(), 0
-    while asked < len(clients):
-        # Each exchange asks as many as all before it: few exchanges, and at most twice the time between two looks.
-        some = clients[asked : max(1, 2 * asked)]
-        rows += context.ask_losses(some, models, all_samples=True).ok
-        asked += len(some)
-        elapsed = time.monotonic() - start
-        whole = elapsed / asked * len(clients)
-        if asked < len(clients) and whole > TIMEOUT and elapsed > _TRUSTED * TIMEOUT:
-            return [], whole
-    return rows, None

@@ -48,7 +48,7 @@ ALL_CAPS = (
 
 DATA_DIR, CLIENT_ID = "data-dir", "client-id"
 PARTITION_ID, NUM_PARTITIONS = "partition-id", "num-partitions"
-ANSWERS, LEAST_RECORDS, MOST_MESSAGES = "answers", "min-records", kinds.MOST_MESSAGES
+ANSWERS, LEAST_RECORDS, MOST_MESSAGES = "answers", "min-records", "max-messages-per-day"
 MOST_EPSILON = "max-epsilon"
 POLICY_KEYS = (kinds.NEVER_SEND, ANSWERS, LEAST_RECORDS, MOST_MESSAGES, MOST_EPSILON)
 """Keys of the owner's policy (`florets.client_app.policy`)."""

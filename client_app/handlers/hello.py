@@ -7,7 +7,7 @@ from florets.client_app.handlers.custom import handler_of
 from florets.client_app.node import device_of, partition_id
 from florets.task.consent import Refused
 from florets.task.fingerprint import code_fingerprint
-from florets.task.node_config import MOST_MESSAGES, answered_by, check_node_config
+from florets.task.node_config import answered_by, check_node_config
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
 from florets.task.wire.description import pack_description
@@ -60,7 +60,6 @@ def hello(client: Client) -> RecordDict:
         true_cluster=cluster,
         num_partitions=nodes,
         never_send=never or None,
-        most_messages=config.get(MOST_MESSAGES),
     )
 
 

@@ -112,8 +112,6 @@ class Federation:
     known_at
         In a simulation whose groups change: what the server's own copy of the task says of a client in a round. None:
         what clients said when they introduced themselves holds throughout.
-    most_messages
-        Messages that a client answers in a day, where its owner limits them.
     subsets
         Settings that ask clients for an answer from this many samples, for their owners' rules.
     is_simulated
@@ -138,7 +136,6 @@ class Federation:
         self.fingerprint = fingerprint
         self.handlers, self.leaving = list(handlers), leaving
         self.clients: dict[str, Client] = {}
-        self.most_messages: dict[str, int] = {}
         self.known_at: Callable[[Client, int], Client] | None = None
         self.is_simulated = True
         self.subsets: dict[str, int] = {}
@@ -257,8 +254,6 @@ class Federation:
                 if lost == node_id:
                     continue
             self.clients[client.key] = client
-            if (most := hellos[node_id].most_messages) is not None:
-                self.most_messages[client.key] = most
             self._left_out.pop(node_id, None)
         self._left_out |= {node: introduced[node].key for node in refused}
         # A registered name outlives a node id, and a node that hosts clients may have been refused before.

@@ -203,7 +203,6 @@ ROWS_OF = "rows-of"
 SHARE_STATISTICS = "share-statistics"
 # In a node's config, and in its introduction: what it never sends, see `wire.leaving`.
 NEVER_SEND = "never-send"
-MOST_MESSAGES = "max-messages-per-day"
 # In a node's config: its messages are all handled by one process, which can keep models from one to the next.
 ONE_PROCESS = "one-process"
 

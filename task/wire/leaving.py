@@ -30,7 +30,7 @@ FACTS = "facts"
 _FACTS = {
     **dict.fromkeys((kinds.NUM_EXAMPLES, kinds.TRAIN_LOSS, kinds.HALVINGS, "kept", kinds.WORK), FACTS),
     **dict.fromkeys((kinds.CLIENT_KEY, kinds.DEVICE, kinds.FINGERPRINT, kinds.FLOWER, kinds.CLUSTER), FACTS),
-    **dict.fromkeys(("num-partitions", kinds.NEVER_SEND, kinds.MOST_MESSAGES), FACTS),
+    **dict.fromkeys(("num-partitions", kinds.NEVER_SEND), FACTS),
 }
 _TESTS = {
     **{

@@ -270,8 +270,6 @@ class Introduction:
     num_partitions: Annotated[int, Number(least=-1, most=MAX_EXAMPLES, integer=True)]
     never_send: Annotated[str | None, Text(kinds.NEVER_SEND, _problem)] = None
     """Names of what the node's owner never lets it send, with commas between them."""
-    most_messages: Annotated[int | None, Number(kinds.MOST_MESSAGES, least=1, most=2**63 - 1, integer=True)] = None
-    """Messages that it answers in a day."""
 
     @property
     def cluster(self) -> int | None:
