@@ -16,8 +16,7 @@ from florets.api.federation import write_table
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.clients import CLIENTS, read_clients
 from florets.server_app.data_agreement import declaration_of
-from florets.server_app.run_models import Arrays, RunModels
-from florets.server_app.saved_groups import nearest_descriptor, nearest_group
+from florets.server_app.run_models import Arrays, RunModels, nearest_descriptor, nearest_group
 from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.data.new_data import Form, NewData, numbered, read_new, read_new_table, shaped
 from florets.task.data.own import own

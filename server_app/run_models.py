@@ -1,4 +1,4 @@
-"""Models of a finished run, and its frozen clusters, for newcomers."""
+"""Models of a finished run, and its frozen groups, for newcomers."""
 
 import json
 import logging
@@ -21,19 +21,30 @@ from florets.conf.schema import Config
 from florets.reports.folder import whole_file, write_arrays
 from florets.server_app.data_agreement import PREPROCESSING, read_preprocessing
 from florets.server_app.own_code import changed_files, changed_words, code_on_disk, look_for_given, recorded_code
-from florets.server_app.saved_groups import pack_frozen, unpack_frozen
+from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.models import Models
-from florets.strategies.base.placement import Frozen
+from florets.strategies.base.placement import FoldTraining, Frozen
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.task.data.array_scale import ArrayScale
+from florets.task.data.dataset import TargetArray
 from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.fingerprint import file_hashes
+from florets.task.new_client import descriptor, fold_rows
 from florets.task.partitions.own import OWN as OWN_DATA
 from florets.task.task import Task, TaskSpec
+from florets.task.training.folds import on_folds
+from florets.task.training.settings import Training
 from florets.task.wire import bank
+from florets.task.wire.folds import RowForm
 
 MODELS, CLUSTERS, OWN = "models.safetensors", "clusters.safetensors", "own_models.safetensors"
+FROZEN = "frozen"
+"""Key of a file's metadata; without it the file has no groups."""
+_TOLERANCE = 1e-6
+_MOST_DIMENSIONS = 100_000
+_MOST_FOLDS, _MOST_STEPS = 64, 1000
+"""More than any run has: what a made-up file asks for must not keep the machine busy."""
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -50,7 +61,6 @@ class RunModels:
     frozen: Frozen | None
     """The groups by which newcomers are assigned, None where the run froze none."""
     preprocessing: Preprocessing | None = None
-    """How tables become the models' inputs; None where the run's clients had none."""
     own: Mapping[str, Arrays] = field(default_factory=dict)
     """Models of single clients, by their keys, where the run had a personal method within its groups, or FedSoft."""
 
@@ -98,10 +108,69 @@ class RunModels:
 
 def save_clusters(folder: Path, strategy: Strategy[Any, Any], task: Task) -> None:
     """Write ``clusters.safetensors``: sizes that the models were built for, and frozen clusters if there are any."""
-    arrays, about = pack_frozen(strategy.frozen_clusters())
-    sizes = {"input_shape": json.dumps(list(task.input_shape)), "num_outputs": str(task.num_outputs)}
+    arrays: Arrays = {}
+    about = {"input_shape": json.dumps(list(task.input_shape)), "num_outputs": str(task.num_outputs)}
+    if (frozen := strategy.frozen_clusters()) is not None:
+        about[FROZEN] = json.dumps(encode(frozen, arrays, FROZEN))
     with whole_file(folder / CLUSTERS, "wb") as file:
-        write_arrays(file, arrays, {**sizes, **about})
+        write_arrays(file, arrays, about)
+
+
+def read_frozen(
+    arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str], num_models: int, classes: int, probes: int = 0
+) -> Frozen | None:
+    """Return the groups of a file, None where it has none; nothing in it is trusted.
+
+    Loss vectors are taken on `probes` further models. ValueError or TypeError if the parts do not fit together.
+    """
+    if FROZEN not in metadata:
+        return None
+    frozen = decode(json.loads(metadata[FROZEN]), arrays)
+    if not isinstance(frozen, Frozen) or type(frozen.seed) is not int or frozen.seed < 0 or not frozen.limit > 0:
+        raise ValueError("the groups are not described")
+    if not all(np.isfinite(part).all() for part in (frozen.centroids, frozen.origin, frozen.scale)):
+        raise ValueError("the groups' centroids or scale are not finite numbers")
+    if frozen.by != "classes" and not isinstance(frozen.models, Models):
+        raise ValueError("the common model is missing, or those that losses are taken on")
+    fits: Any
+    shape, origin, scale = (part.shape for part in (frozen.centroids, frozen.origin, frozen.scale))
+    match frozen.by:
+        case "losses":
+            assert frozen.models is not None
+            # CLoVE's probes were frozen with the models: losses are taken on them, too.
+            vector, place = num_models + probes, frozen.model_of_cluster
+            fits = bank.num_models(frozen.models.record) == vector and shape == (len(place), vector) and len(place)
+            fits = fits and all(index in range(num_models) for index in place.tolist())
+        case "folds":
+            width = _checked(frozen.training).form.width
+            fits = (origin, shape, scale) == ((width,), (num_models, width), (num_models,))
+        case "descriptors":
+            rows = 2 * (classes + 1)
+            fits = len(shape) == 3 and shape[:2] == (num_models, rows) and 1 <= shape[2] <= _MOST_DIMENSIONS
+            fits = fits and origin == scale == (rows,) and (frozen.scale >= 0).all()
+        case "classes":
+            shares = frozen.centroids
+            fits = shape == (num_models, classes) and (shares > 0).all()
+            fits = fits and (np.abs(shares.sum(axis=1) - 1) <= _TOLERANCE).all()
+        case _:
+            fits = False
+    if not fits:
+        raise ValueError(f"groups by {frozen.by} with centroids {shape} do not fit {num_models} models")
+    return frozen
+
+
+def _checked(training: FoldTraining | None) -> FoldTraining:
+    if not isinstance(training, FoldTraining) or not isinstance(training.form, RowForm):
+        raise ValueError("there is no training on folds")
+    numbers = [training.folds, training.size, training.steps, training.form.width, training.form.size]
+    if not all(type(number) is int for number in numbers) or type(training.rate) is not float:
+        raise ValueError(f"{numbers} are not integers, or the learning rate is no number")
+    folds, size, steps, width, parameters = numbers
+    if not (2 <= folds <= _MOST_FOLDS and size >= 1 and 1 <= steps <= _MOST_STEPS and 1 <= width <= parameters):
+        raise ValueError(f"folds={folds}, size={size}, steps={steps}, width={width} are no training on folds")
+    if not 0.0 < training.rate <= 1.0:
+        raise ValueError(f"a learning rate of {training.rate!r} is none")
+    return training
 
 
 def save_own_models(folder: Path, strategy: Strategy[Any, Any], models: Models) -> None:
@@ -121,15 +190,8 @@ def save_own_models(folder: Path, strategy: Strategy[Any, Any], models: Models) 
 def load_run(folder: Path, trust: bool = False) -> RunModels:
     """Read a finished run's folder; nothing in it is trusted, and nothing is unpickled.
 
-    Parameters
-    ----------
-    trust
-        Whether a model or a strategy that the run names by an import path may be imported and called.
-
-    Raises
-    ------
-    ConfigError
-        If the folder is no finished run's, a file is damaged, or files do not fit together.
+    With `trust` a model or a strategy that the run names by an import path may be imported and called. ConfigError if
+    the folder is no finished run's, a file is damaged, or files do not fit together.
     """
     if not folder.is_dir():
         raise ConfigError(f"run={folder}: there is no such folder; give the folder of a finished run.")
@@ -148,8 +210,8 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
             raise ValueError(f"sizes {shape} and {outputs} are not integers from 1")
         states = _models(models)
         probes = config.strategy.settings.extra_models
-        frozen = unpack_frozen(clusters, metadata, len(states), outputs, probes)
-    except (KeyError, TypeError, ValueError) as error:
+        frozen = read_frozen(clusters, metadata, len(states), outputs, probes)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"{folder / CLUSTERS}: does not fit the run ({error}).") from None
     own = _own_models(folder / OWN, states) if (folder / OWN).is_file() else {}
     # Nodes with data of their own build the same models without any data of the server's.
@@ -224,3 +286,28 @@ def _models(arrays: Arrays) -> tuple[Arrays, ...]:
 
 def _states(record: ArrayRecord) -> list[Arrays]:
     return [{name: array.numpy() for name, array in model.items()} for model in bank.models(record)]
+
+
+def nearest_descriptor(groups: Frozen, task: Task, x: NDArray[np.float32], y: TargetArray | None) -> int:
+    """Return the group whose centroid is nearest to new data; without targets the rows that need none decide."""
+    _, rows, dimensions = groups.centroids.shape
+    found = descriptor(task, _common(groups), x, y, rows // 2 - 1, dimensions, groups.seed)
+    return groups.nearest_descriptor(found, labelled=y is not None)
+
+
+def nearest_group(
+    groups: Frozen, task: Task, train: Training, x: NDArray[np.float32], y: TargetArray
+) -> tuple[int, float]:
+    """Train the common model on data as the run's clients did; return the group (-1: none fits) and the cosine."""
+    how = groups.training
+    assert how is not None
+    size = how.size_of(len(x))
+    folds, size = (how.folds, size) if size else (1, len(x))
+    training = on_folds(train, how.steps, how.rate)
+    sent = (training, how.form, groups.seed, how.estimates)
+    return groups.place_rows(fold_rows(task, _common(groups), x, y, folds, size, *sent))
+
+
+def _common(groups: Frozen) -> Arrays:
+    assert groups.models is not None
+    return {name: array.numpy() for name, array in groups.models.one(0).items()}

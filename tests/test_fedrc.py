@@ -1,5 +1,6 @@
 """FedRC: responsibilities against the frequency of classes; its exact properties; faults; clients that come later."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.engines.engine import run
 from florets.server_app.build import build_models, build_task
-from florets.server_app.run_models import load_run
-from florets.server_app.saved_groups import FROZEN, unpack_frozen
+from florets.server_app.run_models import FROZEN, load_run, read_frozen
+from florets.strategies.base.encoding import encode
 from florets.strategies.base.models import Models
+from florets.strategies.base.placement import Frozen
 from florets.task.training.mixture import class_rarity, class_sums, fit_shares, responsibilities, sample_losses
 from florets.task.wire import kinds
 from florets.zoo import fedem as handlers
@@ -108,10 +110,12 @@ def test_a_client_refuses_class_shares_that_are_none(told: list[float], loss: st
 
 
 def test_saved_class_shares_that_do_not_fit_are_refused() -> None:
-    assert unpack_frozen({}, {}, 2, 2) is None
+    assert read_frozen({}, {}, 2, 2) is None
     for shares in ([[0.5, 0.5]], [[1.0, 0.0], [0.5, 0.5]], [[0.5, 0.6], [0.5, 0.5]]):
-        with pytest.raises(ValueError, match="class shares"):
-            unpack_frozen({"centroids": np.array(shares)}, {FROZEN: '{"by": "classes"}'}, 2, 2)
+        arrays: dict[str, np.ndarray] = {}
+        told = json.dumps(encode(Frozen("classes", np.array(shares)), arrays))
+        with pytest.raises(ValueError, match="groups by classes"):
+            read_frozen(arrays, {FROZEN: told}, 2, 2)
 
 
 # Clients that come later

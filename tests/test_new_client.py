@@ -5,8 +5,8 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +17,9 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.engines.engine import run
 from florets.server_app.build import build_task
-from florets.server_app.run_models import CLUSTERS, load_run
-from florets.server_app.saved_groups import pack_frozen, unpack_frozen
+from florets.server_app.run_models import CLUSTERS, load_run, read_frozen
+from florets.strategies.base.encoding import encode
+from florets.strategies.base.placement import Frozen
 from florets.strategies.core.cluster import nearest_centroid
 from florets.task.data.new_data import Form, read_new
 from florets.task.new_client import model_losses, predict
@@ -95,16 +96,16 @@ def test_new_data_get_the_model_of_their_cluster(
 def test_the_saved_centroids_decide_and_not_the_lowest_loss(runs: dict[str, Path], data: Path) -> None:
     loaded = load_run(runs["clove"])
     assert loaded.frozen is not None
-    saved = load_file(runs["clove"] / CLUSTERS)
-    np.testing.assert_array_equal(loaded.frozen.centroids, saved["centroids"])
+    centroids, place = loaded.frozen.centroids, loaded.frozen.model_of_cluster
     part = np.load(data / "0.npz")
     losses = model_losses(loaded.task, loaded.frozen_models(), part["x"], part["y"])
-    expected = saved["model_of_cluster"][nearest_centroid(losses[None], saved["centroids"])[0]]
+    expected = place[nearest_centroid(losses[None], centroids)[0]]
     assert loaded.nearest_frozen(losses) == expected
     # Far from where the loss is lowest, the centroid still decides.
-    assert loaded.nearest_frozen(saved["centroids"][1]) == saved["model_of_cluster"][1]
+    assert loaded.nearest_frozen(centroids[1]) == place[1]
     # The models at the moment of stability are not those of the run's end.
-    assert any(not np.array_equal(saved[f"models/0/{name}"], loaded.models[0][name]) for name in loaded.models[0])
+    frozen = loaded.frozen_models()[0]
+    assert any(not np.array_equal(frozen[name], loaded.models[0][name]) for name in loaded.models[0])
 
 
 def test_new_data_are_measured_on_the_probes_too(
@@ -137,26 +138,24 @@ def test_data_that_no_group_of_a_discovery_fits_are_told_so(
 def test_groups_that_do_not_fit_the_run_are_refused(runs: dict[str, Path], tmp_path: Path) -> None:
     loaded = load_run(runs["discovery"])
     assert loaded.frozen_by == "folds"
-    arrays, metadata = pack_frozen(loaded.frozen)
-    again = unpack_frozen(arrays, metadata, 2, 10)
-    assert again is not None
-    np.testing.assert_array_equal(again.centroids, loaded.frozen.centroids)
-    about = json.loads(metadata["frozen"])
-    width = about["training"]["form"]["width"]
-    spoilt: list[tuple[dict[str, Any], dict[str, Any], int]] = [
-        ({}, {"steps": 10**9}, 2),
-        ({}, {"folds": "4"}, 2),
-        ({}, {"rate": 0.0}, 2),
-        ({}, {"form": {**about["training"]["form"], "width": width + 1}}, 2),
-        ({}, {}, 3),
-        ({"origin": np.full(width, np.nan)}, {}, 2),
-    ]
-    for other, changed, count in spoilt:
-        spoilt_training = {**about, "training": {**about["training"], **changed}}
+    frozen, training = loaded.frozen, loaded.frozen.training
+
+    def again(spoilt: Frozen, count: int = 2) -> Frozen | None:
+        arrays: dict[str, np.ndarray] = {}
+        return read_frozen(arrays, {"frozen": json.dumps(encode(spoilt, arrays))}, count, 10)
+
+    found = again(frozen)
+    assert found is not None
+    np.testing.assert_array_equal(found.centroids, frozen.centroids)
+    wide = replace(training.form, width=training.form.width + 1)
+    for changed in ({"steps": 10**9}, {"folds": "4"}, {"rate": 0.0}, {"form": wide}):
         with pytest.raises(ValueError, match=r"."):
-            unpack_frozen({**arrays, **other}, {"frozen": json.dumps(spoilt_training)}, count, 10)
-    with pytest.raises(KeyError):
-        unpack_frozen({k: v for k, v in arrays.items() if k != "scale"}, metadata, 2, 10)
+            again(replace(frozen, training=replace(training, **changed)))
+    for spoilt in ({"origin": np.full(len(frozen.origin), np.nan)}, {"scale": np.zeros(0)}, {"models": None}):
+        with pytest.raises(ValueError, match=r"."):
+            again(replace(frozen, **spoilt))
+    with pytest.raises(ValueError, match="do not fit 3 models"):
+        again(frozen, 3)
 
 
 @pytest.mark.parametrize("which", ["client", "model"])
@@ -289,7 +288,7 @@ def changed(name: str) -> Callable[[Path], None]:
         "no clusters": lambda folder: (folder / CLUSTERS).unlink(),
         "yaml": lambda folder: (folder / "config.yaml").write_text("!!python/object/apply:os.system [ls]"),
         "function": config,
-        "centroids": arrays(CLUSTERS, centroids=np.ones((3, 2))),
+        "centroids": arrays(CLUSTERS, **{"0 frozen/centroids": np.ones((3, 2))}),
         "shape": arrays("models.safetensors", **{"0/1.weight": np.ones((3, 3), dtype=np.float32)}),
     }[name]  # type: ignore[return-value]
 
@@ -300,7 +299,7 @@ def changed(name: str) -> Callable[[Path], None]:
         ("no clusters", "folder of a finished run"),
         ("yaml", "config.yaml cannot be read"),
         ("function", r"task.model=os:system.*add trust=true"),
-        ("centroids", r"centroids are not \(2, 2\)"),
+        ("centroids", r"centroids \(3, 2\) do not fit 2 models"),
         ("shape", "the run's task.model has"),
     ],
 )
