@@ -32,7 +32,7 @@ from florets.strategies.base.strategy import Strategy
 log = logging.getLogger("florets")
 
 FOLDER = "checkpoint"
-VERSION = 5
+VERSION = 6
 KEPT = 2
 """Newest checkpoints that stay."""
 _CLIENT = tuple(field.name for field in dataclasses.fields(Client))
@@ -55,24 +55,10 @@ class Best:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run after one of its rounds.
+    """A run after its last completed round: the K models that it ended with, and all that the strategy remembers.
 
-    Attributes
-    ----------
-    server_round
-        The last completed round.
-    models
-        The K models that it ended with.
-    state
-        All that the strategy remembers.
-    clients
-        All clients seen so far: some may be offline when the run goes on. A list that is handed over is not changed.
-    config
-        The configuration, as nested plain values.
-    best
-        With `patience`: the round that the run would end with.
-    frozen
-        Hash of the parameters that the model freezes, see `florets.task.layers.at_home_hash`.
+    `clients` are all seen so far, of whom some may be offline when the run goes on; the list is not changed. `best`
+    is the round that a run with `patience` would end with.
     """
 
     server_round: int
@@ -81,7 +67,6 @@ class Checkpoint:
     clients: list[Client]
     config: dict[str, Any]
     best: Best | None = None
-    frozen: str = ""
 
 
 class Checkpoints:
@@ -167,7 +152,6 @@ def _pack(checkpoint: Checkpoint, clients: str) -> tuple[Arrays, dict[str, str]]
         "version": VERSION,
         "round": checkpoint.server_round,
         "config": checkpoint.config,
-        "frozen": checkpoint.frozen,
         "models": encode_record(checkpoint.models, arrays, "models"),
         "state": encode(checkpoint.state, arrays),
         "best": None,
@@ -208,7 +192,6 @@ def _read(path: Path, strategy: type[Any] | None) -> Checkpoint:
             for values in zip(*(content["clients"][name] for name in _CLIENT), strict=True)
         ],
         config=config,
-        frozen=str(content["frozen"]),
         best=None
         if best is None
         else Best(best["round"], decode_record(best["models"], arrays), decode(best["state"], arrays, strategy)),
@@ -237,7 +220,7 @@ class Checkpointing:
     """Writes a checkpoint every `checkpoint_every` rounds, and of the last good round where a run ends in failure.
 
     The run goes on from the checkpoint `start`; with `by_flower` its command is `flwr run`. Set `best`, what a run
-    with `patience` would end with, before `after`. `frozen` is that of `Checkpoint`.
+    with `patience` would end with, before `after`.
     """
 
     def __init__(
@@ -247,13 +230,9 @@ class Checkpointing:
         strategy: Strategy[Any, Any],
         start: Checkpoint | None,
         by_flower: bool = False,
-        frozen: str = "",
     ) -> None:
-        self._checkpoints, self._frozen = checkpoints, frozen
-        self._every = config.checkpoint_every
-        self._config = config
-        self._strategy = strategy
-        self._by_flower = by_flower
+        self._checkpoints, self._every = checkpoints, config.checkpoint_every
+        self._config, self._strategy, self._by_flower = config, strategy, by_flower
         self.best: Best | None = None if start is None else start.best
         self._last: tuple[int, ArrayRecord] | None = None
         self._saved = start.server_round if start is not None else 0
@@ -302,5 +281,5 @@ class Checkpointing:
             self._found, self._clients = found, sorted(found, key=lambda client: client.key)
         config = as_plain(self._config)
         state, clients = strategy.state, self._clients
-        self._checkpoints.save(Checkpoint(server_round, models, state, clients, config, self.best, self._frozen))
+        self._checkpoints.save(Checkpoint(server_round, models, state, clients, config, self.best))
         self._saved = server_round

@@ -42,7 +42,6 @@ from florets.server_app.resume import (
     find_checkpoint,
     finished_summary,
     refuse_interrupted,
-    refuse_other_frozen,
 )
 from florets.server_app.run_models import save_clusters, save_own_models
 from florets.server_app.tracker import Tracker, Tracking
@@ -53,7 +52,7 @@ from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.layers.budget import BUDGET_FILE, Budget, read_budget
 from florets.strategies.registry import find_strategy
-from florets.task.layers import at_home_arrays, at_home_hash
+from florets.task.layers import at_home_arrays
 from florets.task.task import Task
 from florets.task.wire import bank
 
@@ -115,7 +114,6 @@ def _run(
             config = _prepared(grid, config, task)
         total = strategy.rounds_before + config.num_rounds
         if checkpoint is not None:
-            refuse_other_frozen(folder, checkpoint, task)
             _take_up(checkpoint, strategy, config, folder)
         # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
         strategy.federation.refresh(grid, settings)
@@ -252,8 +250,7 @@ class _Run:
         self._by_flower = by_flower
         self._truth = Truth(task, config.cluster_test)
         checkpoints = Checkpoints(recorder.folder)
-        frozen = at_home_hash(task.module_to_load())
-        self._checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower, frozen)
+        self._checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower)
         best = None if checkpoint is None else checkpoint.best
         self._patience = Patience(config, recorder.lines, best)
         self._note_clients()

@@ -40,22 +40,9 @@ class Recorder:
     Use it as a context manager: leaving it closes the log file and the progress bar, whatever happened. A run
     that is killed leaves ``rounds.jsonl`` with every round up to the last whole one.
 
-    Parameters
-    ----------
-    folder : Path
-        The run's own folder. An earlier run's folder is replaced whole, and the log says so.
-    done_rounds : int or None
-        Rounds of the interrupted run in this folder, after which it goes on; None starts a new run.
-    lock : FolderLock, optional
-        The folder's, where it is held already.
-    earlier : sequence of LogRecord, optional
-        What was logged before there was a folder, for the first lines of its log.
-
-    Raises
-    ------
-    ValueError
-        If the folder holds something that no run has left there, or not the rounds that it should, or another
-        process is at work in it.
+    An earlier run's folder is replaced whole, unless this one goes on in it after `done_rounds`; its `lock` may be
+    held already. `earlier` was logged before there was a folder. ValueError if the folder holds something that no run
+    has left there, or not the rounds that it should, or another process is at work in it.
     """
 
     def __init__(
@@ -188,22 +175,9 @@ class Recorder:
     ) -> RunSummary:
         """Write all that is known only at the end: tables, models, summary, plots and report.
 
-        Parameters
-        ----------
-        models : mapping of str to array
-            The K models, ``<k>/<name>`` to values.
-        loss_matrix : (sequence of str, array (M, K)), optional
-            Client keys, and the mean loss of each model on each client's training data.
-        left_out : sequence of str
-            Nodes that were online and could not take part.
-        confusions, changes
-            See `RoundReport.confusions` and `Truth.changes`.
-        mixtures : mapping of str to array (K,), optional
-            Shares of the models in each client that mixes them.
-        best_round : int, optional
-            Round whose models the run ends with; None: the last one.
-        stopped : bool
-            Ended by `STOP`, before its last round.
+        `models` are the K models, ``<k>/<name>`` to values; `loss_matrix` are client keys and the mean loss of each
+        model on each one's training data, (M, K); `mixtures` the shares of the models (K,) in clients that mix them.
+        For `confusions` see `RoundReport`, for `changes` see `Truth`.
         """
         self._progress.close()
         # The figures come first and the pictures last: a failure while drawing costs no results.

@@ -2,12 +2,11 @@
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from florets.conf.consent import TRUST, imported_functions, read_trust
-from florets.conf.overrides import Given, read_overrides
+from florets.conf.overrides import Given, dotted, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, resume_command, saved_config
 from florets.conf.schema import WITHOUT_EFFECT, Config, as_plain
@@ -24,8 +23,6 @@ from florets.server_app.own_code import (
 )
 from florets.server_app.recorder import read_summary
 from florets.strategies.registry import strategy_class
-from florets.task.layers import at_home_hash
-from florets.task.task import Task
 
 log = logging.getLogger("florets")
 
@@ -40,20 +37,9 @@ CHANGEABLE = (
 def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] | None:
     """Return the configuration and the folder of the run that `resume=<folder>` names; None without that key.
 
-    Parameters
-    ----------
-    overrides : sequence of str
-        What was typed. Beside `resume` only the keys in `CHANGEABLE` may be given, without `results_dir`: the run
-        stays in its folder. `trust=true` lets functions be imported that the folder's configuration names,
-        `code_changed=accept` lets them be others than those that the run began with.
-    caller : Path
-        The working directory that relative folders are meant from.
-
-    Raises
-    ------
-    ConfigError
-        If the folder holds no run, another key is given, functions would be imported without `trust=true`, or their
-        files have changed since the run began.
+    Beside `resume` only the keys in `CHANGEABLE` may be typed, without `results_dir`: the run stays in its folder.
+    Relative folders are meant from `caller`. `trust=true` lets functions be imported that the folder's configuration
+    names, `code_changed=accept` lets them be others than those that the run began with.
     """
     if not any(text.startswith("resume=") for text in overrides):
         return None
@@ -91,16 +77,6 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
             f"overrides='code_changed=accept')."
         )
     return config, folder
-
-
-def refuse_other_frozen(folder: Path, checkpoint: Checkpoint, task: Task) -> None:
-    """Raise ConfigError where a task's model freezes other values than those of the rounds of the run in a folder."""
-    if at_home_hash(task.module_to_load()) != checkpoint.frozen:
-        raise ConfigError(
-            f"resume={folder}: the parameters that task.model={task.spec.model} freezes (requires_grad=False) are not"
-            " those that this run's rounds were trained with: restore the file that the model function reads them "
-            "from, and the versions of its packages, or run the experiment again."
-        )
 
 
 def refuse_interrupted(folder: Path, config: Config, by_flower: bool = False) -> None:
@@ -163,23 +139,16 @@ def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:
                 f"the run in {folder} was made with checkpoint_every=0: there is nothing to resume; run it again"
             )
         return None
-    different = list(_differences(checkpoint.config, as_plain(config)))
+    # Through JSON, as the checkpoint's went: a tuple and a list are equal then.
+    then, now = dict(dotted(checkpoint.config)), dict(dotted(json.loads(json.dumps(as_plain(config)))))
+    different = [
+        f"{key} was {show(then.get(key))} and is {show(now.get(key))}"
+        for key in sorted(then.keys() | now.keys())
+        if key not in CHANGEABLE and then.get(key) != now.get(key)
+    ]
     if different:
         raise CheckpointError(
             f"the checkpoint in {folder} is of another configuration than its config.yaml: {'; '.join(different)}. "
             f"Restore config.yaml, or run the experiment again"
         )
     return checkpoint
-
-
-def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    # Through JSON, as the checkpoint's went: a tuple and a list are equal then.
-    now = json.loads(json.dumps(now))
-    for name in sorted(then.keys() | now.keys()):
-        old, new, key = then.get(name), now.get(name), f"{prefix}{name}"
-        if key in CHANGEABLE or old == new:
-            continue
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            yield from _differences(old, new, f"{key}.")
-        else:
-            yield f"{key} was {show(old)} and is {show(new)}"

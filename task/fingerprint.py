@@ -44,16 +44,8 @@ def project_fingerprint() -> str:
 def code_fingerprint(handlers: tuple[str, ...] = ()) -> str:
     """Return the fingerprint of the project and of the packages of a strategy's own client handlers.
 
-    Parameters
-    ----------
-    handlers
-        Import paths ``package.module:function``; nothing is imported. Of a package all of its files count, of a lone
-        module that file.
-
-    Raises
-    ------
-    ValueError
-        If a package is not installed here.
+    `handlers` are import paths, of which nothing is imported: of a package all of its files count, of a lone module
+    that file. ValueError if a package is not installed here.
     """
     packages = sorted({_package(handler) for handler in handlers})
     if not packages:
@@ -73,17 +65,8 @@ def file_hashes(paths: Iterable[str]) -> dict[str, str]:
     imports, but not what is installed (Python's own modules, site-packages) and not this project. An import path into
     an installed package leads to that package alone.
 
-    Parameters
-    ----------
-    paths
-        Import paths ``package.module:name``; nothing is imported. Of an object that was given in Python the modules
-        count that it refers to.
-
-    Returns
-    -------
-    dict of str to str
-        16 hexadecimal digits of each file. The name begins with the package's or is the lone module's, wherever that
-        lies.
+    Nothing is imported. Of an object that was given in Python the modules count that it refers to. Names of files
+    begin with the package's or are the lone module's, wherever that lies.
     """
     return {name: digest for found in _found(paths) for name, digest in found.hashes.items()}
 

@@ -64,34 +64,23 @@ _LOSS_ROUNDING = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class PartSums:
-    """Sums of one test on one client.
-
-    Parameters
-    ----------
-    figures
-        The client's own figures (F,) in the order of `CLASS_MEASURES` or `VALUE_MEASURES`; NaN where one is not
-        defined.
-    replicates
-        The same of bootstrap resamples of its records, float32 (`REPLICATES`, F).
-    sums
-        Classes: sum of the log losses (1,). Values: mean of the targets, sum of their squared deviations from it,
-        sums of the squared and of the absolute errors (4,).
-    confusion
-        Classes: label, prediction and count (E, 3), sorted, counts at least 1. Values: (0, 3).
-    histogram
-        Classes: for each class how many of the other classes' records, and of its own, have a score for it in each
-        bin, (C, 2, `BINS`), the bins in the order of the scores; of two classes for class 1 alone, (1, 2, `BINS`).
-        Values, and more classes than `MOST_CURVES`: (0, 2, `BINS`).
-    deviations
-        Values: sums of the targets' absolute deviations from each of `places` (`DEVIATIONS`,). Classes: (0,).
-    """
+    """Sums of one test on one client, by which results over all records can be told; of classes or of values."""
 
     figures: FloatArray
+    """Its own (F,) in the order of `CLASS_MEASURES` or `VALUE_MEASURES`; NaN where one is not defined."""
     replicates: npt.NDArray[np.float32]
+    """The same of bootstrap resamples of its records (`REPLICATES`, F)."""
     sums: FloatArray
+    """Classes: sum of the log losses (1,). Values: mean of the targets, sum of their squared deviations from it, sums
+    of the squared and of the absolute errors (4,)."""
     confusion: IntArray
+    """Label, prediction and count (E, 3), sorted, counts at least 1; none of values."""
     histogram: IntArray
+    """For each class how many of the other classes' records, and of its own, have a score for it in each bin, in
+    the order of the scores, (C, 2, `BINS`); of two classes for class 1 alone. None of values, or of more classes than
+    `MOST_CURVES`."""
     deviations: FloatArray
+    """Sums of the targets' absolute deviations from each of `places` (`DEVIATIONS`,); none of classes."""
 
 
 _TYPES = {

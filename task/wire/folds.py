@@ -29,12 +29,7 @@ class RowForm:
     Each parameter is added, with a random sign, to a random one of `width` entries (float16). Where that would be no
     smaller, the row itself is sent (float32).
 
-    Attributes
-    ----------
-    width
-        Entries of a row.
-    size
-        Trainable parameters of the model; twice as many where a row holds their exact estimates in addition.
+    `size` are the model's trainable parameters, or twice as many where a row holds their exact estimates in addition.
 
     Source: Charikar, Chen, Farach-Colton 2002 (count sketch): inner products are kept on average, with a variance of
     about 1 / width, as by a projection on Gaussian directions. Deviation: a Gaussian projection costs
@@ -46,15 +41,10 @@ class RowForm:
 
     @classmethod
     def of(cls, width: int | None, size: int, folds: int) -> "RowForm":
-        """Return the form of rows of a model with `size` trainable parameters.
+        """Return the form of a client's rows, one for each fold.
 
-        Parameters
-        ----------
-        width
-            None: a fifth of the parameters, at least `LEAST_WIDTH` and at most `LARGEST_WIDTH`, and no more than
-            `MOST_BYTES` for all of a client's rows.
-        folds
-            Rows of a client.
+        `width` None: a fifth of the parameters, at least `LEAST_WIDTH` and at most `LARGEST_WIDTH`, and no more than
+        `MOST_BYTES` for all of a client's rows.
         """
         if width is None:
             width = min(LARGEST_WIDTH, max(LEAST_WIDTH, size // 5), MOST_BYTES // (2 * max(folds, 1)))

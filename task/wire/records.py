@@ -1,12 +1,11 @@
 """Flower's records, filled and read, and models as flat vectors (`Layout`)."""
 
 import math
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from io import BytesIO
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +18,10 @@ _NUMBER_BYTES = 8
 
 
 def payload_bytes(content: RecordDict) -> int:
-    """Return the bytes of a message's arrays, numbers and texts; keys, framing and `kinds.WORK` are not counted.
+    """Return the bytes of a message's arrays, numbers and texts.
 
-    Nor is the name of a handler, which takes the place of a message's type.
-
-    Flower's own `count_bytes` refuses empty texts and lists, which are legal values.
+    Keys, framing and `kinds.WORK` are not counted, nor is the name of a handler, which takes the place of a message's
+    type. Flower's own `count_bytes` refuses empty texts and lists, which are legal values.
     """
     total = 0
     for name, record in content.items():
@@ -62,16 +60,8 @@ def _value_bytes(value: object) -> int:
 Vector = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-# The header that NumPy writes, of format 1.0 or 2.0, up to the first value. Matched and not parsed: NumPy's own
-# parser evaluates the text as Python, which fails in more ways than can be foreseen on bytes from anywhere.
-_HEADER = re.compile(
-    rb"\x93NUMPY(?:\x01\x00..|\x02\x00....)"
-    rb"\{'descr': '(?P<descr>[<>|=]?\w+)', 'fortran_order': (?P<fortran>True|False), "
-    rb"'shape': \((?P<shape>[0-9, ]{0,200})\), ?\} *\n",
-    re.DOTALL,
-)
-_LONGEST_HEADER = 1024
-
+Order = Literal["C", "F"]
+_ORDERS: tuple[Order, ...] = ("C", "F")
 _IN_CACHE = 2**15
 _TOGETHER = 64
 """Values in float64 that stay in a processor's cache from one step of arithmetic to the next."""
@@ -119,11 +109,6 @@ class Entry:
     def num_bytes(self) -> int:
         """Size of the values, in bytes."""
         return self.size * self.values_type.itemsize
-
-    @cached_property
-    def header(self) -> bytes:
-        """What stands before the values in the bytes that NumPy, and a benign client, sends."""
-        return _header(self.dtype, self.shape)
 
     @property
     def place(self) -> slice:
@@ -319,35 +304,22 @@ class Layout:
 def read_array(array: Array, entry: Entry) -> npt.NDArray[np.generic]:
     """Return the values of a serialised array that claims to be `entry`, without trusting any of its claims.
 
-    Flower's own `Array.numpy()` allocates what the payload's header asks for; here the header must agree with the
-    expected entry, and the payload's length with both, before a value is read.
+    Flower's own `Array.numpy()` allocates what the payload's header asks for; here the header must be the one that
+    NumPy writes for the expected entry, and the payload as long as both say, before a value is read.
     """
     if (array.dtype, tuple(array.shape), array.stype) != (entry.dtype, entry.shape, "numpy.ndarray"):
         raise MalformedMessage(
             f"array {entry.name!r} is {array.dtype}{list(array.shape)} ({array.stype}), "
             f"not {entry.dtype}{list(entry.shape)} (numpy.ndarray)"
         )
-    data, usual = array.data, entry.header
-    header_bytes = len(data) - entry.num_bytes
-    if header_bytes == len(usual) and data.startswith(usual):
-        # What benign clients send, byte for byte: there is nothing left to parse.
-        return np.ndarray(entry.shape, entry.values_type, data, header_bytes)
-    dtype = entry.values_type
-    if header_bytes < 0:
-        raise MalformedMessage(f"array {entry.name!r} holds {len(array.data)} bytes, too few for its shape")
-    header = _HEADER.fullmatch(array.data[:header_bytes]) if header_bytes <= _LONGEST_HEADER else None
-    if header is None:
-        raise MalformedMessage(
-            f"array {entry.name!r} has no readable NPY header, or more or fewer values than it says"
-        )
-    shape = ", ".join(map(str, entry.shape)) + ("," if len(entry.shape) == 1 else "")
-    if (header["descr"], header["shape"]) != (dtype.str.encode(), shape.encode()):
-        raise MalformedMessage(
-            f"the NPY payload of array {entry.name!r} disagrees with its shape {list(entry.shape)}"
-        )
-    fortran_order = header["fortran"] == b"True"
-    values = np.frombuffer(array.data, dtype=dtype, offset=header_bytes)
-    return values.reshape(entry.shape, order="F" if fortran_order else "C")
+    data = array.data
+    if len(data) < entry.num_bytes:
+        raise MalformedMessage(f"array {entry.name!r} holds {len(data)} bytes, too few for its shape")
+    for order in _ORDERS:
+        header = _header(entry.dtype, entry.shape, order)
+        if len(data) == len(header) + entry.num_bytes and data.startswith(header):
+            return np.ndarray(entry.shape, entry.values_type, data, len(header), order=order)
+    raise MalformedMessage(f"array {entry.name!r} has another NPY header than its shape and dtype, or other values")
 
 
 def _refuse_not_finite(parts: Sequence[npt.NDArray[Any]]) -> None:
@@ -385,9 +357,13 @@ def view_array(array: Array) -> npt.NDArray[Any]:
 
 
 @lru_cache(maxsize=1024)
-def _header(dtype: str, shape: tuple[int, ...]) -> bytes:
-    """Return the NPY header that NumPy writes for a C-ordered array."""
+def _header(dtype: str, shape: tuple[int, ...], order: Order = "C") -> bytes:
+    """Return the NPY header that NumPy writes for an array whose values stand row by row, or column by column (F)."""
     stream = BytesIO()
-    description = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+    description = {
+        "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
+        "fortran_order": order == "F",
+        "shape": shape,
+    }
     np.lib.format.write_array_header_1_0(stream, description)
     return stream.getvalue()
