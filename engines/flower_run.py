@@ -26,7 +26,6 @@ from florets.reports.summary import RunSummary
 from florets.server_app.own_code import paths_of
 from florets.server_app.resume import refuse_interrupted
 from florets.task import given
-from florets.task.fingerprint import own_files
 
 NAME = "own"
 """Name of the connection in the SuperLink's own Flower configuration."""
@@ -41,23 +40,13 @@ RAY_ADDRESS = "RAY_ADDRESS"
 _NO_CLUSTER = "local"
 """Ray's word for a Ray of the process's own."""
 
-_PROBE_SECONDS = 5.0
-_ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
-"""An empty request to it is answered by every Ray head node."""
-
 
 class FlowerRunError(RuntimeError):
     """Flower refused a command or did not finish the run; the text says why."""
 
 
 def answer_of(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
-    """Return what a command of Flower's has answered in JSON.
-
-    Raises
-    ------
-    FlowerRunError
-        If it refuses, or answers something else; the text is Flower's own.
-    """
+    """Return what a command of Flower's has answered in JSON; FlowerRunError, with its text, where it refuses."""
     answer = None
     with suppress(ValueError):
         answer = json.loads(done.stdout[done.stdout.index("{") :])
@@ -101,12 +90,8 @@ class SuperLink(Connection):
 
     It gets a Flower home of its own and an empty working directory, because simulated clients import from the folder
     in which the SuperLink was started before they look at the app that was sent. Its simulations are on a Ray of
-    their own where the environment does not name a cluster (``RAY_ADDRESS``).
-
-    Raises
-    ------
-    RuntimeError
-        If it ends, or does not answer within three minutes; the text holds the end of its log.
+    their own where the environment does not name a cluster (``RAY_ADDRESS``). RuntimeError with the end of its log if
+    it ends, or does not answer within three minutes.
     """
 
     def __init__(self) -> None:
@@ -202,7 +187,6 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
             found = Connection(config.superlink, flower_processes.environment(None))
             _follow(found, app_to_send(place / "app"), place, folder, config, resume)
         else:
-            _check_cluster()
             with given.for_children(paths_of(config)), SuperLink() as own:
                 _follow(own, write_app(place / "app"), place, folder, config, resume)
     try:
@@ -213,38 +197,14 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
         ) from error
 
 
-def _check_cluster() -> None:
-    """Raise ConfigError where the environment names a Ray cluster that does not answer: Ray would wait for it."""
-    import grpc
-
-    address = os.environ.get(RAY_ADDRESS, "")
-    # Its certificates are for Ray to check.
-    if address in ("", _NO_CLUSTER) or os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true"):
-        return
-    try:
-        with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
-            channel.unary_unary(_ALIVE)(b"", timeout=_PROBE_SECONDS)
-    except grpc.RpcError as error:
-        # A head node that demands a token is there.
-        if error.code() != grpc.StatusCode.UNAUTHENTICATED:
-            raise ConfigError(
-                f"{RAY_ADDRESS}={address}: no Ray head node answers there; give the address that `ray start --head` "
-                f"printed, or unset {RAY_ADDRESS}."
-            ) from None
-
-
 def _refuse_own_code(config: Config) -> None:
-    """Raise ConfigError for code that somebody else's processes do not have: objects and modules of the caller."""
-    places = {Path.cwd(), Path(sys.path[0])}
+    """Raise ConfigError for objects of the caller's, which somebody else's processes do not have."""
     for key, paths in import_paths(as_plain(config)).items():
-        names = [name for path in paths.split(",") for files in own_files([path]).values() for name in files]
-        here = any((place / name).is_file() for place in places for name in names)
-        if here or any(map(given.is_given, paths.split(","))):
+        if any(map(given.is_given, paths.split(","))):
             raise ConfigError(
-                f"{key}={paths}: superlink={config.superlink} runs in processes that somebody else started, and an "
-                "object of this process, or a module of this folder, is not sent to them. Put the code into an app "
-                "(`florets app <folder>`), which `flwr run` sends along, or into a package that is installed there "
-                "and here; or leave superlink out."
+                f"{key}={paths}: superlink={config.superlink} runs in processes that somebody else started, to which "
+                "an object of this process is not sent. Put the code into an app (`florets app <folder>`), which "
+                "`flwr run` sends along, or into a package that is installed there and here; or leave superlink out."
             )
 
 

@@ -60,18 +60,9 @@ class LocalGrid(Grid):
     work. There are no processes (`florets.engines.worker_grid` has a grid with some): a deadline cannot interrupt a
     client, and a message is delivered by reference, so a client must not change what it was sent.
 
-    Parameters
-    ----------
-    client_app
-        The app that handles every message.
-    num_nodes
-        Nodes 1 to `num_nodes` get partitions 0 to `num_nodes` - 1.
-    node_configs
-        Further node config of each node, such as the deployment's `--node-config` would give.
-    in_blocks
-        Computes the work of several clients together, where `block_size` is above 1 and the messages allow it.
-    adopt
-        Lets the clients of this process work on a task that it is handed, which each process would else load itself.
+    Nodes 1 to `num_nodes` get partitions 0 to `num_nodes` - 1, and `node_configs` in addition. `in_blocks` computes
+    the work of several clients together, where `block_size` is above 1 and the messages allow it. `adopt` lets the
+    clients of this process work on a task that it is handed, which each process would else load itself.
     """
 
     fails_alike = True

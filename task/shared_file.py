@@ -31,12 +31,8 @@ class Place:
 class SharedFile:
     """A file in memory without a name, so that nothing is left of it however its processes end.
 
-    Handed to a process that is being started it is the same file there. Who has made it writes, the others read.
-
-    Parameters
-    ----------
-    descriptor
-        Of the file; None: a new one.
+    Handed to a process that is being started it is the same file there (`descriptor`). Who has made it writes, the
+    others read.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
@@ -105,18 +101,9 @@ _Stored = tuple[Place, str, tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class SharedClients:
-    """The clients of a task that stand in a shared file.
+    """The clients of a task that stand in a shared file, up to `end`.
 
-    Parameters
-    ----------
-    spec, input_shape, num_outputs
-        Of the task.
-    places
-        Client's number -> where the description of its data stands.
-    truth
-        Client's number -> its true cluster and the number of its training samples.
-    end
-        Where the data end in the file.
+    By a client's number: the place of the description of its data, its true cluster and number of training samples.
     """
 
     spec: TaskSpec

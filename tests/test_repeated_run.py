@@ -13,7 +13,7 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, as_plain
-from florets.engines import flower_run
+from florets.engines import flower_processes, flower_run
 from florets.reports.folder import FINISHED, MARKER
 from florets.reports.summary import RunSummary
 from florets.server_app.checkpoint import Checkpoints
@@ -77,17 +77,14 @@ def test_a_run_that_flower_says_has_failed_is_not_taken_for_the_earlier_one_in_i
         flower_run.run_in(tmp_path, config)
 
 
-def test_code_of_the_callers_is_not_submitted_to_somebody_elses_superlink(
+def test_an_object_of_the_callers_is_not_submitted_to_somebody_elses_superlink(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "nets_of_mine.py").write_text("def net():\n    return None\n")
     monkeypatch.setattr(flower_run, "_follow", lambda *_: pytest.fail("submitted"))
-    for model in ("nets_of_mine:net", given.hold(lambda: None, "Net")):
-        config = replace(compose(["engine=flwr", "superlink=x"]), task=replace(compose([]).task, model=model))
-        with pytest.raises(ConfigError, match=rf"task.model={model}: superlink=x runs in .*florets app <folder>"):
-            flower_run.run_in(tmp_path / "run", config)
+    model = given.hold(lambda: None, "Net")
+    config = replace(compose(["engine=flwr", "superlink=x"]), task=replace(compose([]).task, model=model))
+    with pytest.raises(ConfigError, match=rf"task.model={model}: superlink=x runs in .*florets app <folder>"):
+        flower_run.run_in(tmp_path / "run", config)
 
 
 def test_what_holds_nothing_to_go_on_from_is_replaced_as_ever(interrupted: Path) -> None:
@@ -142,3 +139,13 @@ def test_a_table_goes_on_with_the_block_size_that_a_run_has_chosen(
 
     go_on(config, ["seed=3"], interrupted, Engine(run, resume))
     assert sizes == ([saved] if same else [])
+
+
+def test_the_simulation_has_a_ray_of_its_own_unless_a_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flower_processes, "start", lambda *arguments: None)
+    monkeypatch.setattr(flower_processes, "wait_for_port", lambda *arguments, **more: True)
+    monkeypatch.setattr(flower_processes, "end", lambda process: None)
+    for named, found in (("", "local"), ("node:6379", "node:6379")):
+        monkeypatch.setenv("RAY_ADDRESS", named)
+        with flower_run.SuperLink() as superlink:
+            assert superlink.environment["RAY_ADDRESS"] == found
