@@ -36,7 +36,7 @@ METRICS, ARRAYS = kinds.METRICS, kinds.ARRAYS
 BROKEN: list[tuple[str, str, str | None, Any, str]] = [
     # Records and names.
     (kinds.TRAIN, METRICS, None, None, r"holds the records \['arrays'\], not \['arrays', 'metrics'\]"),
-    (kinds.TRAIN, ARRAYS, None, MetricRecord(), "record 'arrays' is a MetricRecord, not an ArrayRecord"),
+    (kinds.TRAIN, ARRAYS, None, MetricRecord(), "record 'arrays' is a MetricRecord, and must be ArrayRecord"),
     (kinds.TRAIN, METRICS, "extra", 1.0, "the reply holds the metrics .*extra"),
     (kinds.TRAIN, ARRAYS, "extra", MODEL["count"], "4 arrays came, the model has 3"),
     ("probe", "profile", None, ArrayRecord({"other": floats(1)}), r"\['other'\], not \['profile'\]"),

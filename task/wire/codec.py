@@ -17,9 +17,9 @@ names; each is a number or a range that the reader is given, or else whatever co
 """
 
 import math
-from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -37,15 +37,8 @@ LARGEST = float(np.finfo(np.float64).max)
 MAX_EXAMPLES = 10**9
 """Guards sums of counts against overflow; the other clients' counts say what is plausible (`check_examples`)."""
 LOSS_RULE = f"a loss is NaN, negative or larger than {kinds.DIVERGED:g}"
-_ARTICLE: dict[type, str] = {
-    ArrayRecord: "an ArrayRecord",
-    MetricRecord: "a MetricRecord",
-    ConfigRecord: "a ConfigRecord",
-}
-_RECORD_TYPES: dict[str, type[ArrayRecord | ConfigRecord | MetricRecord]] = {
-    kinds.METRICS: MetricRecord,
-    kinds.CONFIG: ConfigRecord,
-}
+_TYPES: dict[str, type[Record]] = {kinds.METRICS: MetricRecord, kinds.CONFIG: ConfigRecord}
+"""Types of records by name; all others are of arrays."""
 
 
 class Item:
@@ -79,34 +72,31 @@ class Number(Item):
         """Return the number."""
         if self.integer:
             if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
-                raise MalformedMessage(f"{name} is {_shown(value)}, not an integer from {self.least} to {self.most}")
+                raise MalformedMessage(f"{name} is {value!r:.60}, not an integer from {self.least} to {self.most}")
             return value
         # Of an integer beyond every float `isfinite` itself would raise OverflowError.
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not -LARGEST <= value <= LARGEST:
             raise NotFinite(f"{name} is not a finite number")
         if not self.least <= value <= self.most:
-            raise MalformedMessage(f"{name} is {_shown(value)}, not from {self.least:g} to {self.most:g}")
+            raise MalformedMessage(f"{name} is {value!r:.60}, not from {self.least:g} to {self.most:g}")
         return float(value)
 
 
 @dataclass(frozen=True)
 class Flag(Item):
-    """True or false; among numbers 1 or 0."""
+    """True or false, as 1 or 0."""
 
     name: str = ""
-    record: str = kinds.METRICS
 
     def checked(self, name: str, value: Any, sizes: Sizes) -> bool:
         """Return the flag."""
-        if not (isinstance(value, bool) if self.record == kinds.CONFIG else value in (0, 1)):
-            raise MalformedMessage(
-                f"{name} is {_shown(value)}, not {'a flag' if self.record == 'config' else '0 or 1'}"
-            )
+        if value not in (0, 1):
+            raise MalformedMessage(f"{name} is {value!r:.60}, not 0 or 1")
         return bool(value)
 
-    def packed(self, value: Any) -> Any:
+    def packed(self, value: Any) -> int:
         """Return it as it is sent."""
-        return value if self.record == kinds.CONFIG else int(value)
+        return int(value)
 
 
 @dataclass(frozen=True)
@@ -156,26 +146,26 @@ class Numbers(Item):
         integer: bool = False,
     ) -> None:
         self.shape, self.name, self.integer = shape, name, integer
-        self.least = (-MAX_EXAMPLES if integer else -LARGEST) if least is None else least
-        self.most = (MAX_EXAMPLES if integer else LARGEST) if most is None else most
+        largest = MAX_EXAMPLES if integer else LARGEST
+        self.least, self.most = -largest if least is None else least, largest if most is None else most
 
     def checked(self, name: str, value: Any, sizes: Sizes) -> npt.NDArray[Any]:
         """Return the numbers, int64 or float64."""
         if not isinstance(value, list):
             raise MalformedMessage(f"no list of {name} came")
-        shape: tuple[int, ...] = (len(value),)
         if len(self.shape) == 1:
-            if (wanted := _misfit(self.shape[0], len(value), sizes)) is not None:
-                raise MalformedMessage(f"{len(value)} {name} came, not {wanted}")
-        elif len(value) != math.prod(shape := tuple(sizes[dim] for dim in self.shape)):
-            raise MalformedMessage(f"{len(value)} {name} came, not {math.prod(shape)}")
+            shape, wanted = (len(value),), _misfit(self.shape[0], len(value), sizes)
+        else:
+            shape = tuple(sizes[dim] for dim in self.shape)
+            wanted = _misfit(math.prod(shape), len(value), sizes)
+        if wanted is not None:
+            raise MalformedMessage(f"{len(value)} {name} came, not {wanted}")
         # Compared before NumPy sees them: an integer beyond every float makes it raise OverflowError.
         if (self.integer and not all(isinstance(one, int) for one in value)) or not all(
             self.least <= one <= self.most for one in value
         ):
             raise MalformedMessage(self._rule(name))
-        found = np.array(value, dtype=np.int64 if self.integer else np.float64)
-        return found if len(shape) == 1 else found.reshape(shape)
+        return np.array(value, dtype=np.int64 if self.integer else np.float64).reshape(shape)
 
     def _rule(self, name: str) -> str:
         if self.integer:
@@ -314,10 +304,6 @@ def _misfit(dim: str | int, size: int, sizes: Sizes) -> str | None:
     return None if wanted == size >= 0 else str(wanted)
 
 
-def _shown(value: Any) -> str:
-    return "a list" if isinstance(value, list) else repr(value)[:60]
-
-
 class Form:
     """What a message holds: items by field, of which the `optional` may be missing.
 
@@ -332,79 +318,67 @@ class Form:
         others: frozenset[str] = frozenset(),
     ) -> None:
         self.items, self.optional, self.given = dict(items), optional, given
-        self.needed = self.items.keys() - optional
-        groups: dict[str, list[tuple[Hashable, str, Item]]] = {}
+        self._records: dict[str, dict[str, tuple[Hashable, Item]]] = {}
+        """By record its entries' fields and items, by name."""
         for field, item in items.items():
-            name = item.name or str(field).replace("_", "-")
-            groups.setdefault(item.record, []).append((field, name, item))
-        self._groups = [_Group.of(record, entries, optional) for record, entries in groups.items()]
-        self._wanted = frozenset(group.record for group in self._groups if group.required)
-        self._taken = frozenset(groups) | others | {kinds.WORK}
+            self._records.setdefault(item.record, {})[item.name or str(field).replace("_", "-")] = field, item
+        self._required = {
+            record: frozenset(name for name, (field, _) in entries.items() if field not in optional)
+            for record, entries in self._records.items()
+        }
+        self._wanted = frozenset(record for record, names in self._required.items() if names)
+        self._taken = self._records.keys() | others | {kinds.WORK}
 
     def read(self, content: RecordDict, sizes: Sizes) -> dict[Any, Any]:
         """Return the checked values of a reply by field; raise MalformedMessage where it is not of this form."""
         if content.keys() != self._wanted and not self._wanted <= content.keys() <= self._taken:
             raise MalformedMessage(f"the reply holds the records {sorted(content)}, not {sorted(self._wanted)}")
         values: dict[Any, Any] = {}
-        for record, kind, items, required, names in self._groups:
+        for record, entries in self._records.items():
             found: Any = content.get(record)
             if found is None:
                 continue
+            kind, required = _TYPES.get(record, ArrayRecord), self._required[record]
             if type(found) is not kind:
-                raise MalformedMessage(f"record {record!r} is a {type(found).__name__}, not {_ARTICLE[kind]}")
-            field, name, item = items[0]
-            if item.is_record:
+                raise MalformedMessage(f"record {record!r} is a {type(found).__name__}, and must be {kind.__name__}")
+            if (whole := _whole(entries)) is not None:
+                field, item = whole
                 values[field] = item.checked(record, found, sizes)
                 continue
             found = dict(found.items())
-            if found.keys() != required and not required <= found.keys() <= names:
+            if found.keys() != required and not required <= found.keys() <= entries.keys():
                 raise MalformedMessage(f"the reply holds the {record} {sorted(found)}, not {sorted(required)}")
-            for field, name, item in items:
+            for name, (field, item) in entries.items():
                 if name in found:
                     values[field] = item.checked(name, found[name], sizes)
         return values
 
     def pack(self, values: Mapping[Any, Any]) -> RecordDict:
         """Return the reply that holds these values by field; of an optional one None is left out."""
-        if not self.needed <= values.keys() <= self.items.keys():
-            wrong = (self.items.keys() ^ values.keys()) - self.optional
+        if wrong := (self.items.keys() ^ values.keys()) - self.optional:
             raise TypeError(f"a message with the fields {', '.join(map(str, self.items))}: wrong are {wrong}")
         records: dict[str, Record] = {}
-        for record, kind, items, _, _ in self._groups:
-            field, name, item = items[0]
-            if item.is_record:
+        for record, entries in self._records.items():
+            if (whole := _whole(entries)) is not None:
+                field, item = whole
                 if (value := values.get(field)) is not None:
                     records[record] = item.packed(value)
                 continue
-            sent = {}
-            for field, name, item in items:
-                if (value := values.get(field)) is not None:
-                    sent[name] = item.packed(value)
+            sent = {
+                name: item.packed(value)
+                for name, (field, item) in entries.items()
+                if (value := values.get(field)) is not None
+            }
             if sent:
-                made: Any = kind()
+                made: Any = _TYPES.get(record, ArrayRecord)()
                 records[record] = filled(made, sent)
         return filled(RecordDict(), records)
 
 
-class _Group(NamedTuple):
-    """The items of one record, by field and name; names that must be there, and all that may be."""
-
-    record: str
-    kind: type[ArrayRecord | ConfigRecord | MetricRecord]
-    items: Sequence[tuple[Hashable, str, Item]]
-    required: frozenset[str]
-    names: frozenset[str]
-
-    @classmethod
-    def of(cls, record: str, items: Sequence[tuple[Hashable, str, Item]], optional: Container[Hashable]) -> "_Group":
-        required = frozenset(name for field, name, _ in items if field not in optional)
-        return cls(
-            record,
-            _RECORD_TYPES.get(record, ArrayRecord),
-            items,
-            required,
-            frozenset(name for _, name, _ in items),
-        )
+def _whole(entries: Mapping[str, tuple[Hashable, Item]]) -> tuple[Hashable, Item] | None:
+    """Return the field and item that are all of a record, None where it has single entries."""
+    first = next(iter(entries.values()))
+    return first if first[1].is_record else None
 
 
 _FORMS: dict[type[Any], Form] = {}
