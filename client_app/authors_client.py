@@ -10,10 +10,8 @@ import torch
 from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import Module
 
 from florets.client_app.client import Client as Received
-from florets.client_app.node import Config
 from florets.client_app.training import (
     Number,
     local_gradient,
@@ -23,13 +21,11 @@ from florets.client_app.training import (
     result_on,
     trained,
 )
-from florets.task.client_data import ClientData
 from florets.task.randomness import Purpose
 from florets.task.training.loop import gradient, steps_of, training_batches
 from florets.task.training.losses import Evaluated
 from florets.task.training.modules import load
 from florets.task.training.objective import Objective
-from florets.task.training.settings import Training
 from florets.task.wire import kinds
 
 State = Mapping[str, Tensor]
@@ -45,83 +41,39 @@ class Trained:
     steps: int
 
 
-class Client:
+class Client(Received):
     """One client that has been sent one message: its data, the models that came, and what can be done with them.
 
     A handler is called with one of these for each message. Nothing is remembered until the next message: what a
     client is to know again, the server keeps and sends. Models are mappings of names to tensors on the CPU, which are
     shared with others: make new ones, and do not change them in place.
+
+    Beside the methods below there are `key`, `num_examples`, `server_round`, `is_simulated`, `config` (settings that
+    came with the message, those of the strategy among them), `training` (the run's settings of local training in this
+    round), `data` (tensors `x_train`, `y_train`, `x_test`, `y_test`) and `module`, the task's model: one for all
+    messages of the process, so load all of its state before it is used.
     """
-
-    def __init__(self, received: Received) -> None:
-        self._received = received
-
-    @property
-    def key(self) -> str:
-        """Name under which this client is the same one again after a restart."""
-        return self._received.key
-
-    @property
-    def num_examples(self) -> int:
-        """Number of training samples."""
-        return self._received.num_examples
-
-    @property
-    def server_round(self) -> int:
-        """Number of the round, from 1."""
-        return self._received.server_round
-
-    @property
-    def is_simulated(self) -> bool:
-        """Whether the node is one of a simulation, where server and clients are one user's."""
-        return self._received.is_simulated
-
-    @property
-    def config(self) -> Config:
-        """Settings that came with the message, those of the strategy among them."""
-        return self._received.config
-
-    @property
-    def training(self) -> Training:
-        """The run's settings of local training in this round: `learning_rate`, `local_epochs`, `batch_size`, ..."""
-        return self._received.training
-
-    @property
-    def data(self) -> ClientData:
-        """Tensors `x_train`, `y_train`, `x_test`, `y_test`, on the device that this client computes on."""
-        return self._received.data
 
     @property
     def num_outputs(self) -> int:
         """Outputs of a model of the task: the number of classes, or 1 for values."""
-        return self._received.task.num_outputs
-
-    @property
-    def module(self) -> Module:
-        """The task's model; one for all messages of the process, so load all of its state before it is used."""
-        return self._received.module
+        return self.task.num_outputs
 
     def layers(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the name prefixes of the model's body and of its head; see the key `task.head_layers`."""
-        return self._received.task.body_and_head(self._received.module)
+        return self.task.body_and_head(self.module)
 
     def model(self, name: str = kinds.ARRAYS) -> dict[str, Tensor]:
-        """Return the model that came, or what the strategy's method sent under a name.
-
-        Raises
-        ------
-        ValueError
-            If nothing of that name came.
-        """
-        return dict(self._received.states(name)[0])
+        """Return the model that came, or what the strategy's method sent under a name; ValueError without one."""
+        return dict(self.states(name)[0])
 
     def models(self) -> list[dict[str, Tensor]]:
         """Return all models that came, in their order."""
-        return [dict(state) for state in self._received.states()]
+        return [dict(state) for state in self.states()]
 
-    def random(self, purpose: str = "handler") -> np.random.Generator:
+    def random(self, purpose: Purpose | str = "handler") -> np.random.Generator:
         """Return the generator of one of this client's draws in this round: the same at every call of one purpose."""
-        return self._received.random(purpose)
+        return super().random(purpose)
 
     def train(
         self, model: State | None = None, *, objective: Objective | None = None, draws: str = "", **changed: Any
@@ -147,7 +99,7 @@ class Client:
         training = self.training.changed(**changed)
         start = self.model() if model is None else dict(model)
         purpose = draws or Purpose.LOCAL_TRAINING
-        arrays, loss = trained(self._received, start, purpose, objective=objective, training=training)
+        arrays, loss = trained(self, start, purpose, objective=objective, training=training)
         return Trained(_tensors(arrays), loss, self.steps(**changed))
 
     def steps(self, **changed: Any) -> int:
@@ -156,7 +108,7 @@ class Client:
 
     def batches(self, **changed: Any) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield inputs and targets of each step that `train` takes, in its order, for a loop of one's own."""
-        training, rng = self.training.changed(**changed), self._received.random(Purpose.LOCAL_TRAINING)
+        training, rng = self.training.changed(**changed), self.random(Purpose.LOCAL_TRAINING)
         return training_batches(self.module, self.data.x_train, self.data.y_train, training, rng)
 
     def gradient(
@@ -168,21 +120,21 @@ class Client:
         """
         start = self.model() if model is None else dict(model)
         if x is None or y is None:
-            arrays, loss = local_gradient(self._received, start)
+            arrays, loss = local_gradient(self, start)
         else:
             module = self.module
-            load(module, self._received.on_device(start))
-            arrays, loss = gradient(module, x, y, self._received.loss, None, self._draws)
+            load(module, self.on_device(start))
+            arrays, loss = gradient(module, x, y, self.loss, None, self._draws)
         return _tensors(arrays), loss
 
     def losses(self) -> NDArray[np.float64]:
         """Return the mean training loss of each model that came, (K,)."""
-        return model_losses(self._received)
+        return model_losses(self)
 
     def test(self, model: State | None = None) -> Evaluated:
         """Return `loss` and `accuracy` (None without classes) of a model on the test set; None: the one that came."""
         arrays = None if model is None else {name: value.numpy() for name, value in model.items()}
-        return result_on(self._received, "test", arrays)
+        return result_on(self, "test", arrays)
 
     def reply(self, model: "Trained | State | None" = None, /, **beside: Any) -> RecordDict:
         """Return a handler's reply; the number of examples is in it anyhow.
@@ -231,7 +183,7 @@ class Client:
     @cached_property
     def _draws(self) -> np.random.Generator:
         """Of what the model itself draws, as dropout does, in a loop of the author's own."""
-        return self._received.random("batches")
+        return self.random("batches")
 
 
 def _tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:

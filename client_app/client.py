@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message
 from numpy.typing import NDArray
 from torch.nn import Module
 
@@ -65,7 +65,7 @@ class Client:
     """
 
     def __init__(self, message: Message, context: Context) -> None:
-        self.content: RecordDict = message.content
+        self.message, self.content = message, message.content
         self.config = config_of(message.content)
         self.context = context
         if has_owner(context):

@@ -21,7 +21,6 @@ from florets.task.node_config import (
     LEAST_RECORDS,
     LOG_FOLDER,
     MOST_EPSILON,
-    MOST_MESSAGES,
     POLICY_KEYS,
     answered_by,
 )
@@ -38,27 +37,16 @@ _DELTA = 1e-5
 
 @dataclass(frozen=True)
 class Policy:
-    """What the owner of a node allows.
+    """What the owner of a node allows: names of `leaving` that never leave, patterns of messages that are answered.
 
-    Attributes
-    ----------
-    never_send
-        Names of what never leaves, see `florets.task.wire.leaving`.
-    answers
-        Patterns of the names of messages that are answered; empty: all.
-    least_records
-        Fewest records that an answer is computed on.
-    most_messages
-        Most messages that are answered in a day; 0: any number.
-    most_epsilon
-        Largest epsilon, at a delta of 1e-5, of all answers that this node ever gives together; None: any.
+    And the fewest records that an answer is computed on, and the largest epsilon, at a delta of 1e-5, of all answers
+    that this node ever gives together; None: any.
     """
 
-    never_send: frozenset[str] = frozenset()
-    answers: tuple[str, ...] = ()
-    least_records: int = 0
-    most_messages: int = 0
-    most_epsilon: float | None = None
+    never_send: frozenset[str]
+    answers: tuple[str, ...]
+    least_records: int
+    most_epsilon: float | None
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> "Policy":
@@ -73,7 +61,6 @@ class Policy:
             leaving.named(node_config.get(kinds.NEVER_SEND, "")),
             patterns,
             _count(node_config, LEAST_RECORDS),
-            _count(node_config, MOST_MESSAGES),
             _epsilon(node_config),
         )
 
@@ -201,18 +188,11 @@ def _allowed(
     policy, client = Policy.of(context.node_config), client_of(message, context)
     policy.check(name, client)
     spent = 0.0 if policy.most_epsilon is None else policy.spent(name, client)
-    if log is not None and (policy.most_messages or spent):
-        passed = log.count(1, policy.most_messages or math.inf, spent, policy.budget)
-        if passed == "messages":
-            raise Refused(
-                f"the owner of this node lets it answer {policy.most_messages} messages a day, and it has; resume "
-                f"tomorrow, or let the owner raise {MOST_MESSAGES} in the node config"
-            )
-        if passed:
-            raise Refused(
-                f"with this answer the node would pass the epsilon of {policy.most_epsilon:g} that its owner allows "
-                f"for all runs together; ask for more noise, or let the owner raise {MOST_EPSILON} in the node config"
-            )
+    if log is not None and spent and not log.spend(spent, policy.budget):
+        raise Refused(
+            f"with this answer the node would pass the epsilon of {policy.most_epsilon:g} that its owner allows for "
+            f"all runs together; ask for more noise, or let the owner raise {MOST_EPSILON} in the node config"
+        )
     content = handle(client)
     # Without figures a description of data is no statistics.
     sent = set(leaving.left(name, client.config, content))

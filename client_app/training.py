@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar, get_args
 
 import numpy as np
@@ -133,16 +133,12 @@ def sends_gradient(client: Client) -> bool:
     return client.config.get(kinds.REPLY, kinds.REPLY_MODEL) == kinds.REPLY_GRADIENT
 
 
-def local_gradient(client: Client, state: State) -> tuple[Arrays, float]:
+def local_gradient(client: Client, state: State, objective: Objective | None = None) -> tuple[Arrays, float]:
     """Return a model's gradient on this client's data, or a batch of them, and the mean loss.
 
-    Of the entries that no gradient moves the values after the pass are returned, where the message names them.
+    Of the entries that no gradient moves the values after the pass are returned, where the message names them. For an
+    objective that is None the message's is taken.
     """
-    return gradient_of(client, state, client.objective)
-
-
-def gradient_of(client: Client, state: State, objective: Objective) -> tuple[Arrays, float]:
-    """Return a model's gradient, as `local_gradient` does, of another objective."""
     load(client.module, state)
     return loop.gradient(
         client.module,
@@ -151,19 +147,9 @@ def gradient_of(client: Client, state: State, objective: Objective) -> tuple[Arr
         client.loss,
         int(client.number(kinds.GRADIENT_BATCH, 0)) or None,
         client.random(Purpose.GRADIENT_BATCH),
-        objective,
+        client.objective if objective is None else objective,
         client.names(kinds.UNTRAINED),
     )
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """One local training: the start, how, and on what objective."""
-
-    state: State
-    training: Training
-    objective: Objective
-    purpose: Purpose | str
 
 
 def trained(
@@ -188,23 +174,20 @@ def trained(
     ):
         count(gradients=done.passes)
         return dict(done.arrays), done.mean
-    wanted = client.objective if objective is None else objective
-    problem = _Problem(state, training or client.training, wanted, purpose)
-    for solve in (_exactly, _by_newton):
-        if (solved := solve(client, problem)) is not None:
-            return solved
-    solved = _by_gradients(client, problem)
-    if not _has_diverged(client, *solved):
+    objective, training = objective or client.objective, training or client.training
+    if (solved := _by_solver(client, state, purpose, objective, training)) is not None:
         return solved
+    arrays, mean = _by_steps(client, state, purpose, objective, training)
+    if not _has_diverged(client, arrays, mean):
+        return arrays, mean
     # A rate that is too high for this client's data would cost it its update, and the group one of its members.
     data = client.data
     (before,) = loss_vector(client.module, [client.on_device(state)], data.x_train, data.y_train, client.loss)
-    while not solved[1] <= before and client.halvings < kinds.MOST_HALVINGS:
+    while not mean <= before and client.halvings < kinds.MOST_HALVINGS:
         client.halvings += 1
-        slower = replace(problem.training, learning_rate=problem.training.learning_rate / 2)
-        problem = replace(problem, training=slower)
-        solved = _by_gradients(client, problem)
-    return solved
+        training = replace(training, learning_rate=training.learning_rate / 2)
+        arrays, mean = _by_steps(client, state, purpose, objective, training)
+    return arrays, mean
 
 
 def _has_diverged(client: Client, arrays: Mapping[str, NDArray[Any]], mean: float) -> bool:
@@ -218,18 +201,12 @@ def _has_diverged(client: Client, arrays: Mapping[str, NDArray[Any]], mean: floa
     return not mean <= _ABSURD * max(1.0, scale)
 
 
-def _by_gradients(client: Client, problem: _Problem) -> tuple[Arrays, float]:
-    return _by_full_steps(client, problem) or _by_steps(client, problem)
-
-
 def _declared(client: Client) -> Declared:
     """Return the guarantee that the message declares for this client's records."""
-    given = {one.name: client.number(kinds.DECLARED + one.name) for one in fields(Declared)}
+    given: dict[str, Any] = {one.name: client.number(kinds.DECLARED + one.name) for one in fields(Declared)}
     if given["delta"] * client.num_examples >= 1:
         raise ValueError("privacy.delta: a node has too many records for it; give less than 1 / records")
-    found = Declared(
-        given["epsilon"], given["delta"], int(given["rounds"]), int(given["losses"]), given["loss_noise"]
-    )
+    found = Declared(**{**given, "rounds": int(given["rounds"]), "losses": int(given["losses"])})
     # The server chooses the noise of losses; losses are answered before any round.
     if found.losses and not found.fits(found.releases(0.0, 0.0, 0, found.rounds, found.losses)):
         raise ValueError("the declared losses alone pass privacy.epsilon")
@@ -250,17 +227,6 @@ def _of_hidden_records(client: Client, state: State, purpose: Purpose) -> Arrays
     return values_of(module)
 
 
-def _exactly(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
-    """Solve a proximal problem in closed form, where the server asks for that and it can be done."""
-    mu = problem.objective.proximal_mu
-    if not client.number(kinds.EXACT_PROXIMAL, 0) or not mu or not problem.training.has_closed_form:
-        return None
-    module, data = client.module, client.data
-    load(module, problem.state)
-    mean = exact_proximal(module, data.x_train, data.y_train, client.loss, mu)
-    return None if mean is None else (values_of(module), mean)
-
-
 def trains_by_newton(client: Client) -> bool:
     """Return whether local training is Newton's steps: as the server asks, on a linear model of flat inputs."""
     if client.training.solver != "newton" or client.linear is None:
@@ -269,20 +235,48 @@ def trains_by_newton(client: Client) -> bool:
     return x.dim() == 2 and (x.shape[1] + 1) * client.task.num_outputs <= MOST_PARAMETERS
 
 
-def _by_newton(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
-    """Take damped Newton steps, and keep what they begin with for who sends it."""
-    linear = client.linear if trains_by_newton(client) else None
-    objective = problem.objective
+def _by_solver(
+    client: Client, state: State, purpose: Purpose | str, objective: Objective, training: Training
+) -> tuple[Arrays, float] | None:
+    """Solve a proximal problem in closed form, or take damped Newton steps, where that is asked for and can be done.
+
+    What Newton's steps begin with is kept for who sends it.
+    """
+    data, mu = client.data, objective.proximal_mu
+    if client.number(kinds.EXACT_PROXIMAL, 0) and mu and training.has_closed_form:
+        load(client.module, state)
+        mean = exact_proximal(client.module, data.x_train, data.y_train, client.loss, mu)
+        if mean is not None:
+            return values_of(client.module), mean
     mu = replace(objective, weights=None).proximal_mu
+    linear = client.linear if trains_by_newton(client) else None
     if linear is None or mu is None:
         return None
-    state = {name: value.numpy() for name, value in problem.state.items()}
-    data, weights = flat(client.data.x_train, client.data.y_train), objective.weights
-    worth = None if weights is None else weights.numpy()
-    arrays, mean, terms = newton_update(linear, state, *data, client.loss, problem.training, mu, worth)
+    weights = None if objective.weights is None else objective.weights.numpy()
+    start, records = _in_numpy(state), flat(data.x_train, data.y_train)
+    arrays, mean, terms = newton_update(linear, start, *records, client.loss, training, mu, weights)
     # A proximal term is no part of the loss that the group's model minimises, and needs no Hessian of the server's.
-    client.second_order = terms if problem.purpose == Purpose.LOCAL_TRAINING and not mu else None
+    client.second_order = terms if purpose == Purpose.LOCAL_TRAINING and not mu else None
     return arrays, mean
+
+
+def _by_steps(
+    client: Client, state: State, purpose: Purpose | str, objective: Objective, training: Training
+) -> tuple[Arrays, float]:
+    """Take the steps of the optimiser; of a linear model those of plain gradient descent in NumPy."""
+    data, module, mu = client.data, client.module, objective.proximal_mu
+    linear = client.linear if training.takes_full_steps(client.num_examples) else None
+    if linear is not None and mu is not None:
+        records = flat(data.x_train, data.y_train)
+        return linear_update(linear, _in_numpy(state), *records, client.loss, training, mu)
+    load(module, client.on_device(state))
+    rng = client.random(purpose)
+    mean = loop.train(module, data.x_train, data.y_train, client.loss, training, rng, objective)
+    return values_of(module), mean
+
+
+def _in_numpy(state: State) -> Arrays:
+    return {name: value.numpy() for name, value in state.items()}
 
 
 def told_of_training(client: Client) -> dict[str, Any]:
@@ -298,17 +292,6 @@ def told_of_training(client: Client) -> dict[str, Any]:
     if kinds.PRIVACY in client.config:
         raise ValueError("gradients and Hessians have no noise; this run is one with privacy.kind")
     return {"gradient": terms.gradient, "hessian": terms.hessian}
-
-
-def _by_full_steps(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
-    """Take steps of plain gradient descent on a linear model, in NumPy."""
-    mu = problem.objective.proximal_mu
-    linear = client.linear if problem.training.takes_full_steps(client.num_examples) else None
-    if linear is None or mu is None:
-        return None
-    state = {name: value.numpy() for name, value in problem.state.items()}
-    data = flat(client.data.x_train, client.data.y_train)
-    return linear_update(linear, state, *data, client.loss, problem.training, mu)
 
 
 def reply(arrays: ArrayRecord | None, metrics: Mapping[str, Number], **others: ArrayRecord) -> RecordDict:
@@ -352,14 +335,6 @@ def quantise(values: NDArray[Any], how: str, digits: int) -> NDArray[Any]:
     scaled = values.astype(np.float64) * scale
     kept = np.rint(scaled) if how == "round" else np.trunc(scaled)
     return (kept / scale).astype(values.dtype)
-
-
-def _by_steps(client: Client, problem: _Problem) -> tuple[Arrays, float]:
-    """Take the steps of the optimiser."""
-    module, data, rng = client.module, client.data, client.random(problem.purpose)
-    load(module, client.on_device(problem.state))
-    mean = loop.train(module, data.x_train, data.y_train, client.loss, problem.training, rng, problem.objective)
-    return values_of(module), mean
 
 
 def changes(arrays: Mapping[str, NDArray[Any]], state: State) -> Arrays:

@@ -32,7 +32,6 @@ from florets.task.node_config import (
     LEAST_RECORDS,
     LOG_FOLDER,
     MOST_EPSILON,
-    MOST_MESSAGES,
 )
 from florets.task.wire import kinds
 from florets.task.wire.leaving import named
@@ -63,7 +62,6 @@ _NODE_KEYS: Mapping[str, Any] = {
         ANSWERS: str,
         LOG_FOLDER: str,
         LEAST_RECORDS: int,
-        MOST_MESSAGES: int,
         MOST_EPSILON: float,
     },
     **{cap.key: int for cap in ALL_CAPS},
@@ -231,7 +229,7 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
             problems.append(f"{place}{DATA_DIR}={data}: must not hold the node's key ({HOME / name}).")
         problems += [
             f"{place}{key}={node[key]}: must be above 0."
-            for key in (LEAST_RECORDS, MOST_MESSAGES, MOST_EPSILON, *(cap.key for cap in ALL_CAPS))
+            for key in (LEAST_RECORDS, MOST_EPSILON, *(cap.key for cap in ALL_CAPS))
             if node.get(key, 1) <= 0
         ]
         try:

@@ -48,9 +48,8 @@ ALL_CAPS = (
 
 DATA_DIR, CLIENT_ID = "data-dir", "client-id"
 PARTITION_ID, NUM_PARTITIONS = "partition-id", "num-partitions"
-ANSWERS, LEAST_RECORDS, MOST_MESSAGES = "answers", "min-records", "max-messages-per-day"
-MOST_EPSILON = "max-epsilon"
-POLICY_KEYS = (kinds.NEVER_SEND, ANSWERS, LEAST_RECORDS, MOST_MESSAGES, MOST_EPSILON)
+ANSWERS, LEAST_RECORDS, MOST_EPSILON = "answers", "min-records", "max-epsilon"
+POLICY_KEYS = (kinds.NEVER_SEND, ANSWERS, LEAST_RECORDS, MOST_EPSILON)
 """Keys of the owner's policy (`florets.client_app.policy`)."""
 LOG_FOLDER = "log-folder"
 """Key of the node config: folder of the node's log of messages."""

@@ -21,7 +21,7 @@ MOST_FILES = 10
 """Files that are kept: the log, and `messages.jsonl.1` to `.9`, the latest first."""
 _LONGEST = 1_000
 """Characters of a text that are kept: a server that chooses it must not fill the log with few messages."""
-_COUNTS = "counts.json"
+_SPENT = "spent.json"
 ANSWERED, REFUSED, FAILED = "answered", "refused", "failed"
 
 
@@ -76,26 +76,20 @@ class NodeLog:
             with open(path, "ab", opener=_private) as file:
                 file.write(text.encode())
 
-    def count(self, messages: float, most: float, spent: float, most_spent: float) -> str:
-        """Count messages of this day, and what is spent of a privacy budget for good.
-
-        Return which of them would pass its limit, "messages" or "spent", and count nothing then; else an empty text.
-        """
-        path, today = self.folder / _COUNTS, datetime.date.today().isoformat()
+    def spend(self, spent: float, most: float) -> bool:
+        """Count what is spent of a privacy budget for good; return whether it is left, and count nothing else."""
+        path = self.folder / _SPENT
         with self._locked():
-            known: dict[str, Any] = {}
             with contextlib.suppress(FileNotFoundError):
-                known = json.loads(path.read_text(encoding="utf-8"))
-            messages += known["messages"] if known.get("day") == today else 0
-            spent += known.get("spent", 0.0)
-            if messages > most or spent > most_spent:
-                return "messages" if messages > most else "spent"
+                spent += json.loads(path.read_text(encoding="utf-8"))["spent"]
+            if spent > most:
+                return False
             aside = path.with_suffix(".part")
             aside.unlink(missing_ok=True)
             with open(aside, "w", encoding="utf-8", opener=_private) as file:
-                json.dump({"day": today, "messages": messages, "spent": spent}, file)
+                json.dump({"spent": spent}, file)
             aside.replace(path)
-        return ""
+        return True
 
     def lines(self, run: int | None = None) -> Iterator[Logged]:
         """Yield the lines, the oldest first; one that a crash cut short is left out."""

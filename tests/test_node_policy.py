@@ -124,18 +124,6 @@ def test_no_answer_is_computed_on_fewer_records(kind: str, settings: Any, what: 
         sent({**node, "min-records": 9}, kinds.HELLO)
 
 
-def test_the_messages_of_a_day_are_counted_on_disk(node: dict[str, Any], tmp_path: Path) -> None:
-    limited = {**node, "max-messages-per-day": 2, "log-folder": str(tmp_path / "log")}
-    for _ in range(2):
-        sent(limited, kinds.LOSSES)
-    with pytest.raises(ValueError, match="answer 2 messages a day, and it has; resume tomorrow"):
-        sent(limited, kinds.LOSSES)
-    (tmp_path / "log" / "counts.json").write_text('{"day": "2020-01-01", "messages": 2}')
-    sent(limited, kinds.LOSSES)
-    with pytest.raises(ValueError, match=r"max-messages-per-day=0, which must be an integer above 0"):
-        sent({**node, "max-messages-per-day": 0}, kinds.HELLO)
-
-
 def test_the_noise_of_all_answers_together_is_counted(node: dict[str, Any], tmp_path: Path) -> None:
     config = {**node, "max-epsilon": 5.0, "log-folder": str(tmp_path / "log")}
     noise = {kinds.PRIVACY: "local", kinds.PRIVACY_CLIP: 1.0, kinds.PRIVACY_NOISE: 2.0}

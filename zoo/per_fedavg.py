@@ -14,7 +14,7 @@ from torch.nn import Module, Parameter
 from florets import Objective, OneModel, Plan, Round, State, Steps, Strategy, Term, Update, setting
 from florets.client_app.client import Client
 from florets.client_app.handlers.evaluate import evaluate
-from florets.client_app.training import gradient_of, trained
+from florets.client_app.training import local_gradient, trained
 from florets.task.randomness import Purpose
 from florets.task.training.losses import count, per_sample_losses, targets_of
 from florets.task.training.modules import torch_random
@@ -104,7 +104,7 @@ def evaluate_adapted(client: Client) -> RecordDict:
     alpha, state = client.number(kinds.ADAPTATION_STEP), client.states()[0]
     if not alpha:
         return evaluate(client, None)
-    gradients, _ = gradient_of(client, state, Objective())
+    gradients, _ = local_gradient(client, state, Objective())
     values = client.names(kinds.UNTRAINED)
     adapted = {
         name: torch.from_numpy(

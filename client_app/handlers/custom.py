@@ -21,7 +21,7 @@ def custom(client: Client) -> RecordDict:
     content = (
         _built_in(path)(client=client)
         if kinds.is_built_in(path)
-        else handler_of(client, path)(client=AuthorsClient(client))
+        else handler_of(client, path)(client=AuthorsClient(client.message, client.context))
     )
     if not isinstance(content, RecordDict):
         raise ValueError(f"handler {path} returned a {type(content).__name__}, not a flwr.app.RecordDict")

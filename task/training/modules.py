@@ -23,20 +23,24 @@ _DRAW_NOTHING = {
 """Layers that draw nothing while they compute; others, and own ones, may."""
 
 
+_PLAIN = (
+    *("state_dict", "load_state_dict", "_load_from_state_dict", "_save_to_state_dict", "set_extra_state"),
+    *("train", "eval"),
+)
+"""Methods of a module without which its entries and its mode can be read and set as they lie in memory."""
+
+
 @dataclass(frozen=True)
 class _Parts:
-    """What a module consists of: its modules, and where each entry of its state dict is looked up.
+    """What a module consists of: its modules, and by name the dictionary in which each entry is looked up.
 
     Tensors are looked up anew each time: a module may put another one in a buffer's place.
     """
 
     modules: tuple[nn.Module, ...]
-    children: tuple[tuple[dict[str, nn.Module | None], tuple[nn.Module | None, ...]], ...]
-    entries: tuple[tuple[str, dict[str, Tensor | None], str], ...]
-    loads_plainly: bool
-    reads_plainly: bool
+    entries: tuple[tuple[str, dict[str, Tensor], str], ...]
+    is_plain: bool
     normalises: bool
-    changes_mode_plainly: bool
     draws: bool
 
 
@@ -44,45 +48,37 @@ _known: "WeakKeyDictionary[nn.Module, _Parts]" = WeakKeyDictionary()
 
 
 def _parts(module: nn.Module) -> _Parts:
-    found = _known.get(module)
-    # A layer that was added or taken away since.
-    if found is None or any(tuple(now.values()) != before for now, before in found.children):
-        found = _known[module] = _read(module)
-    return found
+    if module not in _known:
+        _known[module] = _read(module)
+    return _known[module]
 
 
 def _read(module: nn.Module) -> _Parts:
     entries = []
     for prefix, part in module.named_modules(remove_duplicate=False):
-        start = f"{prefix}." if prefix else ""
         own: tuple[dict[str, Any], ...] = (part._parameters, part._buffers)
         for tensors in own:
             entries += [
-                (start + name, tensors, name)
+                (f"{prefix}.{name}" if prefix else name, tensors, name)
                 for name, value in tensors.items()
                 if value is not None and name not in part._non_persistent_buffers_set
             ]
     modules = tuple(module.modules())
-    plain_state = all(
-        type(part)._load_from_state_dict is nn.Module._load_from_state_dict
-        and type(part).load_state_dict is nn.Module.load_state_dict
-        and type(part).set_extra_state is nn.Module.set_extra_state
-        and type(part).state_dict is nn.Module.state_dict
-        and not (part._load_state_dict_pre_hooks or part._load_state_dict_post_hooks or part._state_dict_hooks)
-        and all(type(p) in (nn.Parameter, type(None)) for p in part._parameters.values())
-        and all(type(b) in (Tensor, type(None)) for b in part._buffers.values())
+    is_plain = all(getattr(type(part), name) is getattr(nn.Module, name) for part in modules for name in _PLAIN)
+    hooks = (
+        (
+            part._load_state_dict_pre_hooks,
+            part._load_state_dict_post_hooks,
+            part._state_dict_hooks,
+            part._state_dict_pre_hooks,
+        )
         for part in modules
     )
     return _Parts(
         modules,
-        tuple((part._modules, tuple(part._modules.values())) for part in modules),
         tuple(entries),
-        plain_state and {name for name, *_ in entries} == set(module.state_dict()),
-        plain_state
-        and not any(part._state_dict_pre_hooks for part in modules)
-        and [name for name, *_ in entries] == list(module.state_dict()),
+        is_plain and not any(map(any, hooks)) and [name for name, *_ in entries] == list(module.state_dict()),
         any(isinstance(part, _BatchNorm) for part in modules),
-        all(type(part).train is nn.Module.train and type(part).eval is nn.Module.eval for part in modules),
         not all(_draws_nothing(part) for part in modules),
     )
 
@@ -124,29 +120,29 @@ def is_known(part: nn.Module) -> bool:
 def load(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Do as ``module.load_state_dict(state)`` does."""
     parts = _parts(module)
-    if parts.loads_plainly and len(state) == len(parts.entries):
-        pairs = [(tensors[name], state.get(key)) for key, tensors, name in parts.entries]
-        if all(own is not None and new is not None and own.shape == new.shape for own, new in pairs):
-            with torch.no_grad():
-                for own, new in pairs:
-                    own.copy_(new)  # type: ignore[union-attr, arg-type]  # looked at above
-            return
-    module.load_state_dict(state)
+    own = [tensors[name] for _, tensors, name in parts.entries]
+    new = [state.get(key) for key, *_ in parts.entries]
+    shapes = [None if value is None else value.shape for value in new]
+    if not parts.is_plain or len(state) != len(new) or shapes != [value.shape for value in own]:
+        module.load_state_dict(state)
+        return
+    with torch.no_grad():
+        for old, value in zip(own, new, strict=True):
+            old.copy_(value)  # type: ignore[arg-type]  # its shape was looked at
 
 
 def state_of(module: nn.Module) -> dict[str, Tensor]:
     """Return what ``module.state_dict(keep_vars=True)`` does: the module's own tensors, in that order."""
     parts = _parts(module)
-    if not parts.reads_plainly:
-        found: dict[str, Tensor] = module.state_dict(keep_vars=True)
-        return found
-    # Looked up anew, as everywhere here. None that was there when the module was read has gone since.
-    return {key: value for key, tensors, name in parts.entries if (value := tensors[name]) is not None}
+    if parts.is_plain:
+        return {key: tensors[name] for key, tensors, name in parts.entries}
+    found: dict[str, Tensor] = module.state_dict(keep_vars=True)
+    return found
 
 
 def named_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     """Return what ``module.named_parameters(remove_duplicate=False)`` yields: tied weights have several names."""
-    if _parts(module).reads_plainly:
+    if _parts(module).is_plain:
         return {name: value for name, value in state_of(module).items() if isinstance(value, nn.Parameter)}
     return dict(module.named_parameters(remove_duplicate=False))
 
@@ -164,7 +160,7 @@ def normalises(module: nn.Module) -> bool:
 def set_mode(module: nn.Module, training: bool) -> None:
     """Do as ``module.train(training)`` does."""
     parts = _parts(module)
-    if not parts.changes_mode_plainly:
+    if not parts.is_plain:
         module.train(training)
         return
     for part in parts.modules:
