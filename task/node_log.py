@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from florets.task.wire.leaving import Left
 
