@@ -100,7 +100,7 @@ class Policy:
         """
         asked = leaving.asked_for(name, client.config) - {leaving.CHOICES}
         levels = dict.fromkeys((leaving.MODELS, leaving.GRADIENTS, leaving.MASKED), kinds.PRIVACY_NOISE)
-        levels |= dict.fromkeys((leaving.LOSS_VECTORS, leaving.FOLDS), kinds.PRIVACY_LOSS_NOISE)
+        levels[leaving.LOSS_VECTORS] = kinds.PRIVACY_LOSS_NOISE
         # Noise that hides single records bounds nothing that is said of all of them.
         if kinds.PRIVACY not in client.config or client.hides_records or asked - levels.keys():
             raise Refused(

@@ -16,7 +16,6 @@ from florets.client_app.session import session
 from florets.commands.main import main
 from florets.strategies.base.report import State
 from florets.strategies.settings import Settings
-from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task import node_log
 from florets.task.node_log import NodeLog
 from florets.task.wire import flower, kinds
@@ -132,9 +131,9 @@ def test_the_noise_of_all_answers_together_is_counted(node: dict[str, Any], tmp_
             sent(config, kind, settings)
     sent(config, kinds.HELLO, noise)
     # rho = 1/8 each; epsilon is 2.524 after one, 3.643 after two, 4.530 after three, 5.299 after four.
-    folds = {kinds.NUM_FOLDS: 2, kinds.FOLD_SIZE: 3, kinds.FOLD_STEPS: 1}
-    folds |= {kinds.FOLD_WIDTH: 8, kinds.FOLD_SEED: 0, kinds.PRIVACY_LOSS_NOISE: 2.0}
-    for kind, settings in ((kinds.TRAIN, noise), (kinds.TRAIN, noise), (QUERY_FOLDS, {**noise, **folds})):
+    for kind, settings in (
+        *((kinds.TRAIN, noise), (kinds.TRAIN, noise), (kinds.LOSSES, {**noise, kinds.PRIVACY_LOSS_NOISE: 2.0})),
+    ):
         sent(config, kind, settings)
     for settings in (noise, {**noise, kinds.PRIVACY_NOISE: 0.0}):
         with pytest.raises(ValueError, match="would pass the epsilon of 5 that its owner allows for all runs"):
