@@ -20,9 +20,9 @@ from florets.task.imported import import_from
 
 if TYPE_CHECKING:
     from florets.api.advise import Advice
+    from florets.api.check import Check
     from florets.api.discover import Groups
     from florets.api.sweep import Sweep
-    from florets.studies.check_data import Check
 
 VERBS = {
     "advise": "api.advise",

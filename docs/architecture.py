@@ -11,7 +11,7 @@ ABOUT = {
     "commands": (0, "the command line"),
     "api": (0, "functions and results in Python"),
     "papers": (0, "tables of papers, stored runs"),
-    "studies": (0, "runs, sweeps, advice"),
+    "studies": (1, "runs, sweeps, advice"),
     "deploy": (2, "start-up kits of real nodes"),
     "engines": (0, "where clients are computed"),
     "server_app": (0, "the ServerApp: a run and its records"),

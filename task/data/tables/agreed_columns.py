@@ -7,9 +7,11 @@ from typing import TypeVar
 
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import MOST_GUESSED, ColumnSummary, Description
-from florets.task.data.tables.marks import MARKED, is_open, is_plain
 from florets.task.data.tables.names import (
+    MARKED,
     NODE_FILE_WORDS,
+    is_open,
+    is_plain,
     listed,
     missing_columns,
     nearest_columns,

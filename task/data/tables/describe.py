@@ -12,8 +12,15 @@ from numpy.typing import NDArray
 
 from florets.task.data.tables import description, tails
 from florets.task.data.tables.declaration import Declaration
-from florets.task.data.tables.marks import MARKED, are_marked
-from florets.task.data.tables.names import DATE, as_numbers, is_sendable, listed, nearest_columns
+from florets.task.data.tables.names import (
+    DATE,
+    MARKED,
+    are_marked,
+    as_numbers,
+    is_sendable,
+    listed,
+    nearest_columns,
+)
 from florets.task.data.tables.read import Table
 from florets.task.data.tables.table_text import class_name
 

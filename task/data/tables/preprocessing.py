@@ -5,8 +5,9 @@ It is fixed before training and saved with the models, so that a prediction depe
 
 import json
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,9 +27,8 @@ FloatArray = NDArray[np.float32]
 class NumericInput:
     """A numeric column: one input, and one more that says whether the value is missing where `indicator` is set.
 
-    `mean` stands for a missing value; `mean` and `std` standardise. All are of the pooled training records.
-
-    Values are clipped at `low` and `high` before, where these are given; `mean` and `std` are of what they become.
+    `mean` stands for a missing value; `mean` and `std` standardise. All are of the pooled training records. Values
+    are clipped at `low` and `high` before, where these are given; `mean` and `std` are of what they become.
     """
 
     name: str
@@ -38,6 +38,15 @@ class NumericInput:
     low: float | None = None
     high: float | None = None
 
+    def __post_init__(self) -> None:
+        bounds = [bound for bound in (self.low, self.high) if bound is not None]
+        if not all(map(_is_number, (self.mean, self.std, *bounds))) or self.std <= 0:
+            raise ValueError(f"{self.name!r}: mean, std, low and high must be numbers, and std above 0")
+        if len(bounds) == 2 and not bounds[0] < bounds[1]:
+            raise ValueError(f"{self.name!r}: low must be below high")
+        if not isinstance(self.indicator, bool):
+            raise ValueError(f"{self.name!r}: indicator must be true or false")
+
     @property
     def width(self) -> int:
         """Number of a model's inputs that it makes."""
@@ -46,14 +55,6 @@ class NumericInput:
     def tamed(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return raw values (n,), or NaN, clipped."""
         return values if self.low is None and self.high is None else np.clip(values, self.low, self.high)
-
-    def check(self) -> None:
-        """Raise ValueError where the bounds cannot be used."""
-        bounds = [bound for bound in (self.low, self.high) if bound is not None]
-        if not all(map(_is_number, bounds)):
-            raise ValueError(f"{self.name!r}: low and high must be numbers")
-        if len(bounds) == 2 and not bounds[0] < bounds[1]:
-            raise ValueError(f"{self.name!r}: low must be below high")
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,12 @@ class CategoricalInput:
     mode: str = ""
     indicator: bool = False
 
+    def __post_init__(self) -> None:
+        if self.mode not in self.categories or not 0 < len(self.categories) <= MOST_CATEGORIES:
+            raise ValueError(f"{self.name!r}: mode must be one of its categories, at most {MOST_CATEGORIES}")
+        if not isinstance(self.other, bool) or not isinstance(self.indicator, bool):
+            raise ValueError(f"{self.name!r}: indicator and other must be true or false")
+
     @property
     def shown(self) -> tuple[str, ...]:
         """Categories that have an input."""
@@ -82,15 +89,7 @@ class CategoricalInput:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model's inputs.
-
-    Parameters
-    ----------
-    x
-        float32 (n, width).
-    missing, unknown
-        int64 (n,): missing values of each record, and words that no site of the run named.
-    """
+    """A model's inputs, with the missing values of each record, and the words that no site of the run named."""
 
     x: FloatArray
     missing: NDArray[np.int64]
@@ -99,29 +98,30 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What turns a raw table into inputs and targets.
-
-    Parameters
-    ----------
-    numeric, categorical
-        The inputs' columns; the numeric ones come first in the model's inputs.
-    target
-        Name of the column to predict.
-    classes
-        Class name to the raw values that mean it; empty: a regression.
-    target_mean, target_std
-        A regression's targets are standardised by them.
-    ids
-        Columns that come back in predictions.
-    """
+    """What turns a raw table into inputs and targets; the numeric columns come first in the inputs."""
 
     numeric: tuple[NumericInput, ...]
     categorical: tuple[CategoricalInput, ...]
     target: str
     classes: Mapping[str, tuple[str, ...]]
+    """Class name to the raw values that mean it; empty: a regression."""
     target_mean: float = 0.0
     target_std: float = 1.0
+    """A regression's targets are standardised by them."""
     ids: tuple[str, ...] = ()
+    """Columns that come back in predictions."""
+
+    def __post_init__(self) -> None:
+        inputs = [*self.columns, self.target]
+        if not self.columns or not all(isinstance(name, str) for name in (*inputs, *self.ids)):
+            raise ValueError("numeric and categorical name no column, or one by something else than a text")
+        if twice := [name for name in inputs if inputs.count(name) > 1]:
+            raise ValueError(f"column {twice[0]!r} is named twice; a target is no input")
+        if not _is_number(self.target_mean) or not _is_number(self.target_std) or self.target_std <= 0:
+            raise ValueError("target_mean and target_std must be numbers, and target_std above 0")
+        raws = [raw for of in self.classes.values() for raw in of]
+        if len(set(raws)) < len(raws) or len(self.classes) == 1:
+            raise ValueError("classes: at least two, each named once, and no cell in two of them")
 
     @property
     def is_regression(self) -> bool:
@@ -244,71 +244,26 @@ class Preprocessing:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Preprocessing":
-        """Return what `to_plain` returned; raise ValueError for any other values.
+        """Return what `to_plain` returned; raise ValueError for any other values, which may come from anywhere.
 
         In a file by hand all but `target`, and the name, mean and spread of a column, has a default.
         """
         try:
-            _check_keys("", values, cls, ("target",))
             read: dict[str, Any] = {"numeric": [], "categorical": [], "classes": {}, **values}
-            for column in read["numeric"]:
-                _check_keys("numeric: ", column, NumericInput, {"name", "mean", "std"})
-            for column in read["categorical"]:
-                _check_keys("categorical: ", column, CategoricalInput, ("name", "categories"))
-            numeric = tuple(NumericInput(**column) for column in read["numeric"])
+            read["numeric"] = tuple(NumericInput(**column) for column in read["numeric"])
             texts = [_texts(column["name"], column["categories"]) for column in read["categorical"]]
-            words = tuple(
+            read["categorical"] = tuple(
                 CategoricalInput(**{"mode": categories[0], **column, "categories": categories})
                 for column, categories in zip(read["categorical"], texts, strict=True)
             )
-            pairs = read["classes"].items() if isinstance(read["classes"], Mapping) else read["classes"]
-            classes = {str(name): _texts(name, raws) for name, raws in pairs}
-            raws = [raw for of in classes.values() for raw in of]
-            if len(classes) < len(read["classes"]) or len(set(raws)) < len(raws) or len(classes) == 1:
-                raise ValueError("classes: at least two, each named once, and no cell in two of them")
-            given: dict[str, Any] = {"numeric": numeric, "categorical": words, "classes": classes}
-            given["ids"] = tuple(map(str, read.get("ids", ())))
-            found = cls(**{**read, **given})
-            found._check_plain()
-            return found
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"the description of how tables are prepared cannot be read ({error}).") from error
-
-    def _check_plain(self) -> None:
-        """Raise ValueError or TypeError where a value is invalid: the file or message may come from anywhere."""
-        names = [*self.columns, self.target, *self.ids]
-        scales = [(c.mean, c.std) for c in self.numeric] + [(self.target_mean, self.target_std)]
-        if not all(isinstance(name, str) for name in names):
-            raise ValueError("a column's name is not a text")
-        if not self.columns:
-            raise ValueError("numeric and categorical name no column")
-        inputs = [*self.columns, self.target]
-        if twice := [name for name in inputs if inputs.count(name) > 1]:
-            raise ValueError(f"column {twice[0]!r} is named twice; a target is no input")
-        if not all(_is_number(mean) and _is_number(std) and std > 0 for mean, std in scales):
-            raise ValueError("each mean must be a number, and each std one above 0")
-        for column in self.numeric:
-            column.check()
-        flags = [c.indicator for c in self.numeric] + [
-            flag for c in self.categorical for flag in (c.indicator, c.other)
-        ]
-        if not all(isinstance(flag, bool) for flag in flags):
-            raise ValueError("indicator and other must be true or false")
-        for words in self.categorical:
-            if words.mode not in words.categories or not 0 < len(words.categories) <= MOST_CATEGORIES:
-                raise ValueError(f"{words.name!r}: mode must be one of its categories, at most {MOST_CATEGORIES}")
-
-
-def _check_keys(where: str, values: Any, kind: type, needed: Collection[str]) -> None:
-    """Raise ValueError where plain values of a dataclass are no mapping, lack a key or have one that it has not."""
-    if not isinstance(values, Mapping):
-        raise TypeError(f"{where}{{...}} is expected, not {str(values)[:40]!r}")
-    known = [entry.name for entry in fields(kind)]
-    if unknown := [key for key in values if key not in known]:
-        raise ValueError(f"{where}there is no key {unknown[0]!r}, only {', '.join(known)}")
-    if lacking := [key for key in known if key in needed and key not in values]:
-        of = f"{values['name']!r} " if "name" in values else ""
-        raise ValueError(f"{where}{of}lacks {lacking[0]!r}")
+            pairs = [*(read["classes"].items() if isinstance(read["classes"], Mapping) else read["classes"])]
+            read["classes"] = {str(name): _texts(name, raws) for name, raws in pairs}
+            if len(read["classes"]) < len(pairs):
+                raise ValueError("classes: one is named twice")
+            return cls(**{**read, "ids": tuple(map(str, read.get("ids", ())))})
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            reason = re.sub(r"(\w+)\.__init__\(\) ", r"\1: ", str(error))
+            raise ValueError(f"the description of how tables are prepared cannot be read ({reason}).") from error
 
 
 def _texts(name: Any, cells: Any) -> tuple[str, ...]:

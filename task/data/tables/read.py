@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 
 from florets.task.data.tables.declaration import MISSING, Declaration, Site
 from florets.task.data.tables.description import MOST_CLASSES, MOST_GUESSED
-from florets.task.data.tables.marks import MARKED, are_marked, is_open
 from florets.task.data.tables.names import (
     DATE,
     LARGEST,
+    MARKED,
     MOST_COLUMNS,
     NODE_FILE_WORDS,
+    are_marked,
     as_numbers,
+    is_open,
     is_sendable,
 )
 from florets.task.data.tables.table_text import (
