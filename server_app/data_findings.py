@@ -20,9 +20,6 @@ FEW_RECORDS = 30
 _MOST_ALIKE = 5
 """Findings of one kind that are listed one by one."""
 _MANY_UNTARGETED = 0.1
-_MANY_DUPLICATES = 0.02
-_FINE = 0.2
-"""Different values of a column for each record from which on equal records are copies; of two columns at least."""
 
 
 @dataclass(frozen=True)
@@ -123,16 +120,6 @@ def _records(key: str, site: Description) -> Iterator[Finding]:
             key,
             f"{counted(site.unseen, 'test record')} of a class that no site trains on, left out",
             "Correct the class, or give training records of it.",
-        )
-    # Of few columns with few values records are equal by chance.
-    can_tell = sum(one.role == "input" and one.distinct > _FINE * one.known for one in site.columns) > 1
-    many = max(1, _MANY_DUPLICATES * site.records)
-    if can_tell and site.duplicates > many:
-        yield _warning(
-            key,
-            f"{counted(site.duplicates, 'record')} equal an earlier one in all inputs and the target",
-            "Remove copies: they can stand in both the training and the test records. If one person's records "
-            "repeat, name the person's column, task.table.group=<column>.",
         )
     for name in site.leaking:
         remedy = f"If it follows from the target, leave it out: task.table.drop=[{name}]."

@@ -54,12 +54,11 @@ def test_clean_sites_of_other_sizes_and_shares_have_no_findings(tmp_path: Path) 
         (lambda t: {**t, "ill": np.ones_like(t["ill"])}, "has only one class (1)"),
         (lambda t: {**t, "sex": np.where(t["sex"] == "F", "w", "m")}, "shares no category with the other sites"),
         (lambda t: {**t, "age": np.zeros_like(t["age"])}, 'missing_in = {age = ["0"]}'),
-        (lambda t: {k: np.concatenate([v, v[:60]]) for k, v in t.items()}, "equal an earlier one"),
         (lambda t: {**t, "age": t["ill"] + 60}, "'age' has one value for each value of the target. If it follows"),
         (lambda t: {k: v[:12] for k, v in t.items()}, "12 records, too few"),
         (lambda t: {**t, "ill": np.where(np.arange(200) % 4, t["ill"].astype(str), "?")}, "50 of 200 records have"),
     ],
-    ids=["unit", "one class", "words", "constant", "copies", "leak", "few", "no target"],
+    ids=["unit", "one class", "words", "constant", "leak", "few", "no target"],
 )  # fmt: skip
 def test_what_departs_is_named_with_its_remedy(change: Change, text: str, tmp_path: Path) -> None:
     for seed in range(4):
@@ -90,6 +89,36 @@ def test_a_site_that_cannot_take_part_makes_the_command_fail(tmp_path: Path) -> 
     (tmp_path / "sites" / "west" / "node.toml").write_text('rename = {serum_chol = "chol"}\n')
     (tmp_path / "sites" / "README.txt").write_text("Notes\n")
     assert check(tmp_path) == (0, [])
+
+
+def test_an_error_of_several_sites_is_one_line_that_names_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in range(3):
+        write(tmp_path / "sites", f"s{seed}", seed)
+    code, (finding,) = check(tmp_path, "target=length")
+    assert (code, finding["site"]) == (1, "s0, s1, s2")
+    assert capsys.readouterr().out.count("has no column 'length'") == 1
+
+
+@pytest.mark.parametrize("scale", [1.0, 255.0])
+def test_float_images_of_another_range_at_one_site_are_named(tmp_path: Path, scale: float) -> None:
+    rng = np.random.default_rng(0)
+    images = [rng.random((20, 1, 8, 8)) * (scale if site == 3 else 1.0) for site in range(4)]
+    found = florets.check([(x.astype("f4"), np.arange(20) % 2) for x in images], results_dir=tmp_path)
+    assert found.findings["text"].str.contains("look like pixels of 0 to 255").any() == (scale > 1)
+
+
+def test_the_first_lines_count_the_sites_that_take_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed, name in enumerate(("a", "b", "c")):
+        write(tmp_path / "sites", name, seed, change=lambda t: {k: v for k, v in t.items() if k != "chol"})
+        if name != "c":
+            (tmp_path / "sites" / name / "data.csv").unlink()
+            (tmp_path / "sites" / name).rmdir()
+            write(tmp_path / "sites", name, seed)
+    keys = [f"data_dir={tmp_path / 'sites'}", "target=ill", f"results_dir={tmp_path}", "strategy=fedavg"]
+    assert main.main([*keys, "num_rounds=1", "pictures=false"]) == 0
+    assert "2 sites, 400 records: a (200), b (200)" in capsys.readouterr().err
 
 
 def test_what_is_not_read_is_a_warning(tmp_path: Path) -> None:

@@ -74,7 +74,6 @@ def _check(found: Description) -> None:
         found.train_records,
         found.untargeted,
         found.unseen,
-        found.duplicates,
     ):
         _count(number, MAX_EXAMPLES)
     if not 1 <= found.train_records <= found.records:

@@ -105,21 +105,7 @@ def marked(cells: Sequence[str], n: int = 40) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    "cell",
-    [
-        "{} 120",
-        "{}\u202f120",
-        "{}'120",
-        "${},120",
-        "{}%",
-        "{} mg/dl",
-        "01:{}",
-        "120/{}",
-        "({})",
-        "\u2212{}",
-        "<{}",
-        '="{}"',
-    ],
+    "cell", ["{} 120", "{}'120", "${},120", "{}%", "{} mg/dl", "01:{}", "120/{}", "\u2212{}", "<{}"]
 )
 def test_numbers_with_a_mark_are_no_ids(cell: str) -> None:
     cells = [cell.format(number) for number in range(10, 50)]

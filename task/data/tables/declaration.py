@@ -33,13 +33,7 @@ _MAPPINGS = {"classes": Mapping[str, tuple[str, ...]]}
 
 @dataclass(frozen=True)
 class Declaration(TableConfig):
-    """What a run says of the tables of all its sites; `min_count` is what the site itself says.
-
-    Raises
-    ------
-    ValueError
-        If one column has two roles, or a value is invalid for its key.
-    """
+    """What a run says of the tables of all its sites; `min_count` is what the site itself says."""
 
     min_count: int = 5
 
@@ -97,44 +91,26 @@ class Declaration(TableConfig):
 
 @dataclass(frozen=True)
 class Site:
-    """How one site's files differ: its ``node.toml``.
-
-    Parameters
-    ----------
-    rename
-        Name in the file to the name that all sites use.
-    scale
-        Factor of a column (under its new name), for another unit.
-    missing
-        Further cells that stand for a missing value.
-    missing_in
-        Such cells of single columns (under their new names): a cholesterol of 0.
-    drop
-        Columns that are not read.
-    categorical
-        Columns whose numbers are codes of categories, in addition to those that the run names.
-    separator, decimal, encoding
-        Form of the file; empty: detected.
-    header
-        Whether the first line holds names; None: it does, unless it looks like a record.
-    columns
-        Names of the file's columns where it has no header.
-    min_count
-        Fewest records of a category, or values of a column, of which more than a count is sent.
-    """
+    """How one site's files differ: its ``node.toml``; what is empty is detected."""
 
     rename: Mapping[str, str] = field(default_factory=dict)
+    """Name in the file to the name that all sites use, which all other keys go by."""
     scale: Mapping[str, float] = field(default_factory=dict)
+    """Factor of a column, for another unit."""
     missing: tuple[str, ...] = ()
     missing_in: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Cells of single columns that stand for a missing value: a cholesterol of 0."""
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
+    """Columns whose numbers are codes of categories, in addition to those that the run names."""
     separator: str = ""
     decimal: str = ""
     encoding: str = ""
     header: bool | None = None
     columns: tuple[str, ...] = ()
+    """Names of the file's columns where it has no header."""
     min_count: int = 5
+    """Fewest records of a category, or values of a column, of which more than a count is sent."""
 
     def __post_init__(self) -> None:
         if len(self.separator) > 1 or self.separator in ('"', "\n", "\r"):

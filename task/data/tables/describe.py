@@ -86,17 +86,9 @@ def repeating_group(frame: "pd.DataFrame", declared: Declaration) -> str:
 def describe_table(
     table: Table, declared: Declaration, train: NDArray[np.int64], subjects: NDArray[np.int64] | None = None
 ) -> description.Description:
-    """Return the description of a table.
+    """Return the description of a table of records with a target, of its training rows.
 
-    Parameters
-    ----------
-    table
-        All of its records, those without a target left out.
-    train
-        Rows of the training records.
-    subjects
-        int64 (n,): whose each record of the table is, so that `min_count` counts subjects; None: each stands for
-        itself.
+    `subjects`, int64 (n,), says whose each record is, so that `min_count` counts subjects; None: each its own.
     """
     frame = table.frame
     target = target_name(declared, frame.columns)
@@ -107,14 +99,12 @@ def describe_table(
     owners = None if subjects is None else np.unique(subjects[train], return_inverse=True)[1]
     summaries = _columns(inputs, declared, owners, len(frame))
     used = [name for name in inputs.columns if summaries[name].role == "input"]
-    copied = frame[used].assign(**{target: frame[target].map(class_name)})
     return description.Description(
         form="table",
         records=len(frame),
         train_records=len(part),
         columns=tuple(summaries[name] for name in inputs.columns),
         target=_target(target, part[target], declared, owners),
-        duplicates=int(copied.duplicated().sum()),
         notes=table.notes,
         guessed=table.guessed,
         lacking=tuple(name for name in declared.named if name not in frame.columns and is_sendable(name)),

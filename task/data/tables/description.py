@@ -105,8 +105,6 @@ class Description:
     """Those of `classes` of which the site has training samples."""
     are_pixels: bool = False
     """Whether an archive's inputs look like pixels of 0 to 255 that nothing scales."""
-    duplicates: int = 0
-    """Records equal to an earlier one in inputs and target."""
     group: str = ""
     regression: bool | None = None
     """What the site split its table by: a column, and whether the target is a value; None: it is split already."""

@@ -52,40 +52,22 @@ _NUMERIC = "iuf"
 
 @dataclass(frozen=True)
 class Table:
-    """A table as a site has it, under the names that all sites use.
-
-    Parameters
-    ----------
-    frame
-        Numeric columns float64 with NaN for a missing value, all others of Python strings with None for one.
-    notes
-        What was detected of the file's form, and what was left out.
-    lines
-        Line of the file that each record begins in.
-    guessed
-        Whether the file is no UTF-8, and its encoding a guess.
-    """
+    """A table as a site has it, under the names that all sites use."""
 
     frame: "pd.DataFrame"
+    """Numeric columns float64 with NaN for a missing value, all others of Python strings with None for one."""
     notes: tuple[str, ...] = ()
+    """What was detected of the file's form, and what was left out."""
     lines: Sequence[int] = ()
+    """Line of the file that each record begins in."""
     guessed: bool = False
+    """Whether the file is no UTF-8, and its encoding a guess."""
 
 
 def read_table(path: Path, declared: Declaration, site: Site) -> Table:
-    """Read a file.
+    """Read a file of text with a separator, gzipped if its name ends so, of which the run and the site say this.
 
-    Parameters
-    ----------
-    path
-        The file: text with a separator, gzipped if its name ends so.
-    declared, site
-        What the run and the site say of it.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read, its form is ambiguous, or a column mixes numbers and words.
+    ValueError if it cannot be read, its form is ambiguous, or a column mixes numbers and words.
     """
     import pandas as pd  # a second that only tables need
 

@@ -31,35 +31,20 @@ _READ: dict[tuple[Path, int, int, str], Table] = {}
 
 @dataclass(frozen=True)
 class SiteTable:
-    """A site's table.
-
-    Parameters
-    ----------
-    declared
-        What the run says of it.
-    table
-        All records with a target.
-    train, test
-        Rows of the two sets.
-    untargeted
-        Records without a target, which were left out.
-    group
-        Column whose equal values are one subject's; empty: none. Until the sites have agreed, a repeating id that the
-        site itself detects.
-    regression
-        Whether the split took the targets for values; None where the files are split already.
-    preprocessing
-        As the sites agreed; None before that.
-    """
+    """A site's table: all records with a target, and the rows of its two sets."""
 
     declared: Declaration
     table: Table
     train: NDArray[np.int64]
     test: NDArray[np.int64]
     untargeted: int = 0
+    """Records without a target, which were left out."""
     group: str = ""
+    """Column whose equal values are one subject's; before the agreement, a repeating id that the site finds."""
     regression: bool | None = None
+    """Whether the split took the targets for values; None where the files are split already."""
     preprocessing: Preprocessing | None = None
+    """As the sites agreed; None before that."""
 
     @classmethod
     def read(
@@ -72,16 +57,7 @@ class SiteTable:
     ) -> "SiteTable":
         """Read a site's files: an undivided one, which is split, or a training and a test set.
 
-        Parameters
-        ----------
-        paths
-            One file, or two.
-        values
-            The task's `table`.
-        seed, client
-            Of the run, and the site's number (`florets.task.randomness.client_number`): they draw the split.
-        test_share
-            Fraction of an undivided file's records that becomes the test set.
+        `values` are the task's `table`; the run's seed and the site's number draw the split.
         """
         import pandas as pd
 

@@ -26,14 +26,8 @@ _FEWEST = 5
 def figures_of(ordered: FloatArray, mean: float, m2: float, count: int) -> dict[str, Any]:
     """Return what a site sends of the shape of a column, as the fields of a `ColumnSummary`.
 
-    Parameters
-    ----------
-    ordered
-        The known values (n,), sorted; they are not all one.
-    mean, m2
-        Of them.
-    count
-        Records that each tail must hold for its quantile to be sent: no extreme record's value is.
+    `ordered` are the known values (n,), sorted and not all one; `count` is how many records each tail must hold for
+    its quantile to be sent: no extreme record's value is.
     """
     n = len(ordered)
     count = max(count, _FEWEST, math.ceil(_OUTER * n))
@@ -84,13 +78,7 @@ def kurtosis(sites: Sequence[ColumnSummary]) -> float:
 
 
 class Pooled:
-    """The distribution of a column's pooled records, from the shapes that most of them were sent with.
-
-    Parameters
-    ----------
-    sites
-        Summaries of the sites that are in line.
-    """
+    """The distribution of a column's pooled records, from the summaries of sites that are in line."""
 
     def __init__(self, sites: Sequence[ColumnSummary]) -> None:
         self._shaped = [one for one in sites if one.knots]
