@@ -83,8 +83,6 @@ is_torch_data = partial(_is, "torch.utils.data", "Dataset")
 def array_of(values: Any) -> NDArray[Any]:
     """Return an array, a tensor, or nested lists of numbers or tensors, as a NumPy array."""
     for one in values if isinstance(values, list | tuple) else [values]:
-        if type(one).__module__.startswith("scipy.sparse"):
-            raise WrongData("is a sparse matrix of SciPy; give it as an array: .toarray().")
         if isinstance(one, np.ma.MaskedArray) and np.ma.is_masked(one):
             raise WrongData(
                 "is a masked array, whose mask would be lost; leave the masked samples out, or fill them: "
@@ -170,25 +168,17 @@ def targets_of(values: Any) -> NDArray[Any]:
 
 def _unpacked(y: NDArray[Any]) -> NDArray[Any]:
     """Return targets that are Python objects in an array of one type."""
-    cells = y.tolist()
-    missing = list(map(is_missing, cells))
-    if any(missing):
+    import pandas as pd
+
+    cells, missing = y.tolist(), pd.isna(y)
+    if missing.any():
+        first = int(np.argmax(missing))
         raise WrongData(
-            f"{sum(missing)} of the targets are missing, the first in sample {missing.index(True)}; leave those "
-            "samples out."
+            f"{int(missing.sum())} of the targets are missing, the first in sample {first}; leave them out."
         )
     if not all(isinstance(cell, str) for cell in cells) and not all(isinstance(cell, int | float) for cell in cells):
         raise WrongData("y holds Python objects of several types; give strings or numbers alone.")
     return np.array(cells)
-
-
-def is_missing(cell: Any) -> bool:
-    """Return whether a cell is None, NaN or pandas' NA."""
-    try:
-        return cell is None or bool(cell != cell)
-    except (TypeError, ValueError):
-        # Comparing NA gives NA, which is neither true nor false; a cell that is an array is of a wrong type instead.
-        return type(cell).__name__ == "NAType"
 
 
 def _part(data: Any, target: str | None) -> Part:

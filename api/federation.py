@@ -19,7 +19,6 @@ from florets.api.client_data import (
     declares_codes,
     is_frame,
     is_hugging_face,
-    is_missing,
     is_torch_data,
     read_client,
 )
@@ -337,7 +336,7 @@ def _numbered(clusters: Any, names: Sequence[str]) -> list[int]:
     if len(each) != len(names):
         raise ConfigError(f"clusters: there are {len(each)}, and {len(names)} clients; give each client one.")
     for name, one in zip(names, each, strict=True):
-        if is_missing(one) or not isinstance(one, str | int | float):
+        if not isinstance(one, str | int | float) or one != one:
             raise ConfigError(f"clusters: that of client {name!r} is neither a number nor a name; give all, or none.")
     if all(isinstance(one, int) and one >= 0 for one in each):
         return [int(one) for one in each]

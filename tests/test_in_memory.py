@@ -145,7 +145,7 @@ def test_the_types_that_a_frame_declares_hold(target: str, tmp_path: Path) -> No
     # Where one client's frame declares it, the others' integers are codes as well.
     frames[1]["ward"] = frames[1]["ward"].astype(int)
     clients = florets.Federation(frames, target=target)
-    options = {"results_dir": str(tmp_path), "task.table.drop": ["plan "]}
+    options = {"results_dir": str(tmp_path), "task.table.drop": ["plan"]}
     found = florets.check(clients, **options)
     assert found.text.count("classes 0") + found.text.count("classes 1") == 1, found.text
     assert "inputs: age, weight, ward (categories), zip (categories); 6 numbers" in found.text

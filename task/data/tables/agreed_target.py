@@ -25,10 +25,9 @@ def pooled_targets(
     if classes is not None and not declared.regression:
         return {str(name): (str(name),) for name in classes}, 0.0, 1.0
     numeric = {key: one for key, one in sites.items() if one.numeric}
-    usual = _without_few_values(numeric) if declared.regression is None else numeric
     is_regression = declared.regression
     if is_regression is None:
-        is_regression = len(numeric) * 2 > len(sites) and _are_values(usual)
+        is_regression = len(numeric) * 2 > len(sites) and _are_values(numeric)
     if is_regression:
         if not numeric:
             raise ValueError(
@@ -38,7 +37,7 @@ def pooled_targets(
         decided.left_out.update({key: why for key in sites if key not in numeric})
         count, mean, m2 = pooled_figures(numeric)
         return {}, mean, spread(count, mean, m2)
-    sites = _with_classes(declared, sites, numeric.keys() - usual.keys(), decided)
+    sites = _with_classes(declared, sites, decided)
     remedy = "give the cells of each class, task.table.classes"
     names = common_classes({key: set(one.classes) for key, one in sites.items()}, decided, remedy)
     if len(names) < 2:
@@ -78,25 +77,16 @@ def _are_values(sites: Mapping[str, TargetSummary]) -> bool:
     return not names or len(names) > MOST_GUESSED or any(map(_is_valued, sites.values()))
 
 
-def _without_few_values(sites: Mapping[str, TargetSummary]) -> dict[str, TargetSummary]:
-    """Return the sites without the few that have values of a target of which all others have the same classes."""
-    classed = {key: one for key, one in sites.items() if not _is_valued(one)}
-    sets = {frozenset(one.classes) for one in classed.values() if one.classes}
-    alike = len(classed) * 2 > len(sites) and len(sets) == 1 and len(next(iter(sets))) > 1
-    return classed if alike else dict(sites)
-
-
 def _with_classes(
-    declared: Declaration, sites: Mapping[str, TargetSummary], valued: Set[str], decided: Decisions
+    declared: Declaration, sites: Mapping[str, TargetSummary], decided: Decisions
 ) -> dict[str, TargetSummary]:
-    """Return the sites whose target can be classes; `valued` have values and are few."""
+    """Return the sites whose target can be classes."""
 
-    def fits(key: str) -> bool:
-        one = sites[key]
-        has_values = key in valued or (declared.regression is None and not one.classes and _is_valued(one))
+    def fits(one: TargetSummary) -> bool:
+        has_values = declared.regression is None and not one.classes and _is_valued(one)
         return one.distinct <= MOST_CLASSES and not has_values
 
-    kept = {key: one for key, one in sites.items() if fits(key)}
+    kept = {key: one for key, one in sites.items() if fits(one)}
     if len(kept) * 2 <= len(sites):
         wordy = next(key for key in sites if key not in kept)
         raise ValueError(

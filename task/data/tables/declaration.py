@@ -69,7 +69,7 @@ class Declaration(TableConfig):
             raise ValueError(f"task.table.{unknown[0]}: there is no such key; there are {', '.join(known)}.")
         types = {**{name: entry.type for name, entry in known.items()}, **_MAPPINGS}
         read = {name: _plain(f"task.table.{name}", types[name], value) for name, value in values.items()}
-        return cls(**_with_column_names(read))
+        return cls(**read)
 
     @property
     def named(self) -> dict[str, str]:
@@ -188,40 +188,20 @@ def read_site(data: Path) -> Site:
     types = {entry.name: entry.type for entry in fields(Site)}
     read = {name: _plain(f"{file.name}: {name}", types[name], values[name]) for name in types if name in values}
     try:
-        return Site(**_with_column_names(read))
+        return Site(**read)
     except ValueError as error:
         raise ValueError(f"{file.name}: {error}") from error
 
 
-_COLUMN_KEYS = {
-    *("target", "group", "owner", "columns", "drop", "id", "categorical"),
-    *("rename", "scale", "missing_in"),
-}
-"""Keys of a declaration or a node's file that name columns."""
-
-
-def _with_column_names(read: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values whose names of columns have no blanks around them, as those of tables have none."""
-    return {key: _stripped(value, key == "rename") if key in _COLUMN_KEYS else value for key, value in read.items()}
-
-
-def _stripped(names: Any, both: bool) -> Any:
-    if isinstance(names, Mapping):
-        return {name.strip(): value.strip() if both else value for name, value in names.items()}
-    return names.strip() if isinstance(names, str) else type(names)(name.strip() for name in names)
-
-
 def _plain(key: str, annotation: Any, value: Any) -> Any:
     """Return a plain value as the annotation wants it."""
-    if annotation == list[str]:
-        return list(_plain(key, tuple[str, ...], value))
-    if annotation == tuple[str, ...]:
+    if annotation in (list[str], tuple[str, ...]):
         names = [value] if isinstance(value, str | int | float) else value
         if not isinstance(names, list | tuple) or not all(isinstance(name, str | int | float) for name in names):
             raise ValueError(f"{key}: must be a list of names.")
         if any(isinstance(name, bool) for name in names):
             raise ValueError(f"{key}: true and false are not names; put them in quotes.")
-        return tuple(str(name) for name in names)
+        return list(map(str, names)) if annotation == list[str] else tuple(map(str, names))
     if annotation in (Mapping[str, str], Mapping[str, float], Mapping[str, tuple[str, ...]]):
         if isinstance(value, list | tuple) and annotation == Mapping[str, tuple[str, ...]]:
             # Names alone: each stands for itself.

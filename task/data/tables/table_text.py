@@ -117,17 +117,13 @@ def find_separator(path: Path, text: str) -> str:
         for rows in read.values():
             refuse_title(path, rows)
     lines = [line for line in text.split("\n", 4 * SNIFFED)[: 4 * SNIFFED] if line.strip()]
-    named = [separator for separator, cells in found.items() if cells and separator in lines[0]]
-    if named and (not widths or len(lines) == 1):
-        # Lines of other widths, or that there are none, are reported later on; a name may hold a separator.
-        alike = {separator: (found[separator].count(found[separator][0]), found[separator][0]) for separator in named}
-        first, *others = sorted(alike.values(), reverse=True)
-        most = max(map(len, found.values()))
-        if not others or (most == 1 and first > others[0]) or (2 * first[0] > most > 1 and first[0] > others[0][0]):
-            return next(separator for separator in named if alike[separator] == first)
+    heads = sorted(((cells[0], separator) for separator, cells in found.items() if cells), reverse=True)
+    # Lines of other widths, or that there are none, are reported later on.
+    if heads and (not widths or len(lines) == 1) and heads[0][0] > max([1, *(width for width, _ in heads[1:])]):
+        return heads[0][1]
     if not any(separator in line for line in lines for separator in SEPARATORS):
         raise ValueError(f"{path.name} has only one column: a table needs a target and at least one input.")
-    candidates = " or ".join(SEPARATORS[one] for one in widths or named or SEPARATORS)
+    candidates = " or ".join(SEPARATORS[one] for one in widths or SEPARATORS)
     raise ValueError(
         f'{path.name}: its separator is ambiguous ({candidates}): name it in the node\'s file, separator = ";".'
     )
