@@ -118,7 +118,7 @@ def test_a_target_of_numbers_with_a_word_for_unknown_is_refused(tmp_path: Path, 
         assert check().untargeted == 0
         return
     # Whether the last column is named as the target or taken for it.
-    for declared in ({}, {"target": "y "}):
+    for declared in ({}, {"target": "y"}):
         with pytest.raises(ValueError, match=rf"{problem}"):
             check(**declared)
     classes = {str(n): [cell] for n, cell in enumerate(cells)}
