@@ -32,14 +32,13 @@ GIVEN: dict[Kind, list[str]] = {
 _BUILT_IN: dict[Kind, dict[str, tuple[str, ...]]] = {
     "data": {
         "florets.task.data.channels": ("channels", "cost2100"),
-        "florets.task.data.handwriting": (
-            *("digits", "emnist", "fashion_mnist", "femnist", "mnist", "mnist_and_fashion"),
+        "florets.task.data.public_images": (
+            *("cifar10", "digits", "emnist", "fashion_mnist", "femnist", "mnist", "mnist_and_fashion"),
         ),
         "florets.task.data.own": ("own",),
         "florets.task.data.regression": ("linear", "lines"),
         "florets.task.data.sites": ("heart_disease", "landmine", "schools"),
         "florets.task.data.texts": ("ag_news", "amazon_reviews"),
-        "florets.task.data.vision": ("cifar10",),
     },
     "partition": {
         "florets.task.partitions.composed": ("composed",),

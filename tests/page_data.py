@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from florets.task.data.handwriting import digits
+from florets.task.data.public_images import digits
 
 
 def write(folder: Path) -> None:

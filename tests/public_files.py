@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from florets.task.data.vision import torchvision_datasets
+from florets.task.data.public_images import torchvision_datasets
 
 
 def write_news(path: Path, records: list[tuple[int, str, str]]) -> None:

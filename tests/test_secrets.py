@@ -88,7 +88,6 @@ def cut(folder: Path) -> None:
         (archive(x=X, y=np.full(6, WHOLE)), {}, {}),
         (archive(x=X, y=np.full(6, WHOLE)), {"classes": ["cat", "dog"]}, {}),
         (archive(x=X, y=Y), {}, {"loss": "squared_error"}),
-        (archive(x=X, y=Y, ward=np.full((2, 2), WORD)), {"owner": "ward"}, {}),
     ],
 )
 def test_no_refusal_of_an_archive_quotes_it(

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from florets.task.data.dataset import Dataset, pool
-from florets.task.data.handwriting import digits
 from florets.task.data.own import own
+from florets.task.data.public_images import digits
 from florets.task.data.regression import linear, lines
 from florets.task.partitions.label_counts import label_counts, n_way
 from florets.task.partitions.label_skew import (

@@ -9,7 +9,7 @@ from scipy.io import savemat
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
 from florets.task.data.channels import channels, cost2100, response
-from florets.task.data.handwriting import emnist, femnist, mnist_and_fashion
+from florets.task.data.public_images import emnist, femnist, mnist_and_fashion
 from florets.task.data.sites import heart_disease, landmine, schools
 from florets.task.data.texts import ag_news, amazon_reviews, tokens, words_of
 from florets.task.partitions.natural import by_class, natural

@@ -4,31 +4,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 
-class Pixels(NDArrayOperatorsMixin):
-    """An array of float32 in [0, 1], (n, channels, height, width), whose entries are made when they are read.
+class Pixels:
+    """Images of float32 in [0, 1], (n, channels, height, width), whose entries are made when they are read.
 
-    Clients are given some rows each, and nobody needs all of them at once. Whatever else a NumPy array can do is done
-    with all of them, made for that one time.
+    Clients are given some rows each, and nobody needs all of them at once; `numpy.asarray` makes them. `values` are
+    uint8 (n, channels, height, width); 255 stands for 1.
     """
-
-    dtype = np.dtype(np.float32)
 
     def __init__(self, values: NDArray[np.uint8]) -> None:
         self.values = np.ascontiguousarray(values)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        return self.values.shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return self.values.ndim
+        self.shape: tuple[int, ...] = values.shape
+        self.ndim = values.ndim
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -45,17 +34,6 @@ class Pixels(NDArrayOperatorsMixin):
         """Return all of it."""
         whole: NDArray[Any] = self[:]
         return whole if dtype is None else whole.astype(dtype, copy=False)
-
-    def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Compute with all of it."""
-        whole = [np.asarray(value) if isinstance(value, Pixels) else value for value in inputs]
-        return getattr(function, method)(*whole, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        # Copying and pickling look for names of Python's own protocols before `values` is there.
-        if name.startswith("__") or name == "values":
-            raise AttributeError(name)
-        return getattr(np.asarray(self), name)
 
 
 FloatArray = NDArray[np.float32]

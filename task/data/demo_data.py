@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.task.data.handwriting import digits
+from florets.task.data.public_images import digits
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]

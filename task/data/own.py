@@ -67,7 +67,6 @@ def own(
     image_size: int | None = None,
     grayscale: bool = False,
     test_share: float = TEST_SHARE,
-    owner: str | None = None,
     table: Mapping[str, Any] | None = None,
     client: int = 0,
     untrained: list[str | int] | None = None,
@@ -94,9 +93,6 @@ def own(
         Images are read with one channel in place of three.
     test_share
         Fraction of an undivided set that becomes the test set.
-    owner
-        Archives: name of the array that says whose each sample is; the partition ``natural`` goes by it. None: there
-        is none.
     table
         What the run declares of tables and, once the sites have agreed, how they are prepared: `task.table`.
     client
@@ -120,9 +116,7 @@ def own(
         return site.dataset(preprocessing)
     labels = _labels(classes, regression)
     images = ImageOptions(image_size, grayscale)
-    train, test = _samples(
-        files, labels, regression, images, owner, test_share, generator(seed, 0, Purpose.DATA, client)
-    )
+    train, test = _samples(files, labels, regression, images, test_share, generator(seed, 0, Purpose.DATA, client))
     if untrained:
         test = test.of(_seen(test.y, untrained, labels))
     return _dataset(train, test, regression, ArrayScale.of(scale))
@@ -133,7 +127,6 @@ def _samples(
     labels: Sequence[str] | None,
     regression: bool,
     images: ImageOptions,
-    owner: str | None,
     test_share: float,
     rng: np.random.Generator,
 ) -> tuple[Samples, Samples]:
@@ -141,12 +134,7 @@ def _samples(
 
     def read(path: Path) -> Samples:
         if files.is_archive:
-            return read_npz(path, labels, regression, owner)
-        if owner is not None:
-            raise ValueError(
-                f"task.data_options.owner={owner}: folders of images do not name the owner of an image; leave it "
-                f"out, or give an archive."
-            )
+            return read_npz(path, labels, regression)
         links_inside(path.parent, path)
         return read_images(path, labels, images)
 
@@ -172,8 +160,6 @@ def _dataset(train: Samples, test: Samples, regression: bool, scale: ArrayScale)
         num_outputs,
         groups[0],
         groups[1],
-        owners_train=train.owners,
-        owners_test=test.owners,
         scaled=train.scaled,
         target_scale=scale.target_std if regression else 1.0,
     )
@@ -224,7 +210,7 @@ def _describe_archive(files: Files, options: Mapping[str, Any], seed: int, clien
     labels = _labels(options.get("classes"), regression)
     rng = generator(seed, 0, Purpose.DATA, client)
     test_share = options.get("test_share", TEST_SHARE)
-    train, test = _samples(files, labels, regression, ImageOptions(), options.get("owner"), test_share, rng)
+    train, test = _samples(files, labels, regression, ImageOptions(), test_share, rng)
     data = _dataset(train, test, regression, ArrayScale())
     n = len(data.x_train), len(data.x_test)
     named = options.get("classes") or range(data.num_outputs)

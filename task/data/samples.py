@@ -19,25 +19,20 @@ from florets.task.data.tables.table_text import class_name
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs (n, *input_shape), targets (n,) or (n, C), and whose each sample is.
+    """Inputs (n, *input_shape), and targets (n,) or (n, C), which are int64 class labels or float64 values.
 
-    Targets are int64 class labels or float64 values.
-
-    Inputs are float32; vectors of float64 stay what they are until they are standardised. `owners` holds names (n,),
-    None where the file tells none. `scaled`: the inputs are integers of pixels, brought to [0, 1]. `is_real`: they
-    are vectors of floating numbers.
+    Inputs are float32; vectors of float64 stay what they are until they are standardised. `scaled`: the inputs are
+    integers of pixels, brought to [0, 1]. `is_real`: they are vectors of floating numbers.
     """
 
     x: NDArray[Any]
     y: TargetArray
-    owners: NDArray[np.str_] | None = None
     scaled: bool = False
     is_real: bool = False
 
     def of(self, rows: NDArray[np.int64]) -> "Samples":
         """Return some of the samples."""
-        owners = None if self.owners is None else self.owners[rows]
-        return replace(self, x=self.x[rows], y=self.y[rows], owners=owners)
+        return replace(self, x=self.x[rows], y=self.y[rows])
 
 
 def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
@@ -115,15 +110,10 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
     return numbers.astype(np.int64)
 
 
-def read_npz(path: Path, classes: Sequence[str] | None, regression: bool, owner: str | None = None) -> Samples:
+def read_npz(path: Path, classes: Sequence[str] | None, regression: bool) -> Samples:
     """Read the arrays ``x`` (n, ...) and ``y`` (n,) of an archive; arrays of Python objects are refused."""
-    x, y, *owners = read_arrays(path, ("x", "y", *([owner] if owner else [])))
-    found = samples(path, x, targets(path, y, classes, regression))
-    if not owners:
-        return found
-    if owners[0].shape != found.y.shape[:1]:
-        raise ValueError(f"{path}: {owner} has shape {owners[0].shape}, but must name one owner for each sample.")
-    return replace(found, owners=owners[0].astype(np.str_))
+    x, y = read_arrays(path, ("x", "y"))
+    return samples(path, x, targets(path, y, classes, regression))
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:

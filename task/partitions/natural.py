@@ -23,7 +23,7 @@ def natural(
     if data.owners_train is None or data.owners_test is None:
         raise ValueError(
             "partition natural needs to know whose each sample is, and the data set does not say: with "
-            "task.data=own name a table's column as task.table.owner, an archive's array as task.data_options.owner."
+            "task.data=own name a table's column as task.table.owner."
         )
     if num_clusters:
         raise ValueError(

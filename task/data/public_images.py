@@ -1,10 +1,14 @@
-"""Handwritten digits and letters: scikit-learn's digits, MNIST, Fashion-MNIST, EMNIST and FEMNIST."""
+"""Public images: scikit-learn's digits, MNIST, Fashion-MNIST, EMNIST, FEMNIST and CIFAR-10."""
 
 import gzip
+import importlib
 import json
+import warnings
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,7 +16,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, FloatArray, Pixels, pool
 from florets.task.data.files import PublicFiles
-from florets.task.data.samples import Samples, samples
+from florets.task.imported import with_torchvision
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import check_ranges
 
@@ -207,8 +211,6 @@ def emnist(
     most_samples
         So many train and test images in all, drawn at random by the run's seed; None: all.
 
-    Notes
-    -----
     Deviation: the files hold images mirrored along their diagonal, as torchvision gives them; here they are upright.
     """
     check_ranges("data", ("most_samples", most_samples, most_samples is None or most_samples >= 2, "at least 2"))
@@ -242,45 +244,73 @@ def femnist(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     Source: LEAF's FEMNIST, as CLoVE, App. D.1.4, takes it.
     """
     folder = _FEMNIST.folder(data_dir)
-    train, test = (_part(folder, name) for name in ("train", "test"))
-    return Dataset(
-        train.x,
-        train.y,
-        test.x,
-        test.y,
-        num_outputs=_CLASSES,
-        owners_train=train.owners,
-        owners_test=test.owners,
-    )
+    (x_train, y_train, of_train), (x_test, y_test, of_test) = (_leaf(folder, name) for name in ("train", "test"))
+    return Dataset(x_train, y_train, x_test, y_test, num_outputs=_CLASSES, owners_train=of_train, owners_test=of_test)
 
 
-def _part(folder: Path, name: str) -> Samples:
-    texts = sorted((folder / name).glob("*.json"))
-    if not texts:
+def _leaf(folder: Path, name: str) -> tuple[FloatArray, NDArray[np.int64], NDArray[np.str_]]:
+    """Return images, labels and writers of LEAF's train or test set."""
+    paths = sorted((folder / name).glob("*.json"))
+    if not paths:
         raise _FEMNIST.error(f"{folder} has no {name}/*.json")
-    parts = [_json(path) for path in texts]
-    owners = [part.owners for part in parts if part.owners is not None]
-    return Samples(
-        np.concatenate([part.x for part in parts]),
-        np.concatenate([part.y for part in parts]),
-        np.concatenate(owners),
-    )
+    images, labels, writers = list[FloatArray](), list[NDArray[np.int64]](), list[NDArray[np.str_]]()
+    for path in paths:
+        with _FEMNIST.reading(path):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            # One writer after the other: the lists of a whole file as numbers of Python take ten times the memory.
+            for writer in content["users"]:
+                of_writer: dict[str, Any] = content["user_data"].pop(writer)
+                x = np.array(of_writer["x"], dtype=np.float32).reshape(-1, 1, SIDE, SIDE)
+                y = np.array(of_writer["y"], dtype=np.int64)
+                if len(x) != len(y) or not np.isfinite(x).all():
+                    raise ValueError(f"writer {writer} has {len(y)} labels for {len(x)} images, or no finite pixels")
+                images.append(x)
+                labels.append(y)
+                writers.append(np.repeat(np.array([writer], dtype=np.str_), len(y)))
+    return np.concatenate(images), np.concatenate(labels), np.concatenate(writers)
 
 
-def _json(path: Path) -> Samples:
-    with _FEMNIST.reading(path):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        users = [str(user) for user in content["users"]]
-        of_user: dict[str, dict[str, Any]] = content["user_data"]
-        # One writer after the other: the lists of a whole file as numbers of Python take ten times the memory.
-        images = [np.array(of_user[user].pop("x"), dtype=np.float32).reshape(-1, SIDE * SIDE) for user in users]
-        labels = [np.array(of_user[user]["y"], dtype=np.int64) for user in users]
-        for user, x, y in zip(users, images, labels, strict=True):
-            if len(x) != len(y):
-                raise ValueError(f"writer {user} has {len(x)} images and {len(y)} labels")
-        if not users:
-            raise ValueError("it names no user")
-    writers = np.repeat(np.array(users, dtype=np.str_), [len(y) for y in labels])
-    x, y = np.concatenate(images), np.concatenate(labels)
-    found = samples(path, x.reshape(len(x), 1, SIDE, SIDE), y.astype(np.int64))
-    return Samples(found.x, found.y, writers.astype(np.str_))
+def torchvision_datasets() -> ModuleType:
+    """Import ``torchvision.datasets``, even where its compiled operators do not fit the torch that is installed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return with_torchvision(lambda: importlib.import_module("torchvision.datasets"))
+        except (ImportError, RuntimeError) as error:
+            raise ValueError(f"torchvision is needed to read CIFAR-10, and cannot be imported: {error}") from error
+
+
+_CIFAR10 = PublicFiles(
+    "CIFAR10",
+    ("cifar-10-batches-py",),
+    "the files of torchvision",
+    "torchvision's datasets.CIFAR10(root='<folder>', download=True) fills it.",
+)
+
+
+def cifar10(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = False) -> Dataset:
+    """Load CIFAR-10: 50,000 train and 10,000 test images (n, 3, 32, 32), pixels in [0, 1].
+
+    The files are torchvision's, under ``<data_dir>/cifar-10-batches-py``.
+
+    These files are pickles, the only ones that the project reads. torchvision first checks each against its published
+    MD5, for which no second preimage is known.
+
+    Deviation: the published CLoVE code feeds raw bytes, 0 to 255; networks train better on [0, 1].
+    """
+    whole = _CIFAR10.folder(data_dir)
+    make: Callable[..., Any] = torchvision_datasets().CIFAR10
+    x, y = list[Pixels](), list[NDArray[np.int64]]()
+    for train in (True, False):
+        with warnings.catch_warnings():
+            # NumPy 2.4 warns about how the pickles of 2009 spell a dtype; the values are right.
+            warnings.simplefilter("ignore")
+            try:
+                part = make(root=str(whole.parent), train=train, download=False)
+            except (RuntimeError, OSError, EOFError, ValueError) as error:
+                raise _CIFAR10.error(f"the files under {whole} cannot be read ({error})") from error
+        # Whole: torchvision's own way gives one image at a time.
+        x.append(Pixels(np.asarray(part.data, dtype=np.uint8).transpose(0, 3, 1, 2)))
+        y.append(np.asarray(part.targets, dtype=np.int64))
+    data = Dataset(x[0], y[0], x[1], y[1], num_outputs=10)
+    return pool(data) if pooled else data
