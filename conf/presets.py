@@ -19,7 +19,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from florets.conf.overrides import merge
+from florets.conf.overrides import overlay
 from florets.conf.problems import ConfigError, did_you_mean
 
 CONFIG_DIR = Path(__file__).resolve().parent
@@ -142,7 +142,7 @@ def preset_values(experiment: str, groups: Mapping[str, str] | None = None) -> d
     layers = list(_layers(experiment, chosen, ()))
     values = {group: read_file(group, name) for group, name in (chosen | dict(groups or {})).items()}
     for layer in layers:
-        merge(values, layer)
+        overlay(values, layer)
     return {name: {} if value is None else value for name, value in values.items()} | {"experiment": experiment}
 
 
