@@ -302,18 +302,8 @@ def _drift(config: Config) -> Iterator[str]:
     yield from drift.problems()
     if max(drift.rounds) > total:
         yield f"{given}: must be rounds of the run, which has {total}; lower them, or raise num_rounds."
-    if task.partition == OWN:
-        yield (
-            f"{given}: simulation only; real nodes bring their own data (task.partition=own), which change as they "
-            "do. Leave it out."
-        )
-    elif task.num_clusters == 0:
-        yield (
-            f"{given}: it changes known groups, and this task has none (task.num_clusters=0); leave it out, or use "
-            f"a partition with true clusters."
-        )
-    elif task.num_clusters == 1:
-        yield f"{given}: clients move between groups, and task.num_clusters=1; use more groups."
+    if task.num_clusters < 2:
+        yield f"{given}: clients move between known groups, and there are task.num_clusters={task.num_clusters}."
     held_out = "what is held out in one round would be trained on in another (task.drift.rounds)"
     if task.validation_fraction > 0:
         yield f"task.validation_fraction={show(task.validation_fraction)}: {held_out}; leave out one of them."

@@ -143,16 +143,6 @@ class Task:
         drift = Drift.of(self.spec.drift)
         if not drift.rounds:
             return None
-        if self.is_own or not self.spec.num_clusters:
-            raise ValueError(
-                f"task.drift.rounds={list(drift.rounds)}: drift is for simulations with known groups; real nodes "
-                "bring their own data, as they are. Leave it out."
-            )
-        if self.spec.validation_fraction:
-            raise ValueError(
-                f"task.validation_fraction={self.spec.validation_fraction}: what is held out in one round would be "
-                "trained on in another (task.drift.rounds); leave out one of them."
-            )
         return ShardsByRound(drift, self.shards, self.spec.seed)
 
     @property
@@ -296,13 +286,7 @@ class Task:
             check_options(resolve(kind, name), options, kind, name)  # type: ignore[arg-type]  # literals above
         if spec.num_clients < 1:
             raise ValueError(f"num_clients={spec.num_clients} must be at least 1.")
-        if self.is_own:
-            self._by_round  # noqa: B018 - it refuses drift
-            # The nodes check their data when they introduce themselves; here is none to look at.
-            self._check_fit(*self.two_examples)
-            return
-        for partition_id in range(spec.num_clients):
-            self.cluster_of(partition_id)
+        # Nodes check their own data when they introduce themselves.
         self._check_fit(*self.two_examples)
 
     @property

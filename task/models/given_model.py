@@ -19,28 +19,20 @@ _FORM = (
 
 
 @dataclass(frozen=True)
-class ByPosition:
-    """A function or class that takes the shape of one input and the number of outputs, whatever it calls them."""
+class Builder:
+    """A function or class that knows its sizes, or takes the shape of one input and the number of outputs first."""
 
     build: Callable[..., Module]
+    takes_sizes: bool
 
     def __call__(self, input_shape: tuple[int, ...], num_outputs: int, **options: Any) -> Module:
         """Build a module."""
+        if not self.takes_sizes:
+            return self.build(**options)
         try:
             return self.build(input_shape, num_outputs, **options)
         except TypeError as error:
             raise TypeError(f"{error} (its first argument is the shape of one input, {input_shape})") from error
-
-
-@dataclass(frozen=True)
-class AsItIs:
-    """A class or function that knows its sizes."""
-
-    build: Callable[..., Module]
-
-    def __call__(self, input_shape: tuple[int, ...], num_outputs: int, **options: Any) -> Module:
-        """Build a module."""
-        return self.build(**options)
 
 
 @dataclass(frozen=True)
@@ -85,15 +77,10 @@ def model_function(given: Any) -> Callable[..., Any]:
     by_keyword = {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
     if by_keyword.issuperset(_GIVEN):
         return given  # type: ignore[no-any-return]  # callable() was checked
-    required = [
-        one
-        for one in parameters
-        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-    ]
+    of_many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = [one for one in parameters if one.default is one.empty and one.kind not in of_many]
     positional = [one for one in required if one.kind is not one.KEYWORD_ONLY]
-    if len(required) == len(positional) == 2:
-        return ByPosition(given)
-    if not required:
-        return AsItIs(given)
+    if not required or len(required) == len(positional) == 2:
+        return Builder(given, takes_sizes=bool(required))
     names = ", ".join(one.name for one in required)
     raise ValueError(f"it requires {len(required)} parameters ({names}); {_FORM}")
