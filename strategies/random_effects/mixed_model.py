@@ -20,21 +20,10 @@ _SPREAD = 2.5
 class Terms:
     """Losses of m owners to the second order, sums over their records; negative log-likelihoods but for a scale.
 
-    Parameters are deviations from common ones: coefficients (W, d) of W outputs, row by row, then W biases; or these
-    biases alone. Together they are P.
-
-    Attributes
-    ----------
-    places
-        Where each owner's loss was taken (m, P).
-    values, gradients, hessians
-        The loss there (m,), its gradient (m, P) and Hessian (m, P, P).
-    counts
-        Records (m,).
-    num_outputs
-        W.
-    is_quadratic
-        Losses are half squared errors, whose scale is a residual's variance; else they are cross-entropies.
+    Parameters are deviations from common ones: coefficients (W, d) of W outputs, `num_outputs`, row by row, then W
+    biases; or these biases alone. Together they are P. `places` (m, P) are where the losses `values` (m,) were taken,
+    with their `gradients` (m, P) and `hessians` (m, P, P), `counts` (m,) the records. Losses are half squared errors,
+    whose scale is a residual's variance, where `is_quadratic`, and else cross-entropies.
     """
 
     places: FloatArray
@@ -86,20 +75,11 @@ def fit(
     Nothing is divided by a variance, and no owner's Hessian is inverted: v_k = 0 is pooled, v_k without bound is each
     owner alone, and an owner of few records, or of collinear inputs, stays where the others are.
 
-    Parameters
-    ----------
-    is_random : (P,)
-        The parameters that differ between owners.
-    penalty
-        Of the common coefficients; None: they are held at deviation 0.
-    caution
-        See `_CAUTION`. It hardly counts where owners differ, and spares a model of many inputs the noise of
-        small variances that are half of them above 0 where no owner differs at all.
-    rests
-        Steps end where fitted values move by less than this fraction of a residual's standard deviation.
+    `is_random` (P,) are the parameters that differ between owners. Without a `penalty` the common ones are held at
+    deviation 0. `caution` (see `_CAUTION`) hardly counts where owners differ, and spares a model of many inputs the
+    noise of small variances that are half of them above 0 where no owner differs at all. Steps end where fitted
+    values move by less than `rests` of a residual's standard deviation.
 
-    Notes
-    -----
     Source: Laird and Ware 1982 (Biometrics 38) for model and estimates; Harville 1977 (JASA 72) for restricted
     maximum likelihood and its iteration, Henderson's; Breslow and Clayton 1993 (JASA 88) for cross-entropies, whose
     terms are taken at the owners' present coefficients, pass after pass.

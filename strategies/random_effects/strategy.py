@@ -1,8 +1,8 @@
 """Random effects: each client tests its group's model with own coefficients, shrunk towards the group's."""
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from flwr.app import RecordDict
@@ -12,7 +12,7 @@ from florets.strategies.base.method import Method
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.base.round import Plan, Round
-from florets.strategies.core import BoolArray, FloatArray, IntArray
+from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.outliers import LEAST_CLIENTS, UPDATE_FACTOR, lower_median
 from florets.strategies.random_effects.messages import TERMS, OwnTerms, contrasts, offset_basis
 from florets.strategies.random_effects.mixed_model import Penalty, Terms, fit
@@ -22,7 +22,6 @@ from florets.task.training.settings import Training
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import STATISTICS
-from florets.task.wire.records import Entry
 
 MOST_COEFFICIENTS = 500
 """Coefficients of a mixed model: its server inverts a matrix of this size for each client, tens of times."""
@@ -33,15 +32,7 @@ FAR = f"rejected as an outlier: its loss or its derivatives are over {UPDATE_FAC
 
 @dataclass
 class RandomEffectsKept:
-    """What clients add to their group's model, by the last evaluation that they took part in.
-
-    Attributes
-    ----------
-    effects
-        The change (P,) of each client's coefficients.
-    groups
-        Its group at that time.
-    """
+    """What clients add to their group's model (P,), and their group, at their last evaluation."""
 
     effects: dict[str, FloatArray] = field(default_factory=dict)
     groups: dict[str, int] = field(default_factory=dict)
@@ -49,11 +40,17 @@ class RandomEffectsKept:
 
 @dataclass(frozen=True)
 class Layer:
-    """The last layer of a model: names of its weights, where they take part, and of its biases; places; inputs."""
+    """The part of a model that a mixed model is fitted to: names of its weights, if any, and biases; their places.
+
+    `depth` is the number of inputs, 0 of biases alone; `basis` turns coefficients (P,) into the layer's entries;
+    `is_all` says whether the model has no other entries.
+    """
 
     names: Sequence[str]
     places: IntArray
     depth: int
+    basis: FloatArray
+    is_all: bool
 
 
 class RandomEffectsClients(Method[Settings, RandomEffectsKept]):
@@ -75,40 +72,53 @@ class RandomEffectsClients(Method[Settings, RandomEffectsKept]):
     leaving = (STATISTICS,)
     Kept = RandomEffectsKept
     trains = False
-    remedy = "personal=none"
-    """What to use where there are too many coefficients."""
-
-    @abstractmethod
-    def fitted(self, models: Models) -> Layer:
-        """Return the coefficients that a mixed model is fitted to, the biases last."""
-
-    @abstractmethod
-    def is_random(self, size: int) -> BoolArray:
-        """Return which of them (P,) differ between clients."""
+    weights_differ: ClassVar[bool]
+    """Whether clients have weights of their own besides biases."""
 
     def check(self, models: Models) -> None:
         """Refuse a model whose last layer is no linear one with a bias, or too large."""
         if self.num_outputs < 1:
             raise ValueError(f"personal={self.name}: needs the number of outputs: give num_outputs.")
-        size = self._basis(self.fitted(models)).shape[1]
+        size = self.fitted(models).basis.shape[1]
         if size > MOST_COEFFICIENTS:
             raise ValueError(
                 f"personal={self.name}: the model's last layer has {size} coefficients for each client, and more "
-                f"than {MOST_COEFFICIENTS} are too many for a mixed model; use {self.remedy}."
+                f"than {MOST_COEFFICIENTS} are too many for a mixed model; use personal=none, personal=intercept, or "
+                "a model whose last layer has fewer inputs."
             )
+
+    def fitted(self, models: Models) -> Layer:
+        """Return the last layer, or its biases alone where weights do not differ and cannot be fitted with them."""
+        name, count = last_layer(models), self.num_outputs
+        entries = {entry.name: entry for entry in models.layout.entries}
+        weight, bias = entries.get(f"{name}.weight"), entries.get(f"{name}.bias")
+        if weight is None or bias is None or bias.shape != (count,) or weight.shape != (count, *weight.shape[1:2]):
+            raise ValueError(
+                f"personal={self.name}: the model's last layer {name!r} is not a linear layer with a bias for each "
+                f"of its {count} outputs; use one that is (task.model=linear: task.model_options.bias=true), or "
+                "personal=none."
+            )
+        places, depth = np.arange(models.layout.size), weight.shape[1]
+        whole = np.concatenate([places[weight.place], places[bias.place]])
+        layer = Layer(
+            [weight.name, bias.name], whole, depth, contrasts(count, depth), len(whole) == models.layout.size
+        )
+        if self.weights_differ or (layer.is_all and layer.basis.shape[1] <= MOST_COEFFICIENTS):
+            return layer
+        return Layer([bias.name], places[bias.place], 0, contrasts(count, 0), False)
 
     def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Let every tester with a group send its terms, and test its group's model with what was fitted."""
         testers = [client for client in r.testers if client.key in groups]
         if not testers:
             return r.test({})
-        models, kept = r.models, self.kept
+        models, kept, layer = r.models, self.kept, self.fitted(r.models)
         found: dict[str, FloatArray] = {}
         for _ in range(1 if self.num_outputs == 1 else PASSES):
-            replies = self._ask(r, testers, groups, found)
+            replies = self._ask(r, testers, groups, layer, found)
             for group in sorted(set(groups.values())):
-                members = [(key, own) for key, own in replies.ok if groups[key] == group]
-                found |= self._fit(r, models.bank[group], members, found)
+                members = {key: own for key, own in replies.ok if groups[key] == group}
+                found |= self._fit(r, models.bank[group], layer, members, found)
         kept.effects |= found
         kept.groups |= {key: groups[key] for key in found}
         own_models = self.own_models(models, groups)
@@ -123,23 +133,25 @@ class RandomEffectsClients(Method[Settings, RandomEffectsKept]):
         )
 
     def _ask(
-        self, r: Round, testers: Sequence[Client], groups: Mapping[str, int], found: Mapping[str, FloatArray]
+        self,
+        r: Round,
+        testers: Sequence[Client],
+        groups: Mapping[str, int],
+        layer: Layer,
+        found: Mapping[str, FloatArray],
     ) -> Replies[OwnTerms]:
         """Ask testers for their terms at what was `found` for them, or at their group's model before that."""
-        models = r.models
-        layer = self.fitted(models)
-        size = self._basis(layer).shape[1]
-        requests = []
+        models, settings, requests = r.models, {kinds.HEAD: list(layer.names)}, []
         for client in testers:
             group = groups[client.key]
             model = models.one(group)
             if client.key in found:
-                model = models.replaced(self._with(models, group, found[client.key])[np.newaxis]).one(0)
-            settings = {kinds.HEAD: list(layer.names)}
+                moved = _with(models.bank[group], layer, found[client.key])
+                model = models.replaced(moved[np.newaxis]).one(0)
             requests.append(r.request_custom(TERMS, client, model, settings, category="query"))
 
         def read(_: str, content: RecordDict) -> OwnTerms:
-            own = codec.read(OwnTerms, content, P=size)
+            own = codec.read(OwnTerms, content, P=layer.basis.shape[1])
             if self.num_outputs == 1:
                 own.check_squares()
             return own
@@ -151,16 +163,16 @@ class RandomEffectsClients(Method[Settings, RandomEffectsKept]):
         self,
         r: Round,
         model: FloatArray,
-        members: Sequence[tuple[str, OwnTerms]],
+        layer: Layer,
+        members: Mapping[str, OwnTerms],
         places: Mapping[str, FloatArray],
     ) -> dict[str, FloatArray]:
         """Fit a group's mixed model (R,); return its members' effects (P,), 0 for those that sent nothing."""
-        layer = self.fitted(r.models)
-        basis = self._basis(layer)
+        basis, width = layer.basis, offset_basis(self.num_outputs).shape[1]
         size = basis.shape[1]
         nothing = np.zeros(size)
-        own = {key: terms for key, terms in members if terms.is_told}
-        effects = {key: nothing for key, _ in members}
+        own = {key: terms for key, terms in members.items() if terms.is_told}
+        effects = dict.fromkeys(members, nothing)
         if not own:
             return effects
         terms = Terms(
@@ -169,56 +181,28 @@ class RandomEffectsClients(Method[Settings, RandomEffectsKept]):
             np.stack([one.gradient for one in own.values()]),
             np.stack([one.hessian for one in own.values()]),
             np.array([one.num_examples for one in own.values()], dtype=np.float64),
-            offset_basis(self.num_outputs).shape[1],
+            width,
             is_quadratic=self.num_outputs == 1,
         )
         penalty = None
-        if self._is_linear(r.models, layer):
+        if layer.is_all:
             training = Training.received(r.config)
             is_bias = np.arange(len(layer.places)) >= self.num_outputs * layer.depth
             ridge = training.penalty(is_bias) if training.solver == "newton" else np.zeros(len(is_bias))
             penalty = Penalty((ridge * model[layer.places]) @ basis, basis.T @ (ridge[:, None] * basis))
-        fitted = fit(terms, self.is_random(size), penalty)
+        # Biases come last.
+        is_random = (np.arange(size) >= size - width) | self.weights_differ
+        fitted = fit(terms, is_random, penalty)
         return effects | dict(zip(own, fitted.common + fitted.effects, strict=True))
 
     def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
         """Return the groups' models with the effects of the clients that have some for the group they are in."""
-        kept = self.kept
+        kept, layer = self.kept, self.fitted(models)
         return {
-            key: self._with(models, group, kept.effects[key])
+            key: _with(models.bank[group], layer, kept.effects[key])
             for key, group in groups.items()
             if kept.groups.get(key) == group
         }
-
-    def _with(self, models: Models, group: int, effects: FloatArray) -> FloatArray:
-        row, layer = models.bank[group].copy(), self.fitted(models)
-        row[layer.places] += self._basis(layer) @ effects
-        own: FloatArray = row
-        return own
-
-    def _basis(self, layer: Layer) -> FloatArray:
-        return contrasts(self.num_outputs, layer.depth)
-
-    @staticmethod
-    def _is_linear(models: Models, layer: Layer) -> bool:
-        return len(layer.places) == models.layout.size
-
-    def _whole(self, models: Models) -> tuple[Entry, Entry]:
-        """Return weights and biases of the last layer."""
-        name = last_layer(models)
-        entries = {entry.name: entry for entry in models.layout.entries}
-        weight, bias = entries.get(f"{name}.weight"), entries.get(f"{name}.bias")
-        if (
-            bias is None
-            or bias.shape != (self.num_outputs,)
-            or (weight is None or weight.shape[:1] != bias.shape or len(weight.shape) != 2)
-        ):
-            raise ValueError(
-                f"personal={self.name}: the model's last layer {name!r} is not a linear layer with a bias for each "
-                f"of its {self.num_outputs} outputs; use one that is (task.model=linear: "
-                f"task.model_options.bias=true), or personal=none."
-            )
-        return weight, bias
 
 
 class SlopesClients(RandomEffectsClients):
@@ -229,16 +213,7 @@ class SlopesClients(RandomEffectsClients):
     """
 
     name = "slopes"
-    remedy = "personal=intercept, or a model whose last layer has fewer inputs"
-
-    def fitted(self, models: Models) -> Layer:
-        """Return the whole layer."""
-        weight, bias = self._whole(models)
-        return _layer(models, weight, bias)
-
-    def is_random(self, size: int) -> BoolArray:
-        """Return that all are."""
-        return np.ones(size, dtype=np.bool_)
+    weights_differ = True
 
 
 class InterceptClients(RandomEffectsClients):
@@ -248,26 +223,14 @@ class InterceptClients(RandomEffectsClients):
     """
 
     name = "intercept"
-
-    def fitted(self, models: Models) -> Layer:
-        """Return the whole layer of a linear model that is small enough, else the biases."""
-        weight, bias = self._whole(models)
-        layer = _layer(models, weight, bias)
-        is_small = self._basis(layer).shape[1] <= MOST_COEFFICIENTS
-        return layer if self._is_linear(models, layer) and is_small else _layer(models, None, bias)
-
-    def is_random(self, size: int) -> BoolArray:
-        """Return that the biases are, which come last."""
-        width = offset_basis(self.num_outputs).shape[1]
-        are_biases: BoolArray = np.arange(size) >= size - width
-        return are_biases
+    weights_differ = False
 
 
-def _layer(models: Models, weight: Entry | None, bias: Entry) -> Layer:
-    entries = [bias] if weight is None else [weight, bias]
-    places = np.arange(models.layout.size)
-    depth = 0 if weight is None else weight.shape[1]
-    return Layer([entry.name for entry in entries], np.concatenate([places[one.place] for one in entries]), depth)
+def _with(model: FloatArray, layer: Layer, effects: FloatArray) -> FloatArray:
+    """Return a model (R,) with a client's effects (P,)."""
+    row: FloatArray = model.copy()
+    row[layer.places] += layer.basis @ effects
+    return row
 
 
 def _outliers(replies: Sequence[tuple[str, OwnTerms]]) -> set[str]:
