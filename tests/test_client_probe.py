@@ -10,7 +10,7 @@ from florets.client_app.training import quantise
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate, coordinates
-from florets.strategies.cfl_gp.settings import CFLGPSettings, probe_message, profile_entries
+from florets.strategies.cfl_gp.strategy import CFLGPSettings, decimals, probe_message, profile_entries
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.replies import read_update
 from tests.fakes import asker
@@ -36,7 +36,9 @@ def ask() -> Ask:
 
 def on_probe(ask: Ask, settings: dict[str, object], upload: CFLGPSettings) -> tuple[np.ndarray, np.ndarray]:
     places = profile_entries(upload, SEED, LAYOUT)
-    content = ask(TRAIN_PROBE, {**settings, **probe_message(upload, SEED)}, arrays=OWN, probe=PROBE)
+    content = ask(
+        TRAIN_PROBE, {**settings, **decimals(upload), **probe_message(upload, SEED)}, arrays=OWN, probe=PROBE
+    )
     update = codec.read(ProbeUpdate, content, layout=LAYOUT, model=0, d=len(places))
     return update.vector, update.profile
 

@@ -1,6 +1,6 @@
 """The gradient profile: all clients' gradients on all models, averaged over time, missing ones imputed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -75,28 +75,23 @@ class GradientProfile:
     paper, (K d, M), is never formed: its singular values and right singular vectors follow from the Gram matrix
     G^T G, which is the sum of the blocks' own. Only the block that was refreshed is multiplied out again.
 
-    Attributes
-    ----------
-    blocks
-        K arrays (M, d) of float32; rows that were never refreshed are zero. No array is ever changed in place, so
-        that a copy of the profile costs nothing.
-    grams
-        The blocks' own inner products, K arrays (M, M) of float64.
-    counts
-        How often each block of each client was refreshed, (M, K).
-    running_mean
-        False keeps the last vector in place of the mean (beta = 1).
-
     Source: CFL-GP Alg. 1, l. 8, 9 and 12; App. F.1 (beta = 1).
     Deviation: the factor of the running mean is 1/(n + 1) at a block's (n + 1)-th refresh, counted for each client
     and block. With all clients in every round and P of at least 2 it is the paper's beta_t, with t/(K P) rounded
     down; with P = 1 that gives the last block 1/(n + 2), and so never its whole first vector.
     """
 
+    # K arrays (M, d); rows that were never refreshed are zero. No array is ever changed in place, so that a copy of
+    # the profile costs nothing.
     blocks: list[NDArray[np.float32]]
+    # The blocks' own inner products, K arrays (M, M).
     grams: list[FloatArray]
+    # How often each block of each client was refreshed, (M, K).
     counts: IntArray
+    # False keeps the last vector in place of the mean (beta = 1).
     running_mean: bool = True
+    # Row of each client, in the order in which they were first seen.
+    rows: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, num_blocks: int, length: int, running_mean: bool = True) -> "GradientProfile":
@@ -109,24 +104,23 @@ class GradientProfile:
         )
 
     def __deepcopy__(self, memo: dict[int, object]) -> "GradientProfile":
-        return GradientProfile(list(self.blocks), list(self.grams), self.counts, self.running_mean)
+        return GradientProfile(list(self.blocks), list(self.grams), self.counts, self.running_mean, dict(self.rows))
 
-    def add_clients(self, number: int) -> None:
-        """Append rows for `number` clients about whom nothing is known yet."""
-        if number == 0:
-            return
-        self.blocks = [np.pad(block, ((0, number), (0, 0))) for block in self.blocks]
-        self.grams = [np.pad(gram, (0, number)) for gram in self.grams]
-        self.counts = np.pad(self.counts, ((0, number), (0, 0)))
-
-    def refresh(self, index: int, rows: IntArray, vectors: Sequence[NDArray[np.floating]]) -> None:
-        """Take new finite vectors (d,) of clients, by `rows`, into block `index`; the others keep theirs.
+    def refresh(self, index: int, vectors: Mapping[str, NDArray[np.floating]]) -> None:
+        """Take new finite vectors (d,) of clients into block `index`; the others keep theirs.
 
         Entries beyond 1e18 are cut off there.
         """
+        if number := len(vectors.keys() - self.rows.keys()):
+            self.blocks = [np.pad(block, ((0, number), (0, 0))) for block in self.blocks]
+            self.grams = [np.pad(gram, (0, number)) for gram in self.grams]
+            self.counts = np.pad(self.counts, ((0, number), (0, 0)))
+        for key in vectors:
+            self.rows.setdefault(key, len(self.rows))
+        rows = self._rows(vectors)
         block, counts = self.blocks[index].copy(), self.counts.copy()
         # Row by row: with a hundred thousand parameters the whole block would leave the cache at every step.
-        for row, vector in zip(rows, vectors, strict=True):
+        for row, vector in zip(rows, vectors.values(), strict=True):
             fresh = np.clip(vector, -LARGEST, LARGEST).astype(np.float32, copy=False)
             if self.running_mean:
                 fresh -= block[row]
@@ -141,8 +135,11 @@ class GradientProfile:
         gram[:, rows] = products.T
         self.blocks[index], self.grams[index], self.counts = block, gram, counts
 
-    def gram(self, rows: IntArray) -> FloatArray:
-        """Return the inner products of some clients' vectors over all blocks.
+    def _rows(self, keys: Iterable[str]) -> IntArray:
+        return np.array([self.rows[key] for key in keys], dtype=np.int64)
+
+    def gram(self, keys: Sequence[str]) -> FloatArray:
+        """Return the inner products of some clients' vectors over all blocks, in the order of the keys.
 
         A block that a client lacks counts as the mean of the clients that have it and are most like this one in the
         blocks that both have; see `mixing`. The result (m, m) is symmetric and positive semidefinite.
@@ -151,7 +148,7 @@ class GradientProfile:
         clients are told apart by when they took part, and with the mean of all clients, which says nothing about a
         client, one that lacks several blocks lies between the groups and joins a wrong one.
         """
-        total = np.zeros((len(rows), len(rows)))
+        rows, total = self._rows(keys), np.zeros((len(keys), len(keys)))
         has = self.counts > 0
         lacking = np.asarray(has.any(axis=0) & ~has[rows].all(axis=0))
         distances = relative_distances(self.grams, has) if lacking.any() else total
@@ -176,31 +173,6 @@ def _products(block: NDArray[np.float32], rows: IntArray) -> FloatArray:
             # A matrix times its own transpose takes half the work, and NumPy sees that it is one.
             products += part @ part.T if everybody else part[rows] @ part.T
     return products
-
-
-@dataclass
-class ClientProfiles:
-    """A `GradientProfile` whose rows are client keys, in the order in which they were first seen."""
-
-    profile: GradientProfile
-    rows: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def keys(self) -> list[str]:
-        """Keys of the clients with at least one refreshed block, sorted."""
-        return sorted(self.rows)
-
-    def refresh(self, model: int, vectors: Mapping[str, NDArray[np.floating]]) -> None:
-        """Take new vectors of clients into the block of a model; see `GradientProfile.refresh`."""
-        new = [key for key in vectors if key not in self.rows]
-        self.rows.update({key: len(self.rows) + place for place, key in enumerate(new)})
-        self.profile.add_clients(len(new))
-        rows = np.array([self.rows[key] for key in vectors], dtype=np.int64)
-        self.profile.refresh(model, rows, list(vectors.values()))
-
-    def gram(self, keys: Sequence[str]) -> FloatArray:
-        """Return the inner products of some clients' profiles, in the order of the keys."""
-        return self.profile.gram(np.array([self.rows[key] for key in keys], dtype=np.int64))
 
 
 EXACT_UP_TO = 2000

@@ -1,34 +1,112 @@
 """CFL-GP: cluster the clients by their gradients on all models, averaged over time."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.models import ModelAveraging
-from florets.strategies.base.report import SPECTRUM
+from florets.strategies.base.models import ModelAveraging, Models
+from florets.strategies.base.report import SPECTRUM, State
 from florets.strategies.base.round import Plan, Round, Steps
-from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate
-from florets.strategies.cfl_gp.profile import (
-    ClientProfiles,
-    GradientProfile,
-    estimate_k,
-    singular_values,
-    spectral_features,
-)
-from florets.strategies.cfl_gp.settings import CFLGPSettings, decimals, probe_message, profile_entries
-from florets.strategies.cfl_gp.stages import Stages
-from florets.strategies.core import FloatArray
+from florets.strategies.base.strategy import Strategy
+from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate, coordinates
+from florets.strategies.cfl_gp.profile import GradientProfile, estimate_k, singular_values, spectral_features
+from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import cluster, match_overlap
-from florets.task.randomness import Purpose
-from florets.task.wire import codec, kinds
+from florets.strategies.settings import Experiment, SharedLayers
+from florets.strategies.shared.first_round import draw_models
+from florets.task.keys import setting
+from florets.task.randomness import Purpose, generator
+from florets.task.training.settings import Quantise
+from florets.task.wire import Layout, codec, kinds
+from florets.task.wire.leaving import GRADIENTS, MODELS
 from florets.task.wire.replies import Update, read_update
 
 SHOWN = 20
 """Singular values of a round whose spectrum is kept (Fig. 19 tells of a gap behind the eighth)."""
 
 
-class CFLGP(Stages):
+@dataclass(frozen=True)
+class CFLGPSettings(SharedLayers):
+    """The server clusters the clients' gradients on all models, averaged over time."""
+
+    init: Literal["different", "same", "orthonormal"] = setting("different", "the K initial models")
+    weighting: Literal["uniform", "examples"] = setting(
+        "uniform", "weights of a group's average: uniform, or by examples"
+    )
+    period: int = setting(2, "rounds P between two clusterings", least=1)
+    stop_unchanged: float = setting(
+        0.1,
+        "stop clustering once unchanged for this fraction of all rounds; 0: never",
+        least=0,
+        most=1,
+        note="0 means never",
+    )
+    running_mean: bool = setting(True, "average gradients over time; false keeps the last one (beta = 1)")
+    compression: float = setting(1.0, "d / d_hat: the profile takes one random coordinate in this many", least=1)
+    profile_layers: list[str] = setting([], "name prefixes of the layers that make the profile; none: all")
+    quantise: Quantise = setting("none", "decimals of all gradients and model changes that a client sends")
+    quantise_digits: int = setting(
+        2, "decimals that are kept; 0: integers", least=0, needs="strategy.quantise=round|truncate"
+    )
+    spectrum_rounds: list[int] = setting(
+        [],
+        "clustering rounds (2, 2 + period, ...) whose features and singular values are plotted; rounds.jsonl keeps "
+        "20 of the singular values; []: none",
+    )
+    k_warmup: int = setting(20, "rounds before the number of clusters is estimated (k=auto)", least=1, needs="k=auto")
+
+    compares = "clients"
+    finds_k: ClassVar[bool] = True
+    asks: ClassVar[frozenset[str]] = frozenset({"gradients"})
+    # The profile is made of gradients, or of model changes.
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {
+        "averaging": ("gradients", "models"),
+        "first_round": ("random", "update"),
+        "choose_k": ("spectral", "folds"),
+        "personal": ("none", "intercept", "slopes"),
+    }
+    gradient_batch: ClassVar[Literal["full", "train"]] = "train"
+
+    @property
+    def freezes(self) -> bool:  # type: ignore[override]  # it depends on a key
+        """Whether clustering ever stops."""
+        return self.stop_unchanged > 0
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse a warm-up that no clustering follows."""
+        # A period out of range is another problem.
+        due = range(2, run.num_rounds + 1, max(self.period, 1))
+        if run.k != "auto" or run.choose_k == "folds" or any(number > self.k_warmup for number in due):
+            return []
+        return [
+            f"k=auto: K is found by the clusterings after round strategy.k_warmup={self.k_warmup}, and with "
+            f"strategy.period={self.period} and num_rounds={run.num_rounds} none comes; raise num_rounds, or lower "
+            "strategy.k_warmup."
+        ]
+
+
+@dataclass
+class CFLGPState(State):
+    """What CFL-GP remembers."""
+
+    phase: str = "clustering"
+    # The clients' gradients on all models; None before the first clustering and after the last.
+    profile: GradientProfile | None = None
+    # Entries of a flat model that make the profile, (d_hat,).
+    entries: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    # Clusterings so far: the models probe in turn.
+    probes: int = 0
+    # Clients that the last clustering placed.
+    placed: set[str] = field(default_factory=set)
+    # The round in which a client last changed its group, and vectors received since then.
+    last_change: int = 0
+    unchanged_vectors: int = 0
+
+
+class CFLGP(Strategy[CFLGPSettings, CFLGPState]):
     """Clustering by gradients: one model probes all clients every `period` rounds, and their profiles are clustered.
 
     With gradient averaging the profile is made of gradients, with model averaging of what local training changes.
@@ -43,20 +121,29 @@ class CFLGP(Stages):
     Deviation: `shared_layers` are averaged over clients, as in App. F.7 and in the released code; App. F.6 weighs
     the K models' encoders equally. On the quickstart with a shared layer both have 95.0 %; with groups of 11, 5, 2
     and 2 clients 85.6 ± 0.6 and 85.3 ± 0.7 % (3 seeds, 20 rounds, ARI 1.00).
+    Deviation: the paper has no newcomers. One that comes after the last clustering takes the model with the lowest
+    loss: an initial group says nothing about where a client belongs.
     """
 
+    leaving = (MODELS, GRADIENTS)
     Settings = CFLGPSettings
+    State = CFLGPState
+
+    def check(self, models: Models) -> None:
+        """Refuse fewer models than clusters, and profile layers that the models do not have."""
+        super().check(models)
+        profile_entries(self.settings, self.seed, models.layout)
 
     def round(self, r: Round) -> Steps:
         """Train every participant's model (l. 3 and 4); probe and cluster where it is due (l. 5 to 10)."""
         state, t = self.state, r.server_round - 1
-        if state.profiles is None:
+        if state.profile is None:
             self.check(r.models)
         state.phase = "training" if r.models.count == 1 else "stable" if self.has_frozen(t) else "clustering"
         if state.phase == "stable":
             # It takes much memory, also in every checkpoint, and nobody is clustered again.
-            state.profiles = None
-        ready = self.place_newcomers(r) if state.phase == "stable" else self.start_newcomers(r)
+            state.profile = None
+        ready = self._place_newcomers(r) if state.phase == "stable" else self._start_newcomers(r)
         if state.phase != "clustering" or t < 1 or (t - 1) % self.settings.period:
             updates = yield r.train(ready, decimals(self.settings))
             return r.average(updates, drawn=not state.placed)
@@ -68,26 +155,55 @@ class CFLGP(Stages):
             self._cluster(probe, updates, r)
         return bank
 
+    def has_frozen(self, done: int) -> bool:
+        """Return whether groups are frozen after this many rounds."""
+        if self.state.phase == "stable":
+            # For good: a run that goes on for more rounds has no profile left to cluster by.
+            return True
+        # Rounds without clustering prove nothing, and neither does one that hears the same few clients again: as many
+        # vectors as there are clients must have changed nothing. With all replies that is one clustering.
+        unproven = self.state.unchanged_vectors < max(len(self.state.placed), 1)
+        if self.settings.stop_unchanged == 0 or self.last_round is None or unproven:
+            return False
+        # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
+        return done - self.state.last_change >= self.settings.stop_unchanged * self.last_round - 1e-9
+
+    def _start_newcomers(self, r: Round) -> dict[str, int]:
+        """Give clients that are seen for the first time an initial group; return the participants' models."""
+        new = [client for client in r.online if client.key not in self.assignment]
+        used = sorted(set(self.assignment.values())) or list(range(r.models.count))
+        drawn = draw_models(new, len(used), r.random(Purpose.FIRST_ROUND))
+        self.assignment.update({key: used[place] for key, place in drawn.items()})
+        return {client.key: self.assignment[client.key] for client in r.participants}
+
+    def _place_newcomers(self, r: Round) -> dict[str, int]:
+        """Give participants that were never clustered the model with the lowest loss."""
+        placed = self.state.placed
+        used = sorted({self.assignment[key] for key in placed}) or list(range(r.models.count))
+        found = r.ask_lowest(r.newcomers(placed), used)
+        self.assignment.update(found)
+        placed.update(found)
+        # A client whose losses were lost sits this round out.
+        return {client.key: self.assignment[client.key] for client in r.participants if client.key in placed}
+
     def _with_probe(self, probe: int, ready: Mapping[str, int], r: Round) -> Plan[Update]:
         """Plan the one exchange that trains all participants and asks each for its vector on the probe.
 
         A client whose own model is the probe is sent an ordinary `train`: its update is that vector.
         """
-        layout, state = r.models.layout, self.state
-        if state.profiles is None:
-            state.entries = profile_entries(self.settings, self.seed, layout)
-            profile = GradientProfile.empty(r.models.count, len(state.entries), self.settings.running_mean)
-            state.profiles = ClientProfiles(profile)
-        plain = {**r.averaging.settings, **decimals(self.settings)}
-        others = {kinds.PROBE: r.models.one(probe)}
+        layout, state, own = r.models.layout, self.state, self.settings
+        if state.profile is None:
+            state.entries = profile_entries(own, self.seed, layout)
+            state.profile = GradientProfile.empty(r.models.count, len(state.entries), own.running_mean)
+        plain = {**r.averaging.settings, **decimals(own)}
+        probing, others = {**plain, **probe_message(own, self.seed)}, {kinds.PROBE: r.models.one(probe)}
         requests = []
         for client in r.participants:
-            own = r.models.one(ready[client.key])
+            model = r.models.one(ready[client.key])
             if ready[client.key] == probe:
-                requests.append(r.request(kinds.TRAIN, client, own, plain))
+                requests.append(r.request(kinds.TRAIN, client, model, plain))
             else:
-                settings = {**plain, **probe_message(self.settings, self.seed)}
-                requests.append(r.request_custom(TRAIN_PROBE, client, own, settings, others))
+                requests.append(r.request_custom(TRAIN_PROBE, client, model, probing, others))
         state.probes += 1
 
         def read(key: str, content: RecordDict) -> Update:
@@ -99,16 +215,16 @@ class CFLGP(Stages):
 
     def _cluster(self, probe: int, updates: Sequence[tuple[str, Update]], r: Round) -> None:
         """Refresh one block of the profile and group all clients that have one (l. 8 to 10)."""
-        state = self.state
-        assert state.profiles is not None
+        state, profile = self.state, self.state.profile
+        assert profile is not None
         start = r.models.bank[probe] if isinstance(self.averaging, ModelAveraging) else 0.0
         vectors = {
             key: update.profile if isinstance(update, ProbeUpdate) else (update.vector - start)[state.entries]
             for key, update in updates
         }
-        state.profiles.refresh(probe, r.vectors(vectors))  # l. 8
-        keys, count = state.profiles.keys, r.models.count
-        gram = state.profiles.gram(keys)
+        profile.refresh(probe, r.vectors(vectors))  # l. 8
+        keys, count = sorted(profile.rows), r.models.count
+        gram = profile.gram(keys)
         number, rng = self._number(gram, r), r.random(Purpose.CLUSTERING)
         groups = r.group(  # l. 9 and 10
             *(keys, lambda alike: spectral_features(gram, number, alike), number),
@@ -140,3 +256,22 @@ class CFLGP(Stages):
 
     def _warms_up(self, r: Round) -> bool:
         return self.k == "auto" and self.choose_k != "folds" and r.server_round <= self.settings.k_warmup
+
+
+def decimals(settings: CFLGPSettings) -> dict[str, str | int]:
+    """Return the settings of every training message; none where all decimals are kept."""
+    if settings.quantise == "none":
+        return {}
+    return {kinds.QUANTISE: settings.quantise, kinds.QUANTISE_DIGITS: settings.quantise_digits}
+
+
+def probe_message(settings: CFLGPSettings, seed: int) -> dict[str, object]:
+    """Return the settings that a probe adds to a message; `seed` draws the profile's coordinates, once for a run."""
+    own = {kinds.PROFILE_RATIO: settings.compression, kinds.PROFILE_SEED: seed}
+    return {**own, kinds.PROFILE_LAYERS: list(settings.profile_layers)}
+
+
+def profile_entries(settings: CFLGPSettings, seed: int, layout: Layout) -> IntArray:
+    """Return the entries of a flat model that make the profile, (d_hat,); clients find the same ones."""
+    rng = generator(seed, 0, Purpose.PROFILE_COORDINATES)
+    return coordinates(layout, settings.profile_layers, settings.compression, rng)
