@@ -57,11 +57,11 @@ class Advice(pages.Paged):
 def advise(clients: Any = None, /, **keys: Any) -> Advice:
     """Say whether clients should be grouped and which method they should use, by comparing methods on their data.
 
-    Groups are searched for; then FedAvg (plain, with an intercept or coefficients per client), Local-only and a model
-    per group are compared with a constant prediction. Linear models of tables are fitted by Newton's steps with
-    several ridges (``train.ridge``); others are tried with three learning rates, with fine-tuning and CLoVE in
-    addition, and trained until they no longer improve on validation records. Keys are those of an experiment, without
-    a strategy and k; what is given of them is kept.
+    Groups are searched for; then FedAvg, Local-only and a model per group are compared with a constant prediction.
+    Linear models of tables are fitted by Newton's steps with several ridges (``train.ridge``), also with an intercept
+    or coefficients per client; others are tried with three learning rates and fine-tuning, and trained until they no
+    longer improve on validation records. Keys are those of an experiment, without a strategy and k; what is given of
+    them is kept.
 
     Parameters
     ----------

@@ -1,6 +1,5 @@
 """`florets.discover` and its result: whether clients form groups, how many, and which."""
 
-import html
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -76,29 +75,14 @@ class Groups:
         p_value: float | None = self.evidence["p_value"]
         return p_value
 
-    @property
-    def is_sharp(self) -> bool:
-        """Whether the clients fall into groups, rather than differ by degrees."""
-        return bool(self.evidence["sharp"])
-
-    @property
-    def stability(self) -> float | None:
-        """ARI between the groups of one half of each client's folds and of the other; None where there are none."""
-        found: float | None = self.evidence["stability"]
-        return found
-
-    @property
-    def differs(self) -> str | None:
-        """In what clients of a linear model differ, be it by groups or each by itself.
-
-        ``levels``, ``coefficients``, ``both`` or ``nothing``; None where it is not known.
-        """
-        found: str | None = self.evidence["differs"]
-        return found
-
     @cached_property
     def evidence(self) -> dict[str, Any]:
-        """What was found, as the run's ``rounds.jsonl`` has it: verdict, scores of each k, similarity of clients."""
+        """What was found, as the run's ``rounds.jsonl`` has it.
+
+        Among it the ``verdict``, the scores of each k, the ``similarity`` of clients, the ``stability`` of groups,
+        whether they are ``sharp``, in what clients of a linear model ``differs``, and the ``tree`` of groups within
+        groups.
+        """
         found = last_evidence(read_lines(self.run.folder))
         assert found is not None
         return found
@@ -143,15 +127,6 @@ class Groups:
 
     def __repr__(self) -> str:
         return f"<florets.Groups of {len(self._names)} clients: {self.text.splitlines()[0]}>"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{'none' if group < 0 else group}</td><td>{len(names)}</td>"
-            f"<td style='text-align:left'>{html.escape(_listed(names))}</td></tr>"
-            for group, names in self._members().items()
-        )
-        said = html.escape(self.text.splitlines()[0])
-        return f"<p>{said}</p><table><tr><th>group</th><th>clients</th><th></th></tr>{rows}</table>"
 
     def _members(self) -> dict[int, list[str]]:
         """Return the members of each group, in order; those that no group fits come last."""

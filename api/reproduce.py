@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,15 +67,15 @@ class Reproduction:
                 lines.append(line)
         return pd.DataFrame(lines, columns=["row", "column", "seed", "state", "note", *plain])
 
-    def table(self, measure: str | None = None, *, turned: bool = False) -> ResultTable:
+    def table(self, measure: str | None = None) -> ResultTable:
         """Return the means ± sample standard deviations of a measure, the best method of each row of data in bold.
+
+        Its `latex()` is for papers, and `turned` has methods in rows and data in columns.
 
         Parameters
         ----------
         measure : str, optional
             One of `measures`, or another that docs/reproduce.md lists; by default the item's first.
-        turned : bool
-            Whether methods stand in rows and data in columns.
 
         Raises
         ------
@@ -82,20 +83,7 @@ class Reproduction:
             If there is no such measure.
         """
         matrix = self._table.matrix(self._known(measure))
-        table = result_table(self._table, matrix)
-        note = f"{matrix.label}. {state_words(self._table)}."
-        table = ResultTable(table.corner, table.rows, table.columns, table.cells, note)
-        return table.turned if turned else table
-
-    def latex(self, measure: str | None = None, *, turned: bool = False, caption: str = "", label: str = "") -> str:
-        """Return `table` as LaTeX for the package ``booktabs``, the best in bold and names escaped.
-
-        Parameters
-        ----------
-        caption, label : str, optional
-            LaTeX of a ``table`` around it; without either the result is the ``tabular`` alone.
-        """
-        return self.table(measure, turned=turned).latex(caption, label)
+        return replace(result_table(self._table, matrix), note=f"{matrix.label}. {state_words(self._table)}.")
 
     def plot(self, measure: str | None = None) -> Picture:
         """Return a figure of the means over the rows, a line for each column; the parameters are those of `table`.

@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,9 @@ florets node approve <bundle.fab or hash> [approved=<file>]
   that was approved last. A hash is that of a bundle that this node has refused,
   and kept for this.
 
-florets node log [<folder>] [last=<n>] [run=<id>]
+florets node log [<folder>] [last=<n>]
   Show the log of messages: what left this node, what was refused, and sums by
-  run and day.
+  run.
 
   approved=   the file of approvals; default: approved.json in the present folder,
               a kit's
@@ -206,15 +207,14 @@ def _file(keys: Mapping[str, str]) -> Path:
 
 
 def _show(arguments: Sequence[str]) -> int:
-    keys, rest = _read("log", arguments, ("last", "run"))
+    keys, rest = _read("log", arguments, ("last",))
     if len(rest) > 1 or not all(value.isdecimal() for value in keys.values()):
-        raise ConfigError("florets node log: takes one folder, last=<number> and run=<id>.")
+        raise ConfigError("florets node log: takes one folder and last=<number>.")
     start = Path(rest[0] if rest else ".")
     found = next((folder for folder in _log_folders(start) if (folder / node_log.LOG_FILE).is_file()), None)
     if found is None:
         raise ConfigError(f"{start}: holds no {node_log.LOG_FILE}; name a node's kit, or its log-folder.")
-    lines = list(NodeLog(found).lines(int(keys["run"]) if "run" in keys else None))
-    for text in table(lines, int(keys.get("last", 20))):
+    for text in table(list(NodeLog(found).lines()), int(keys.get("last", 20))):
         print(text)
     return 0
 
@@ -225,26 +225,17 @@ def _log_folders(start: Path) -> list[Path]:
 
 
 def table(lines: Sequence[Logged], last: int) -> Iterator[str]:
-    """Yield the last messages, and the sums of all by run and by day."""
+    """Yield the last messages, and the sums of all by run."""
     for line in lines[-last:]:
         left = _left([line]) if line.answer == node_log.ANSWERED else _shown(line.reason)
-        when = _local(line).strftime("%m-%d %H:%M:%S")
+        when = datetime.datetime.fromtimestamp(line.time).strftime("%m-%d %H:%M:%S")
         message = f"run {line.run} round {line.round}: {_shown(line.kind)} {line.answer}"
         yield f"{when} {message}, {line.seconds:.1f} s: {left}"
-    keys: dict[str, Callable[[Logged], str]] = {
-        "run": lambda line: str(line.run),
-        "day": lambda line: _local(line).date().isoformat(),
-    }
-    for what, key in keys.items():
-        yield ""
-        for name, some in groupby(sorted(lines, key=key), key):
-            group = list(some)
-            refused = sum(line.answer == node_log.REFUSED for line in group)
-            yield f"{what} {name}: {counted(len(group), 'message')}, {refused} refused; {_left(group)}"
-
-
-def _local(line: Logged) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(line.time)
+    yield ""
+    for run, some in groupby(sorted(lines, key=attrgetter("run")), attrgetter("run")):
+        group = list(some)
+        refused = sum(line.answer == node_log.REFUSED for line in group)
+        yield f"run {run}: {counted(len(group), 'message')}, {refused} refused; {_left(group)}"
 
 
 def _left(lines: Iterable[Logged]) -> str:

@@ -11,7 +11,6 @@ from advise_examples import LONE, NONE, OWN, SITES, TWO, given, outcome, words
 
 from florets.api.advise import Advice
 from florets.commands.main import main
-from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.studies.advise.advice import Evidence
@@ -144,10 +143,8 @@ def test_every_method_has_the_same_budget_and_rates_and_what_is_typed_holds() ->
     question = replace(Question.of(OWN), by_newton=False, measure="log_loss")
     assert (len(question.rates), question.rates[1]) == (3, question.base.train.learning_rate)
     methods = candidates(question, NONE)
-    assert list(methods) == ["fedavg", "intercept", "slopes", "local"]
-    # Coefficients of each client are linear models', fitted by Newton's steps.
-    fits = {name: keys for name, keys in methods.items() if name != "slopes"}
-    runs = {name: candidate_run(question, name, keys, 0.02) for name, keys in fits.items()}
+    assert list(methods) == ["fedavg", "local"]
+    runs = {name: candidate_run(question, name, keys, 0.02) for name, keys in methods.items()}
     for config in runs.values():
         assert (config.num_rounds, config.patience, config.measure, config.statistics) == (40, 3, "log_loss", True)
         assert (config.train.learning_rate, config.train.solver) == (0.02, "sgd")
@@ -192,8 +189,6 @@ def test_of_three_rates_the_best_is_taken_and_those_below_a_better_one_are_spare
 
     def run(name: str, config: Config, said: Callable[[Path], str]) -> Path:
         method = name.split("-rate-", maxsplit=1)[0]
-        if method == "intercept":
-            raise ConfigError(["no bias"])
         asked.append((method, config.train.learning_rate))
         return Path(f"{method} {config.train.learning_rate}")
 
@@ -203,9 +198,7 @@ def test_of_three_rates_the_best_is_taken_and_those_below_a_better_one_are_spare
 
     monkeypatch.setattr("florets.studies.advise.methods.read_outcome", read)
     question = replace(Question.of(OWN), by_newton=False)
-    methods = candidates(question, NONE)
-    wanted = {name: methods[name] for name in ("fedavg", "intercept", "local")}
-    found = search(question, wanted, Criterion("accuracy"), run)
+    found = search(question, candidates(question, NONE), Criterion("accuracy"), run)
     assert asked == [("fedavg", 0.1), ("fedavg", 0.3), ("local", 0.1), ("local", 0.3), ("local", 0.0333)]
     figures = {name: Criterion("accuracy").figure(one.validation) for name, one in found.items()}
     assert figures == pytest.approx({"fedavg": 0.9, "tuned": 0.9, "local": 0.8})
@@ -246,7 +239,7 @@ def test_a_whole_answer_on_digits_leaves_a_page_and_the_runs(
     values = json.loads((page.parent / "advice.json").read_text())
     assert values["finding"]["kind"] == "groups"
     assert [len(group) for group in values["finding"]["groups"]] == [3, 3]
-    names = {"fedavg", "intercept", "slopes", "discovery", "tuned", "local"}
+    names = {"fedavg", "discovery", "tuned", "local"}
     assert {one["name"] for one in values["methods"]} == names
     assert all(len(one["test"]) == len(one["validation"]) == 6 for one in values["methods"])
     assert (values["measure"], len(values["sites"])) == ("log_loss", 6)

@@ -250,8 +250,8 @@ def test_sites_of_a_linear_model_differ_in_levels_or_coefficients(
     tmp_path: Path, levels: Sequence[float], slopes: Sequence[float], differs: str
 ) -> None:
     found = florets.discover(clients=sites(levels, slopes), results_dir=tmp_path, **LINEAR)
-    assert found.differs == differs
-    assert (found.k, found.stability) == ((2, 1.0) if differs == "coefficients" else (found.k, found.stability))
+    assert found.evidence["differs"] == differs
+    assert differs != "coefficients" or (found.k, found.evidence["stability"]) == (2, 1.0)
     assert ("personal=intercept" in found.text) == (differs == "levels")
     assert ("clients differ in levels alone" in found.text) == (differs == "levels")
 

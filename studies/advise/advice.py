@@ -96,15 +96,6 @@ class Advice:
         """Gain of the chosen method over the constant answer on the test records."""
         return self.constant.beaten_by(self.judged(self.best).test, self.criterion, "test")
 
-    @property
-    def runner_up(self) -> tuple[Outcome, Difference] | None:
-        """The best of the other methods on the validation records, and the chosen one's gain over it there."""
-        others = [self.judged(one) for one in self.fit if one.name != self.chosen]
-        if not others or self.chosen is None:
-            return None
-        second = best(others, self.criterion)
-        return second, self.criterion.difference(self.judged(self.best).validation, second.validation)
-
     def name(self, key: str) -> str:
         """Return a client's name."""
         return self.evidence.names.get(key, key)

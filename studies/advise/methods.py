@@ -69,8 +69,6 @@ METHODS = {
     "local": Method("each {site} alone, without federation (strategy=local)", "strategy=local"),
 }
 """The methods, the simplest first: what clients share costs nobody more than what they do alone."""
-OPTIONAL = ("intercept", "slopes")
-"""Methods that not every model suits."""
 
 _OURS = ("strategy", "k", "k_max", "stop_at_groups", "statistics", "personal", "measure")
 _HOW = ("quiet", "results_dir", "pictures", "checkpoint_every", "loss_matrix", "patience")
@@ -222,12 +220,12 @@ def _look(question: Question) -> tuple[str, ...]:
 def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...]]:
     """Return the keys of each method that is run, by name, in the order in which they are run.
 
-    Fine-tuned copies are tested in the runs of FedAvg. Where linear models end at their minimum there are none, for
-    coefficients of each client are better ones, and no groups are formed that were not found.
+    Fine-tuned copies are tested in the runs of FedAvg; of linear models intercepts and coefficients of each client
+    take their place.
     """
     tuned = () if question.by_newton else (f"fine_tune_epochs={question.fine_tune_epochs}",)
     runs: dict[str, tuple[str, ...]] = {"fedavg": ("strategy=fedavg", *tuned)}
-    if question.has_coefficients:
+    if question.by_newton and question.has_coefficients:
         runs["intercept"] = ("strategy=fedavg", "personal=intercept")
         runs["slopes"] = ("strategy=fedavg", "personal=slopes")
     runs["local"] = ("strategy=local", *_alone(question))
@@ -286,9 +284,8 @@ def search(
 ) -> dict[str, Outcome]:
     """Run every method with every learning rate, and return the best outcome of each.
 
-    `methods`: keys of each, by name; those of `OPTIONAL` are left out where the model does not suit them. Fine-tuned
-    copies are tested in the runs of FedAvg, at the rate that suits them best. FederationError if no run came to an
-    end, with the reason of the first.
+    `methods`: keys of each, by name. Fine-tuned copies are tested in the runs of FedAvg, at the rate that suits them
+    best. FederationError if no run came to an end, with the reason of the first.
     """
     kept: dict[str, Outcome] = {}
     failures: list[FederationError] = []
@@ -338,12 +335,7 @@ def search(
     for method in methods:
         # What clients learn together has many records, and its ridge matters little: the plain model's will do.
         plain = kept.get("fedavg") if question.by_newton and method == "intercept" else None
-        try:
-            first = attempt(method, middle if plain is None else plain.rate)
-        except ConfigError:
-            if method not in OPTIONAL:
-                raise
-            continue
+        first = attempt(method, middle if plain is None else plain.rate)
         # Coefficients of clients have a prior of their own: the usual ridge will do.
         if plain is not None or (question.by_newton and method == "slopes"):
             continue

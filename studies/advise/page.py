@@ -73,10 +73,6 @@ others (1 = exactly, 0 = not at all). Right: how alike what two {{ words.site }}
 {{ table(sites, "sites") }}
 {% endcall %}
 
-{% call section("What would change this answer") %}
-<ul>{% for text in words.changes %}<li>{{ text }}</li>{% endfor %}</ul>
-{% endcall %}
-
 {% call section("How to use it" if useful else "The best method tried") %}
 <p><code>{{ words.command }}</code></p>
 <p>What left a {{ words.site }}: models and their changes, sums of test results, and for tables counts, means and
@@ -126,9 +122,7 @@ def write_page(folder: Path, words: Words) -> Path:
         methods=_methods(words),
         fine_tuned=advice.outcome("tuned") is not None,
         epochs=f"{words.question.fine_tune_epochs:g}",
-        groups=f"{words.listed_groups} ({words.p})."
-        if finding.kind in ("groups", "lone")
-        else f"{words.verdict[0]}.",
+        groups=f"{words.listed_groups} ({words.p})." if finding.kind in ("groups", "lone") else f"{words.verdict}.",
         picture=embedded(picture) if picture.is_file() else None,
         sites=_sites(words),
         most_sites=MOST_SITES,

@@ -216,7 +216,6 @@ def _write(folder: Path, advice: Advice, question: Question) -> None:
     values = {
         "answer": words.answer,
         "reasons": words.reasons,
-        "changes": words.changes,
         "chosen": advice.chosen,
         "command": None if advice.chosen is None else words.command,
         "measure": criterion.measure,

@@ -30,28 +30,15 @@ _MOST_COLUMNS = 3
 _MOST_GROUPS = 5
 _MOST_LISTED = 8
 
-_AGREE = (
-    "If the {site}s agreed on what sets them apart (codes, units, whom they record), one model could learn from all "
-    "records."
-)
-VERDICTS: dict[Kind, tuple[str, str]] = {
-    "groups": (" in {k} groups ({p})", _AGREE),
-    "lone": (", no groups; no other {site} resembles {lone} ({p})", _AGREE),
-    "none": (
-        ", no groups ({p})",
-        "Groups are claimed at p = 0.005 or less. More records per {site} would show smaller differences.",
-    ),
-    "all_differ": (", each different from all others ({p})", ""),
-    "too_few": (
-        "; groups cannot be tested for: too few records or {site}s",
-        "With more {site}s, or more records per {site}, groups can be tested for.",
-    ),
-    "open": (
-        "; groups were not tested for, because the rounds were too few",
-        "With more rounds (num_rounds), or more {site}s per round, groups are tested for.",
-    ),
+VERDICTS: dict[Kind, str] = {
+    "groups": " in {k} groups ({p})",
+    "lone": ", no groups; no other {site} resembles {lone} ({p})",
+    "none": ", no groups ({p})",
+    "all_differ": ", each different from all others ({p})",
+    "too_few": "; groups cannot be tested for: too few records or {site}s",
+    "open": "; groups were not tested for, which takes more rounds (num_rounds) or more {site}s per round",
 }
-"""By the kind of finding: how the answer goes on after the number of sites, and what would change it, if anything."""
+"""How the answer goes on after the number of sites, by the kind of finding."""
 
 
 @dataclass(frozen=True)
@@ -127,12 +114,11 @@ class Words:
         return "no test" if finding.p_value is None else f"p = {finding.p_value:.2g}{stable}"
 
     @property
-    def verdict(self) -> tuple[str, str]:
-        """The finding in words, and what would change it."""
+    def verdict(self) -> str:
+        """The finding in words."""
         finding = self.advice.finding
         known = {"site": self.site, "k": len(finding.groups), "lone": self.named(finding.lone), "p": self.p}
-        ending, change = (text.format(**known) for text in VERDICTS[finding.kind])
-        return self.sites(finding.num_clients) + ending, change
+        return self.sites(finding.num_clients) + VERDICTS[finding.kind].format(**known)
 
     def method(self, name: str) -> str:
         """Return a method's name within a sentence."""
@@ -145,7 +131,7 @@ class Words:
     @property
     def answer(self) -> str:
         """The answer in one line."""
-        finding = self.verdict[0]
+        finding = self.verdict
         if self.advice.chosen is None:
             return f"Nothing to advise yet: no method is better than the constant answer beyond chance. {finding}."
         if apart := self._apart_by:
@@ -164,20 +150,6 @@ class Words:
     @property
     def _with_other_units(self) -> list[str]:
         return sorted({key for one in self.advice.evidence.reasons if one.kind == "unit" for key in one.sites})
-
-    @property
-    def changes(self) -> list[str]:
-        """What would change the answer."""
-        texts = []
-        if (second := self.advice.runner_up) is not None and math.isfinite(second[1].half):
-            other, gain = second
-            difference = amount(-gain.mean, gain.half, self.measure, sign=True)
-            texts.append(
-                f"On the validation records, which decide, the next best is {self.method(other.name)} "
-                f"({difference}). It would be advised if it were better by more than chance."
-            )
-        again = f"A new {self.site} changes the answer if it differs from these: ask again."
-        return [text for text in (*texts, self.verdict[1], again) if text]
 
     @property
     def interval(self) -> str:

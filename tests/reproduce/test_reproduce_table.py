@@ -97,8 +97,8 @@ def test_an_item_is_run_and_read_as_data(item: Path, ran: list[tuple[str, int, i
         [True, False],
         [False, False],
     ]
-    assert found.table("accuracy", turned=True).texts[0] == ["", "4 rotations", "2 rotations"]
-    assert r"4 rotations & \textbf{91.0 $\pm$ 1.0} & 70.0 $\pm$ 0.0 \\" in found.latex("accuracy", caption="Digits")
+    assert found.table("accuracy").turned.texts[0] == ["", "4 rotations", "2 rotations"]
+    assert r"4 rotations & \textbf{91.0 $\pm$ 1.0} & 70.0 $\pm$ 0.0 \\" in found.table("accuracy").latex("Digits")
     # t = 21 * sqrt(3) with 2 degrees of freedom: p = 1 - t / sqrt(t^2 + 2).
     assert found.table("accuracy - fedavg").cells[0][0].text == "+21.0 [+18.5, +23.5], p < 0.001"
     assert (results(item) / "plot.png").read_bytes().startswith(b"\x89PNG")
