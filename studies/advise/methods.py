@@ -23,10 +23,10 @@ VALIDATION = 0.2
 ROUNDS, EVERY, PATIENCE = 40, 2, 3
 """Rounds of a run at most, rounds between evaluations, and evaluations without progress after which it stops, unless
 the keys say otherwise."""
-STEPS = (1 / 3, 1.0, 3.0)
+STEPS = (1.0, 3.0, 1 / 3)
 """Learning rates that are tried, in units of the experiment's."""
 RATE, RIDGE = "train.learning_rate", "train.ridge"
-RIDGES = (0.1, 1.0, 10.0, 100.0)
+RIDGES = (1.0, 10.0, 100.0, 0.1)
 """Ridges that are tried where linear models train by Newton's steps, which have no learning rate."""
 _NEWTON, _NEWTON_OF_VALUES = 8, 3
 """Rounds in which Newton's steps, one in each, end at the minimum, also for an outcome of 1 in 100; for values in the
@@ -321,35 +321,27 @@ def search(
                 kept[one.name] = one
         return figures[0]
 
-    def climb(method: str, rates: Sequence[float], figure: float) -> bool:
-        """Try rates one after the other as long as each improves; return whether the first one did."""
-        for number, rate in enumerate(rates):
-            last, figure = figure, attempt(method, rate)
-            if math.isfinite(last) and not improves(figure, last):
-                return number > 0
-        return bool(rates)
-
-    rates = sorted(question.rates)
-    middle = rates[(len(rates) - 1) // 2]
-    below, above = [rate for rate in rates if rate < middle][::-1], [rate for rate in rates if rate > middle]
     for method in methods:
-        # What clients learn together has many records, and its ridge matters little: the plain model's will do.
-        plain = kept.get("fedavg") if question.by_newton and method == "intercept" else None
-        first = attempt(method, middle if plain is None else plain.rate)
-        # Coefficients of clients have a prior of their own: the usual ridge will do.
-        if plain is not None or (question.by_newton and method == "slopes"):
-            continue
-        if question.by_newton and method == "discovery" and "fedavg" in kept and kept["fedavg"].rate == middle:
-            # Where it does not matter to one model for all, it hardly does to one per group.
-            continue
-        if not math.isfinite(first):
+        figures = [attempt(method, rate) for rate in _rates(question, method, kept)]
+        if len(question.rates) > 1 and not any(map(math.isfinite, figures)):
             # Larger rates would diverge as well.
-            smaller = [middle * factor for factor in _AFTER_DIVERGENCE] if len(rates) > 1 else []
-            climb(method, [*below, *smaller], first)
-        # Figures have one peak over the rates: a better one above the middle spares those below it. Of the records of
-        # all clients together a smaller ridge than the usual one changes nothing.
-        elif not climb(method, above, first) and (not question.by_newton or method == "local"):
-            climb(method, below, first)
+            for factor in _AFTER_DIVERGENCE:
+                if math.isfinite(attempt(method, factor * question.rates[0])):
+                    break
     if not kept and failures:
         raise FederationError(f"advise: no run finished; the first said: {failures[0]}")
     return kept
+
+
+def _rates(question: Question, method: str, kept: Mapping[str, Outcome]) -> tuple[float, ...]:
+    """Return the learning rates, or ridges, that a method is tried with, the usual one first."""
+    usual, plain = question.rates[0], kept.get("fedavg")
+    if question.by_newton and plain is not None:
+        # What clients learn together has many records, and its ridge matters little: the plain model's will do.
+        if method == "intercept":
+            return (plain.rate,)
+        # Coefficients of clients have a prior of their own. Where the ridge does not matter to one model for all, it
+        # hardly does to one per group.
+        if method == "slopes" or (method == "discovery" and plain.rate == usual):
+            return (usual,)
+    return question.rates

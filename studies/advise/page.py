@@ -115,7 +115,7 @@ def write_page(folder: Path, words: Words) -> Path:
         figures=_tiles(words),
         by_newton=words.question.by_newton,
         rounds=counted(words.question.rounds, "round"),
-        rates=", ".join(f"{rate:g}" for rate in words.question.rates),
+        rates=", ".join(f"{rate:g}" for rate in sorted(words.question.rates)),
         validation=f"{base.task.validation_fraction:.0%} of the training records",
         form=FORMS[measure],
         seconds=[FORMS[name] for name in advice.criterion.seconds],
