@@ -42,7 +42,6 @@ FEDERATIONS = {
 }
 TARGET = 0
 """Class that a backdoor asks for."""
-FOLDS = "folds"
 
 
 @dataclass(frozen=True)
@@ -100,15 +99,13 @@ class Attack:
 
     `lie` is what they send, given what they have to and what the honest clients send; `data` what they make of their
     training data, given the number of classes; `claim` their number of examples, at the introduction and in replies.
-    With `one_model` all claim the lowest loss for model 0, with `folds` they send the rows of discovery of an honest
-    client of another group. `only` are the strategies that it is made for; none: all.
+    With `one_model` all claim the lowest loss for model 0. `only` are the strategies that it is made for; none: all.
     """
 
     lie: Callable[[Sent, Sequence[Sent]], FloatArray] = lambda own, _: own.end
     data: Callable[[ClientData, int], ClientData] = lambda data, _: data
     claim: Callable[[int], int] = lambda examples: examples
     one_model: bool = False
-    folds: bool = False
     only: tuple[str, ...] = ()
 
 
@@ -131,7 +128,6 @@ ATTACKS = {
     "backdoor_5": times(5, data=half_triggered),
     "claims_500_times": times(-1, claim=lambda examples: 500 * examples),
     "lying_losses": times(-10, one_model=True, only=("clove", "ifca")),
-    "copied_folds": times(-10, folds=True, only=("discovery",)),
 }
 
 
@@ -171,15 +167,11 @@ class HostileGrid(ListeningGrid):
         content, trains = RecordDict(dict(reply.content)), message.metadata.message_type.startswith("train")
         for name, record in reply.content.array_records.items() if trains else ():
             seen = [one for one in honest if name in one[2].content]
-            if name != FOLDS:
+            # The rows of discovery are honest.
+            if name != "folds":
                 own = self._sent(client, message, reply, name)
                 vector = self._attack.lie(own, [self._sent(*one, name) for one in seen])
                 content[name] = ArrayRecord(Layout.of(record).arrays(vector))
-            elif self._attack.folds:
-                group_of = self._task.cluster_of
-                content[FOLDS] = next(
-                    (one[2].content[FOLDS] for one in seen if group_of(one[0]) != group_of(client)), record
-                )
         for name, metrics in reply.content.metric_records.items():
             content[name] = self._claims(metrics)
         return Message(content, reply_to=message)

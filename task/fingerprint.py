@@ -7,10 +7,10 @@ import importlib.util
 import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 from florets.task import given
 
@@ -62,8 +62,7 @@ def file_hashes(paths: Iterable[str]) -> dict[str, str]:
     """Return the hash of every file of one's own code that import paths lead to, by the file's name.
 
     Of a package all of its files count, of a lone module that file, and then all that these import and what that
-    imports, but not what is installed (Python's own modules, site-packages) and not this project. An import path into
-    an installed package leads to that package alone.
+    imports, but not what is installed (Python's own modules, site-packages) and not this project.
 
     Nothing is imported. Of an object that was given in Python the modules count that it refers to. Names of files
     begin with the package's or are the lone module's, wherever that lies.
@@ -73,13 +72,13 @@ def file_hashes(paths: Iterable[str]) -> dict[str, str]:
 
 def own_files(paths: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return the hashes of the files of one's own code that import paths lead to, by package; see `file_hashes`."""
-    return {found.package: found.hashes for found in _found(paths, installed=False)}
+    return {found.package: found.hashes for found in _found(paths)}
 
 
 def importers(paths: Iterable[str]) -> dict[str, set[str]]:
     """Return, of each package that import paths lead to, which packages among them import it."""
     by: dict[str, set[str]] = {}
-    for found in _found(paths, installed=False):
+    for found in _found(paths):
         for name in found.imports:
             by.setdefault(name, set()).add(found.package)
     return by
@@ -98,64 +97,50 @@ def forget() -> None:
     code_fingerprint.cache_clear()
 
 
-@dataclass(frozen=True)
-class _Found:
-    """A package or a lone module: whether it is one's own, the hashes of its files, and the packages they import."""
+class _Found(NamedTuple):
+    """A package or a lone module: the hashes of its files, and the packages that they import."""
 
     package: str
-    own: bool
     hashes: dict[str, str]
-    imports: frozenset[str]
+    imports: set[str]
 
 
-def _found(paths: Iterable[str], installed: bool = True) -> Iterator[_Found]:
-    """Yield the packages that import paths lead to, and those that one's own import; installed ones if asked for."""
-    paths = list(paths)
-    named = sorted({_package(path) for path in paths if not given.is_given(path)})
-    referred = sorted({module for path in paths if given.is_given(path) for module in given.modules_of(path)})
-    waiting = [*((package, installed) for package in named), *((module, False) for module in referred)]
+def _found(paths: Iterable[str]) -> Iterator[_Found]:
+    """Yield the packages of one's own that import paths lead to, and those that these import."""
+    named = (given.modules_of(path) if given.is_given(path) else [path] for path in paths)
+    waiting = sorted({_package(name) for names in named for name in names})
     seen = {_OURS}
     while waiting:
-        package, is_named = waiting.pop(0)
-        if package in seen:
+        package = waiting.pop(0)
+        sources = _sources(package)
+        if package in seen or not sources or any(map(_is_installed, sources)):
             continue
         seen.add(package)
-        hashes: dict[str, str] = {}
-        imports: list[str] = []
-        sources = _sources(package)
-        own = not any(map(_is_installed, sources))
-        if not sources or not (own or is_named):
-            continue
+        found = _Found(package, {}, set())
         for source in sources:
             for file in _python_files(source):
                 status = file.stat()
-                version = (file, status.st_mtime_ns, status.st_size)
-                hashes[file.relative_to(source.parent).as_posix()] = _hash(*version)
-                if own:
-                    imports += _imported(*version)
-        waiting += [(name, False) for name in imports]
-        yield _Found(package, own, hashes, frozenset(imports))
+                digest, imports = _read(file, status.st_mtime_ns, status.st_size)
+                found.hashes[file.relative_to(source.parent).as_posix()] = digest
+                found.imports.update(imports)
+        waiting += sorted(found.imports)
+        yield found
 
 
 # A table asks again for each of its cells.
 @lru_cache(maxsize=8192)
-def _hash(file: Path, _changed: int, _size: int) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:_DIGITS]
-
-
-@lru_cache(maxsize=8192)
-def _imported(file: Path, _changed: int, _size: int) -> tuple[str, ...]:
-    """Return the top-level packages that a file imports, be it inside a function."""
-    found: set[str] = set()
+def _read(file: Path, _changed: int, _size: int) -> tuple[str, frozenset[str]]:
+    """Return the hash of a file and the top-level packages that it imports, be it inside a function."""
+    content, found = file.read_bytes(), set[str]()
     # What cannot be read is reported where it is imported, and odd literals are not this reader's affair.
     with contextlib.suppress(SyntaxError, ValueError, RecursionError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for node in ast.walk(ast.parse(file.read_bytes())):
+        for node in ast.walk(ast.parse(content)):
             if isinstance(node, ast.Import):
                 found |= {_package(alias.name) for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
                 found.add(_package(node.module))
-    return tuple(sorted(found))
+    return hashlib.sha256(content).hexdigest()[:_DIGITS], frozenset(found)
 
 
 def _package(path: str) -> str:
