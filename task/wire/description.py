@@ -2,8 +2,10 @@
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from flwr.app import ConfigRecord, RecordDict
 
@@ -13,8 +15,6 @@ from florets.task.data.tables.description import (
     MOST_CLASSES,
     ColumnSummary,
     Description,
-    Kind,
-    Role,
     TargetSummary,
 )
 from florets.task.data.tables.names import LARGEST, MOST_COLUMNS, is_sendable
@@ -50,7 +50,8 @@ def read_description(content: RecordDict) -> tuple[str, Description]:
     if not isinstance(key, str) or not isinstance(text, str) or len(text) > MOST_CHARACTERS:
         raise MalformedMessage("no description of data")
     try:
-        _name(key)
+        if not is_sendable(key):
+            raise ValueError
         values = json.loads(text, parse_constant=_refuse)
         found = Description.of(values)
         _check(found)
@@ -65,132 +66,111 @@ def _refuse(constant: str) -> float:
 
 
 def _check(found: Description) -> None:
-    if found.form not in ("table", "archive", "images") or (found.form == "table" and found.target is None):
-        raise ValueError("form")
-    if found.target is not None and (found.form == "images" or (found.form == "archive" and found.classes)):
-        raise ValueError("target")
-    for number in (
-        found.records,
-        found.train_records,
-        found.untargeted,
-        found.unseen,
-    ):
-        _count(number, MAX_EXAMPLES)
-    if not 1 <= found.train_records <= found.records:
-        raise ValueError("records")
-    if len(found.columns) > MOST_COLUMNS or len({column.name for column in found.columns}) < len(found.columns):
-        raise ValueError("columns")
-    for column in found.columns:
-        _column(column, found.train_records)
-    if found.target is not None:
-        _target(found.target, found.train_records)
-    for size in found.shape:
-        _count(size, _MOST_VALUES, least=1)
-    if math.prod(found.shape) > _MOST_VALUES:
-        raise ValueError("shape")
-    if found.group:
-        _name(found.group)
-    if found.group is None or type(found.regression) not in (bool, type(None)):
-        raise ValueError("split")
-    if (found.form == "table") == bool(found.shape) or len(found.shape) > 8 or len(found.classes) > 10_000:
-        raise ValueError("shape")
-    if type(found.are_pixels) is not bool or (found.are_pixels and found.form != "archive"):
-        raise ValueError("scale")
-    _features(found)
-    if type(found.guessed) is not bool or (found.guessed and found.form != "table"):
-        raise ValueError("encoding")
-    if len(found.notes) > _MOST_NOTES or max(len(found.lacking), len(found.leaking)) > MOST_COLUMNS:
-        raise ValueError("notes")
-    if not set(found.trained) <= set(found.classes):
-        raise ValueError("trained")
-    for name in (*found.classes, *found.notes, *found.lacking, *found.leaking):
-        _name(name)
+    is_table, is_archive, means = found.form == "table", found.form == "archive", found.feature_means
+    texts = (*found.classes, *found.notes, *found.lacking, *found.leaking, *([found.group] if found.group else ()))
+    fits = (
+        _is(found, Description)
+        and max(found.records, found.untargeted, found.unseen, found.targets) <= MAX_EXAMPLES
+        and 1 <= found.train_records <= found.records
+        # What belongs to each form.
+        and (found.target is not None if is_table else not found.guessed)
+        and (found.target is None or is_table or (is_archive and not found.classes))
+        and (is_archive or not (found.are_pixels or found.is_real))
+        and is_table != bool(found.shape)
+        and len(found.shape) <= 8
+        and min(found.shape, default=1) >= 1
+        and math.prod(found.shape) <= _MOST_VALUES
+        and (not found.is_real or (len(found.shape) == 1 and len(means) in (0, *found.shape)))
+        and (found.is_real or not means)
+        and all(_are_figures(*pair) for pair in zip(means, found.feature_m2, strict=True))
+        # How much there is.
+        and len(found.classes) <= 10_000
+        and len(found.notes) <= _MOST_NOTES
+        and max(map(len, (found.columns, found.lacking, found.leaking))) <= MOST_COLUMNS
+        and set(found.trained) <= set(found.classes)
+        and all(map(is_sendable, texts))
+        and len({column.name for column in found.columns}) == len(found.columns)
+        and all(_is_column(column, found.train_records) for column in found.columns)
+        and (found.target is None or _is_target(found.target, found.train_records))
+    )
+    if not fits:
+        raise ValueError
 
 
-def _column(column: ColumnSummary, records: int) -> None:
-    _name(column.name)
-    if column.kind not in get_args(Kind) or column.role not in get_args(Role):
-        raise ValueError("kind")
-    for number in (column.known, column.missing, column.distinct, column.other):
-        _count(number, records)
-    if column.known + column.missing != records or {type(column.repeats), type(column.whole)} != {bool}:
-        raise ValueError("counts")
-    _figures(column.mean, column.m2, column.quantiles)
-    _shape(column)
-    if _categories(column.categories) + column.other > column.known:
-        raise ValueError("categories")
+_hints = cache(get_type_hints)
 
 
-def _target(target: TargetSummary, records: int) -> None:
-    _name(target.name)
-    if target.known != records or type(target.numeric) is not bool or type(target.whole) is not bool:
-        raise ValueError("target")
-    _count(target.distinct, records)
-    _count(target.rare, records)
-    _figures(target.mean, target.m2, target.quantiles)
-    named = _categories(target.classes)
-    if len(target.classes) > MOST_CLASSES or ((target.classes or target.rare) and named + target.rare != records):
-        raise ValueError("classes")
+def _is(value: Any, kind: Any) -> bool:
+    """Return whether a value is of an annotation's type; integers are counts, and numbers that are not known NaN."""
+    inner = get_args(kind)
+    if kind is int:
+        return type(value) is int and value >= 0
+    if kind is float:
+        return type(value) in (int, float) and not abs(value) > MAX_EXAMPLES * LARGEST**2
+    if is_dataclass(kind):
+        return type(value) is kind and all(_is(getattr(value, name), own) for name, own in _hints(kind).items())
+    if get_origin(kind) is Literal:
+        return value in inner
+    if get_origin(kind) is tuple:
+        return type(value) is tuple and all(_is(one, inner[0]) for one in value)
+    if get_origin(kind) is Mapping:
+        return isinstance(value, dict) and all(type(key) is str and _is(one, inner[1]) for key, one in value.items())
+    return any(_is(value, one) for one in inner) if inner else type(value) is kind
 
 
-def _categories(counts: Mapping[str, Any]) -> int:
-    if len(counts) > MOST_CATEGORIES:
-        raise ValueError("categories")
-    for name, count in counts.items():
-        _name(name)
-        _count(count, MAX_EXAMPLES, least=1)
-    return sum(counts.values())
+def _is_column(column: ColumnSummary, records: int) -> bool:
+    return (
+        is_sendable(column.name)
+        and column.known + column.missing == records
+        and max(column.distinct, column.other) <= records
+        and _are_figures(column.mean, column.m2, column.quantiles)
+        and (_are_tails(column) if column.knots else not column.tail and all(map(math.isnan, _tails(column))))
+        and _are_categories(column.categories, MOST_CATEGORIES)
+        and sum(column.categories.values()) + column.other <= column.known
+    )
 
 
-def _count(number: Any, most: int, least: int = 0) -> None:
-    if type(number) is not int or not least <= number <= most:
-        raise ValueError("count")
+def _is_target(target: TargetSummary, records: int) -> bool:
+    named = sum(target.classes.values())
+    return (
+        is_sendable(target.name)
+        and target.known == records
+        and max(target.distinct, target.rare) <= records
+        and _are_figures(target.mean, target.m2, target.quantiles)
+        and _are_categories(target.classes, MOST_CLASSES)
+        and (not (target.classes or target.rare) or named + target.rare == records)
+    )
 
 
-def _figures(mean: Any, m2: Any, quantiles: tuple[Any, ...]) -> None:
-    """Check figures, of which mean and m2 are NaN where they are not known: null in JSON."""
-    for number, most in ((m2, MAX_EXAMPLES * LARGEST**2), *((one, LARGEST) for one in (mean, *quantiles))):
-        if type(number) not in (int, float) or abs(number) > most:
-            raise ValueError("figure")
-    if math.isnan(mean) != math.isnan(m2) or any(map(math.isnan, quantiles)):
-        raise ValueError("figures")
-    if m2 < 0 or len(quantiles) not in (0, 3) or list(quantiles) != sorted(quantiles):
-        raise ValueError("figures")
+def _are_categories(counts: Mapping[str, int], most: int) -> bool:
+    return len(counts) <= most and all(map(is_sendable, counts)) and all(one >= 1 for one in counts.values())
 
 
-def _features(found: Description) -> None:
-    """Check what is sent of the numbers of an archive's inputs."""
-    means, squares = found.feature_means, found.feature_m2
-    if type(found.is_real) is not bool or len(means) != len(squares) or (means and not found.is_real):
-        raise ValueError("features")
-    if found.is_real and (found.form != "archive" or len(found.shape) != 1 or len(means) not in (0, *found.shape)):
-        raise ValueError("features")
-    for mean, m2 in zip(means, squares, strict=True):
-        _figures(mean, m2, ())
-    if any(map(math.isnan, means)):
-        raise ValueError("features")
+def _are_figures(mean: float, m2: float, quantiles: Sequence[float] = ()) -> bool:
+    """Return whether mean and sum of squared deviations are both known or neither, and quantiles three or none."""
+    known = not math.isnan(mean)
+    return (
+        known != math.isnan(m2)
+        and not m2 < 0
+        and all(abs(one) <= LARGEST for one in (*([mean] if known else []), *quantiles))
+        and len(quantiles) in (0, 3)
+        and list(quantiles) == sorted(quantiles)
+    )
 
 
-def _shape(column: ColumnSummary) -> None:
-    """Check what is sent of a column's tails: all of it, or nothing."""
-    figures = (column.inner_mean, column.inner_m2, column.skew, column.kurtosis)
-    if not column.knots:
-        if column.tail or not all(map(math.isnan, figures)):
-            raise ValueError("tails")
-        return
-    _count(column.tail, column.known // 10, least=1)
-    _figures(column.inner_mean, column.inner_m2, ())
-    _figures(0.0, column.kurtosis, ())
-    for number in (*column.knots, *figures):
-        if type(number) not in (int, float) or not abs(number) <= LARGEST:
-            raise ValueError("tails")
-    # Of n values the kurtosis is n at most, in two digits.
-    if len(column.knots) != len(INNER) + 2 or list(column.knots) != sorted(column.knots) or not column.m2 > 0:
-        raise ValueError("tails")
-    if column.kurtosis > 1.1 * column.known or abs(column.skew) > 1.1 * math.sqrt(column.known):
-        raise ValueError("tails")
+def _tails(column: ColumnSummary) -> tuple[float, ...]:
+    return column.inner_mean, column.inner_m2, column.skew, column.kurtosis
 
 
-def _name(text: Any) -> None:
-    if not isinstance(text, str) or not is_sendable(text):
-        raise ValueError("name")
+def _are_tails(column: ColumnSummary) -> bool:
+    """Return whether all of a column's tails was sent. Of n values the kurtosis is n at most, in two digits."""
+    return (
+        1 <= column.tail <= column.known // 10
+        and column.m2 > 0
+        and _are_figures(column.inner_mean, column.inner_m2)
+        and all(abs(one) <= LARGEST for one in (*_tails(column), *column.knots))
+        and len(column.knots) == len(INNER) + 2
+        and list(column.knots) == sorted(column.knots)
+        and 0 <= column.kurtosis <= 1.1 * column.known
+        and abs(column.skew) <= 1.1 * math.sqrt(column.known)
+    )
