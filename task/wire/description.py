@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -97,7 +97,7 @@ def _check(found: Description) -> None:
         raise ValueError
 
 
-_hints = cache(get_type_hints)
+_hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
 
 
 def _is(value: Any, kind: Any) -> bool:
