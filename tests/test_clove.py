@@ -1,6 +1,5 @@
 """CLoVE and IFCA against clients of one line of arithmetic: every expected number can be worked out by hand."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from florets.strategies.base.report import STABLE_FROM
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
-from florets.strategies.layers.outliers import EQUAL, FAR, Seen
 from florets.strategies.local.strategy import Local
 from florets.task.wire import kinds
 from florets.zoo.cfl_s import CFLS
@@ -302,44 +300,3 @@ def run(strategy: Any) -> dict[str, int]:
 
 def test_a_subclass_clusters_and_matches_in_its_own_way() -> None:
     assert run(Halves(k=2, first_round="evaluate")) == {"0": 1, "1": 1, "2": 0, "3": 0}
-
-
-def found(outliers: Seen, losses: dict[str, list[float]], factor: float | None = 100.0) -> dict[str, set[str]]:
-    reports = [(key, np.array(vector)) for key, vector in losses.items()]
-    outliers.measure([vector for _, vector in reports])
-    return outliers.reject(reports, factor)
-
-
-ORDINARY = {"a": [1.0, 2.0], "b": [1.5, 1.0], "c": [2.0, 0.5]}
-
-
-def test_an_outlier_is_refused_two_rounds_running_and_then_clustered() -> None:
-    outliers = Seen()
-    for _ in range(2):
-        assert found(outliers, {**ORDINARY, "z": [400.0, 420.0]}) == {FAR: {"z"}}
-    assert found(outliers, {**ORDINARY, "z": [400.0, 420.0]}) == {}
-    assert outliers.limit(["a", "z"], 2.5) == 2.5
-    assert outliers.limit(["a", "b"], 2.5) == math.inf
-    # Its own model is better now: below the bound, and yet it is no ordinary client.
-    assert found(outliers, {**ORDINARY, "z": [30.0, 420.0]}) == {}
-    assert outliers.admitted == {"z"}
-    # In the others' range it is.
-    found(outliers, {**ORDINARY, "z": [1.0, 15.0]})
-    assert outliers.admitted == set()
-
-
-@pytest.mark.parametrize("vector", [[1e4, 1e4], [math.inf, math.inf], [math.inf, 1e30]])
-def test_losses_that_are_equal_for_all_models_stay_refused(vector: list[float]) -> None:
-    outliers = Seen()
-    for _ in range(9):
-        assert found(outliers, {**ORDINARY, "z": vector}) == {EQUAL: {"z"}}
-
-
-def test_a_group_in_another_unit_gets_a_model_and_its_refusals_are_reported() -> None:
-    # Losses 1 to 9 of the first group on both models, 900 and more of the second.
-    targets = [0.0, 0.2, 0.1, 0.3, 30.0, 30.2, 30.1, 30.3]
-    seen = play(CLoVE(k=2, first_round="evaluate"), FakeClients(targets), 4, 0.5, -1.0)
-    assert [sorted(report.rejected) for report in seen] == [["4", "5", "6", "7"]] * 2 + [[]] * 2
-    assert seen[0].rejected["4"] == FAR
-    final = seen[-1].assignment
-    assert [final[str(client)] for client in range(8)] == [final["0"]] * 4 + [1 - final["0"]] * 4

@@ -58,14 +58,9 @@ class Layer:
         """Return the models that participants' losses are taken on."""
         return models
 
-    def losses(
-        self, replies: Replies[Losses], limit: float, r: Round, everybody: bool
-    ) -> tuple[Replies[Losses], float]:
-        """Return the losses that an algorithm gets, of all participants (`everybody`) or of some.
-
-        Longer vectors are scaled down to `limit`.
-        """
-        return replies, limit
+    def losses(self, replies: Replies[Losses], r: Round, everybody: bool) -> Replies[Losses]:
+        """Return the losses that an algorithm gets, of all participants (`everybody`) or of some."""
+        return replies
 
     def grouping(self, group: Grouping, r: Round) -> Grouping:
         """Return how rows are grouped, given how the inner layers do it."""

@@ -1,6 +1,5 @@
 """`Frozen`: frozen groups, and the placement of newcomers."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,7 +9,6 @@ from numpy.typing import NDArray
 from florets.strategies.base.groups import Groups
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.outliers import clipped
 from florets.strategies.core.placement import Centres, place
 from florets.task.wire.folds import RowForm
 
@@ -81,8 +79,8 @@ class Frozen:
     origin, scale
         Of rows the mean of all clients' and each group's usual cosine (`Centres`); of descriptors minimum and range
         of each row.
-    square_root, limit
-        Loss vectors are the square roots of the losses, and were clipped to the limit.
+    square_root
+        Loss vectors are the square roots of the losses.
     seed
         Draws the projection of rows or features.
     training
@@ -96,15 +94,13 @@ class Frozen:
     origin: FloatArray = field(default_factory=lambda: np.zeros(0))
     scale: FloatArray = field(default_factory=lambda: np.zeros(0))
     square_root: bool = False
-    limit: float = math.inf
     seed: int = 0
     training: FoldTraining | None = None
 
     @classmethod
-    def by_losses(cls, groups: Groups, models: Models, limit: float, square_root: bool = False) -> "Frozen":
-        """Return groups that were made of losses of these models, scaled down to the limit before their roots."""
-        limit = math.sqrt(limit) if square_root else limit
-        return cls("losses", groups.centroids, models, groups.models, square_root=square_root, limit=limit)
+    def by_losses(cls, groups: Groups, models: Models, square_root: bool = False) -> "Frozen":
+        """Return groups that were made of losses of these models."""
+        return cls("losses", groups.centroids, models, groups.models, square_root=square_root)
 
     def nearest_model(self, losses: FloatArray) -> int:
         """Return the model of the cluster whose centroid is nearest to one loss vector (K,)."""
@@ -112,7 +108,7 @@ class Frozen:
         from florets.strategies.core.cluster import nearest_centroid
 
         vector = np.sqrt(np.maximum(losses, 0.0)) if self.square_root else losses
-        nearest = nearest_centroid(clipped(np.atleast_2d(vector), self.limit), self.centroids)[0]
+        nearest = nearest_centroid(np.atleast_2d(vector), self.centroids)[0]
         return int(self.model_of_cluster[nearest])
 
     def nearest_descriptor(self, descriptor: FloatArray, labelled: bool = True) -> int:

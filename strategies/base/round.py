@@ -1,6 +1,5 @@
 """`Round`: what an algorithm can do in a round; `Plan`: its training exchange or its test."""
 
-import math
 from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
@@ -102,15 +101,12 @@ class LossVectors:
         As received, for code that does not look at single ones, or only for the client's own sake.
     models
         Those that they were taken on.
-    limit
-        Longer vectors were scaled down to it.
     why
         Why they may only be grouped (`Round.group`); empty: no restriction.
     """
 
     received: Replies[Losses]
     models: Models
-    limit: float = math.inf
     why: str = ""
 
     @property
@@ -242,14 +238,13 @@ class Round(Asking):
         r = replace(self, models=models) if everybody else self
         with self.meter.part("losses"):
             replies = r._losses_of(asked, models, all_samples=not everybody)
-        limit = math.inf
         for layer in self.layers:
-            replies, limit = layer.losses(replies, limit, self, everybody)
+            replies = layer.losses(replies, self, everybody)
         if everybody:
             self.require(replies, "loss vector")
             self._keepers = models, frozenset(key for key, reply in replies.ok if reply.kept)
             self.note_vectors("losses", [key for key, _ in replies.ok], [reply.losses for _, reply in replies.ok])
-        return LossVectors(replies, models, limit, self._seal_of_losses)
+        return LossVectors(replies, models, self._seal_of_losses)
 
     def group(self, keys: Sequence[str], rows: Rows, k: int, cluster: Cluster, source: str = "grouping") -> Groups:
         """Group clients into `k` groups by their rows (M, D), with `cluster`; see `base.layer`.

@@ -106,7 +106,7 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         self._remember(r.members(groups.assignment))
         self._note_silent(r)
         if self._is_stable(groups, r) if groups.is_last is None else groups.is_last:
-            self.state.frozen = Frozen.by_losses(groups, losses.models, losses.limit, self.settings.square_root)
+            self.state.frozen = Frozen.by_losses(groups, losses.models, self.settings.square_root)
             self.state.details[STABLE_FROM] = r.server_round + 1
         return r.average(updates)
 

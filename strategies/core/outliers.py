@@ -26,24 +26,6 @@ def worst_losses(losses: FloatArray) -> FloatArray:
     return worst
 
 
-def equal_for_all_models(losses: FloatArray) -> BoolArray:
-    """Return the mask (M,) of the loss vectors whose finite entries are all equal, or that have none.
-
-    Of models that differ at all, no data set has exactly the same loss.
-    """
-    lowest = np.where(np.isfinite(losses), losses, np.inf).min(axis=1, initial=np.inf)
-    mask: BoolArray = (lowest == worst_losses(losses)) | np.isinf(lowest)
-    return mask
-
-
-def clipped(vectors: FloatArray, limit: float) -> FloatArray:
-    """Return the loss vectors (M, K) with those whose largest finite entry exceeds `limit` scaled down to it."""
-    worst = worst_losses(vectors)[:, np.newaxis]
-    # Divided first: the product of two large numbers may be infinite.
-    scaled: FloatArray = np.where(worst > limit, vectors / np.maximum(worst, 1e-300) * min(limit, 1e300), vectors)
-    return scaled
-
-
 def outlier_losses(losses: FloatArray, scale: float, factor: float) -> BoolArray:
     """Return the mask (M,) of the loss vectors that are outliers with respect to `scale`.
 

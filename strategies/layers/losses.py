@@ -19,8 +19,7 @@ class ByLosses(Weighted):
 
     outlier_loss: float | None = setting(
         100.0,
-        "reject clients whose best loss is over this many times the median client's worst, two rounds running; "
-        "null: reject none",
+        "reject clients whose best loss is over this many times the median client's worst; null: reject none",
         least=1,
         note="null rejects nobody",
     )
@@ -51,21 +50,19 @@ class Memory(Layer):
         if r.strategy.phase == "stable":
             self.kept(r).latest = {}
 
-    def losses(
-        self, replies: Replies[Losses], limit: float, r: Round, everybody: bool
-    ) -> tuple[Replies[Losses], float]:
+    def losses(self, replies: Replies[Losses], r: Round, everybody: bool) -> Replies[Losses]:
         """Return the round's losses with the latest ones of absent clients.
 
         A participant whose losses were lost is not among them: it sits the round out.
         """
         if not everybody:
-            return replies, limit
+            return replies
         r.require(replies, "loss vector")
         known: Known = self.kept(r)
         fresh, present = dict(replies.ok), {client.key for client in r.participants}
         old = {key: own for key, own in known.latest.items() if key not in present}
         known.latest |= {key: replace(own, kept=False) for key, own in fresh.items()}
-        return replace(replies, ok=tuple(sorted({**old, **fresh}.items()))), limit
+        return replace(replies, ok=tuple(sorted({**old, **fresh}.items())))
 
 
 @dataclass
