@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from flwr.app import ArrayRecord
@@ -11,7 +12,7 @@ from florets.reports.pooled import pooled, statistics_of
 from florets.reports.scores import HIGHER_IS_BETTER
 from florets.reports.summary import RoundLine
 from florets.server_app.checkpoint import Best
-from florets.strategies.base.report import Evaluation, snapshot
+from florets.strategies.base.report import Evaluation
 from florets.strategies.base.strategy import Strategy
 from florets.task.training.scores import name_of
 from florets.task.wire import kinds
@@ -80,7 +81,7 @@ class Patience:
     def after(self, line: RoundLine, models: ArrayRecord, strategy: Strategy[Any, Any]) -> None:
         """Take in the line of a finished round."""
         if self._take(line):
-            self.best = Best(line["round"], models, snapshot(strategy.state))
+            self.best = Best(line["round"], models, deepcopy(strategy.state))
 
     def restore(self, strategy: Strategy[Any, Any]) -> int | None:
         """Give a strategy at the end of its run the best round's models and state, and return that round."""

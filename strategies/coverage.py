@@ -34,12 +34,8 @@ class Releases:
 
     Attributes
     ----------
-    before
-        Releases for grouping in all, until groups are frozen.
-    each
-        Releases for grouping in each round.
-    first
-        Releases for grouping in round 1, with first_round=update.
+    before, each, first
+        Releases for grouping in all, until groups are frozen; in each round; and in round 1, with first_round=update.
     compared
         Rounds after the first one in which clients compare models with the mean client, see `Ledger.compared`.
     hidden

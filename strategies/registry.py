@@ -37,14 +37,8 @@ class UnknownStrategy(ValueError):
 class StrategyName:
     """A strategy that was found.
 
-    Attributes
-    ----------
-    id
-        The one name that means it everywhere: in the registry, else of its entry point, else its import path.
-    path
-        Import path of its class, `package.module:Class`.
-    trusted
-        False for an import path: loading it runs code that nobody installed as a strategy of florets.
+    `id` is the one name that means it everywhere: in the registry, else of its entry point, else its import `path`.
+    `trusted` is False for an import path: loading it runs code that nobody installed as a strategy of florets.
     """
 
     id: str
@@ -65,13 +59,7 @@ class StrategyName:
 
 
 def find_strategy(name: str) -> StrategyName:
-    """Return the strategy of a name, without importing it.
-
-    Raises
-    ------
-    UnknownStrategy
-        If it is neither a registry name, nor an installed entry point, nor of the form `package.module:Class`.
-    """
+    """Return the strategy of a name, without importing it; `UnknownStrategy` if the name has no such form."""
     for own in STRATEGIES:
         if name in (own, _class_path(own)):
             return StrategyName(own, _class_path(own), trusted=True)
@@ -103,10 +91,7 @@ def usable_settings() -> dict[str, type[Settings]]:
 def settings_type(name: str) -> type[Settings]:
     """Return the settings of a strategy; of our own ones without importing it, and Flower with it.
 
-    Raises
-    ------
-    UnknownStrategy
-        As `find_strategy`, or if the class cannot be imported or has no settings.
+    `UnknownStrategy` as `find_strategy`, or if the class cannot be imported or has no settings.
     """
     found = find_strategy(name)
     if found.id in STRATEGIES:
@@ -126,13 +111,7 @@ def settings_type(name: str) -> type[Settings]:
 
 
 def strategy_class(name: str) -> type[Any]:
-    """Import the class of a strategy.
-
-    Raises
-    ------
-    UnknownStrategy
-        If it cannot be imported or is no class.
-    """
+    """Import the class of a strategy; `UnknownStrategy` if it cannot be imported or is no class."""
     found = find_strategy(name)
     module_name, _, attribute = found.path.partition(":")
     try:

@@ -1,10 +1,5 @@
-"""Very many clients: what is not kept, not made and not compared, and copies of a state that holds all of them."""
+"""Very many clients: what is not kept, not made and not compared."""
 
-import copy
-import threading
-from dataclasses import dataclass, field
-
-import numpy as np
 import pytest
 
 from florets.client_app.app import app
@@ -12,45 +7,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.base.report import Evaluation, snapshot
 from florets.task import task as task_module
-
-
-@dataclass
-class Held:
-    """Parts of a state."""
-
-    histories: dict[str, list[int]] = field(default_factory=dict)
-    array: np.ndarray = field(default_factory=lambda: np.asfortranarray(np.arange(6.0).reshape(2, 3)))
-    inner: object = None
-
-
-@dataclass
-class Odd:
-    """Part of a state that says itself what of it is copied."""
-
-    number: int = 1
-
-    def __getstate__(self) -> dict[str, int]:
-        return {"number": self.number}
-
-
-def test_a_snapshot_is_what_deepcopy_makes_and_shares_nothing_that_changes():
-    state = Held({"a": [1, 2]}, inner=Held({"b": []}, inner={"c", "d"}))
-    state.inner.inner = {"set": {1}, "tuple": (1, [2]), "none": None, 3: {"x": 0.5}}  # type: ignore[attr-defined]
-    made, wanted = snapshot(state), copy.deepcopy(state)
-    assert repr(made) == repr(wanted)
-    assert made.array.flags.f_contiguous
-    state.histories["a"].append(3)
-    state.array[0, 0] = 9.0
-    state.inner.inner["tuple"][1].append(3)  # type: ignore[attr-defined]
-    state.inner.inner["set"].add(2)  # type: ignore[attr-defined]
-    assert repr(made) == repr(wanted)
-    odd = Odd()
-    odd.lock = threading.Lock()
-    assert not hasattr(snapshot({"odd": odd, "kind": Held})["odd"], "lock")
-    result = Evaluation(1, 0.5, None)
-    assert snapshot({"a": result})["a"] is result
 
 
 def test_beyond_a_number_of_clients_data_are_made_anew_and_no_data_for_an_introduction(monkeypatch):

@@ -27,12 +27,8 @@ Handler = str | Callable[..., Any]
 def handler_path(handler: Handler) -> str:
     """Return the import path ``package.module:function`` of a handler; one that is a path already stays as it is.
 
-    A handler from a notebook or a script has the path of the copy that other processes are given.
-
-    Raises
-    ------
-    ValueError
-        If a function is not one that a client can import: it must stand at the top of its module.
+    A handler from a notebook or a script has the path of the copy that other processes are given. ValueError if a
+    client cannot import the function: it must stand at the top of its module.
     """
     if isinstance(handler, str):
         return handler
@@ -63,20 +59,14 @@ class Asking:
     ----------
     config
         Settings that travel with every message.
-    online
-        Clients that are online, sorted by key.
-    participants
-        Those of them sampled for this round.
+    online, participants
+        Clients that are online, sorted by key, and those of them sampled for this round.
     models
         The K models that the round starts from; after aggregation, those that it ends with.
     timeout
         Seconds until an exchange ends, complete or not; also the messages' time to live.
     quorum
         Fraction of the asked clients whose valid replies the round needs.
-    client_handlers
-        The algorithm's own client handlers.
-    layers
-        Layers around the exchanges (`base.layer.Layer`).
     """
 
     server_round: int
@@ -204,10 +194,7 @@ class Asking:
     ) -> Request:
         """Build a message to a client handler, an algorithm's or an author's own; see `request`.
 
-        Raises
-        ------
-        ValueError
-            If it is the author's and not declared: clients would not have been asked whether they allow it.
+        ValueError if it is the author's and not declared: clients would not have been asked whether they allow it.
         """
         path = handler_path(handler)
         if path not in self.client_handlers and not kinds.is_built_in(path):
@@ -235,19 +222,7 @@ class Asking:
         """Keep the vectors by which this round compares clients, for the results only.
 
         Of vectors with more than `MOST_NUMBERS` entries a random projection is kept, one for the whole run. A second
-        call in a round replaces the first one's.
-
-        Parameters
-        ----------
-        kind
-            What they are: "losses", "updates", ...
-        keys, vectors
-            The clients and the vector of each, all of one length. Without clients nothing is kept.
-
-        Raises
-        ------
-        ValueError
-            If there are not as many vectors as keys, or they differ in length.
+        call in a round replaces the first one's. `kind` says what they are: "losses", "updates", ...
         """
         if len(keys) != len(vectors):
             raise ValueError(
@@ -261,12 +236,8 @@ class Asking:
     def require(self, replies: Replies[T], what: str) -> None:
         """Raise RoundFailed if an exchange that the round needs is below the quorum.
 
-        Raises
-        ------
-        RoundFailed
-            If fewer clients than the quorum sent a valid reply; `TrainingDiverged` where that is because losses or
-            models are not finite. The round is repeated, unless all clients of this process have failed alike and the
-            strategy has handlers of its own: the fault is in these.
+        The round is repeated, unless all clients of this process have failed alike and the strategy has handlers of
+        its own: the fault is in these. `TrainingDiverged` where losses or models are not finite.
         """
         # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
         needed = max(1, math.ceil(self.quorum * replies.asked - 1e-9))

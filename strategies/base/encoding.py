@@ -31,10 +31,8 @@ _OURS = ("florets.strategies.", "florets.zoo.", "florets.task.")
 def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
     """Return `value` as plain JSON data; the arrays within it are added to `arrays` under names of their own.
 
-    Plain values, lists, tuples, sets, dicts, NumPy arrays and numbers, `Models`, `ArrayRecord` and dataclasses can be
-    encoded, in any nesting, and come back equal and of the same type (NumPy numbers as Python's).
-
-    `path` says where the value comes from, for the names of arrays and for errors.
+    What comes back is equal and of the same type (NumPy numbers as Python's). `path` says where the value comes from,
+    for the names of arrays and for errors.
     """
     if type(value) in _PLAIN:
         return value

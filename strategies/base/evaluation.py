@@ -16,14 +16,8 @@ from florets.task.wire.evaluation import TestResult, read_evaluation
 class EvaluationSettings:
     """What clients do at an evaluation in addition to the test of the model that they are sent.
 
-    Attributes
-    ----------
-    fine_tune_epochs
-        Local epochs that a copy of the model is trained for, and tested again; 0: none.
-    validation
-        Each test is made on the validation data as well.
-    sums_of
-        Classes of the task, 0 for values, where clients send sums of their tests; None: they send none.
+    They train a copy for `fine_tune_epochs` and test it again, make each test on the validation data as well, and
+    send sums of their tests: `sums_of` classes, 0 for values; None: none.
     """
 
     fine_tune_epochs: float = 0.0

@@ -28,10 +28,7 @@ class Waiting:
         self._begun = self._reported = time.monotonic()
 
     def report(self, deadline: float, what: Callable[[], str]) -> None:
-        """Log what is waited for, for how long and until when, if a minute has passed since the last line.
-
-        `deadline` is on the clock of `time.monotonic`; `what` is called only if its text is logged.
-        """
+        """Log what is waited for and until when (`time.monotonic`), if a minute has passed since the last line."""
         now = time.monotonic()
         if now - self._reported >= _SECONDS:
             self._reported = now
@@ -65,25 +62,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Replies(Generic[T]):
-    """Replies of one exchange, sorted by client key.
+    """Replies of one exchange, sorted by client key: checked contents, and reasons by key for the others.
 
-    Attributes
-    ----------
-    ok
-        Key and checked content of each valid reply.
-    error
-        Reason by key, for clients whose app failed.
-    missing
-        Keys of the clients that had not answered at the deadline.
-    invalid
-        Rule that the reply broke, by key.
-    surplus
-        Rule that a reply broke which is none of these: a client's second one, by its key, or a stranger's, by its
-        node.
-    work
-        What each valid reply cost its client, by key.
-    not_finite
-        Keys of the clients whose reply is invalid because it holds losses or arrays that are not finite.
+    `error` are clients whose app failed, `missing` those without an answer at the deadline, `invalid` broke a rule,
+    `surplus` are a client's second replies, and a stranger's, by its node. `not_finite` are the invalid ones with
+    losses or arrays that are not finite.
     """
 
     ok: tuple[tuple[str, T], ...]
@@ -173,21 +156,6 @@ def exchange(grid: Grid, requests: Sequence[Request], read: Read[T], timeout: fl
     return sort_replies(requests, replies, read, warn=False)
 
 
-def joined(parts: Sequence[Replies[T]]) -> Replies[T]:
-    """Return the replies of one or more exchanges with different clients as those of one."""
-    if len(parts) == 1:
-        return parts[0]
-    return Replies(
-        ok=tuple(sorted((pair for part in parts for pair in part.ok), key=lambda item: item[0])),
-        error={key: reason for part in parts for key, reason in part.error.items()},
-        missing=tuple(sorted(key for part in parts for key in part.missing)),
-        invalid={key: reason for part in parts for key, reason in part.invalid.items()},
-        surplus={key: reason for part in parts for key, reason in part.surplus.items()},
-        work={key: cost for part in parts for key, cost in part.work.items()},
-        not_finite=frozenset().union(*(part.not_finite for part in parts)),
-    )
-
-
 def send(
     grid: Grid,
     messages: Sequence[Message],
@@ -196,8 +164,8 @@ def send(
 ) -> list[Message]:
     """Send messages and return the replies that arrive within `timeout` seconds; log late clients once a minute.
 
-    The pause between two looks grows from 5 ms to 0.25 s: Flower's grids pause 0.1 s (simulation) or 3 s
-    (deployment) each time, which is most of a short exchange. A grid with a `wait_for_replies` wakes up itself.
+    The pause between two looks grows from 5 ms to 0.25 s: Flower's grids pause 0.1 s (simulation) or 3 s (deployment)
+    each time, which is most of a short exchange. A grid with a `wait_for_replies` wakes up itself.
     """
 
     def late() -> str:
@@ -227,8 +195,7 @@ def sort_replies(
 ) -> Replies[T]:
     """Classify replies against the requests, read the valid ones, and log the others unless `warn` is False.
 
-    A reply is matched by the id of the message that it answers: the network itself answers for a lost node, under
-    its own node id. A second reply to one message, or one to another round's message, is surplus.
+    A reply is matched by the id of the message that it answers: the network itself answers for a lost node.
     """
     keys = {request.message.metadata.message_id: request.key for request in requests}
     waiting = set(keys)
@@ -275,10 +242,7 @@ def sort_replies(
 
 
 def clean_reason(reason: str) -> str:
-    """Return the last line of an error text, so that a client's traceback stays out of the server's log.
-
-    Control characters are removed, and the text is shortened.
-    """
+    """Return the last line of an error text, shortened: a client's traceback stays out of the server's log."""
     plain = _ANSI.sub("", reason)
     if raised := _RAISED.fullmatch(plain):
         plain = f"{raised[1]}: {raised[2]}"
@@ -288,15 +252,7 @@ def clean_reason(reason: str) -> str:
 
 
 class Meter:
-    """Adds up the costs of a round, by part and by client.
-
-    Attributes
-    ----------
-    clients
-        The part of each client that was sent a message of the algorithm, by key.
-    compared
-        The vectors by which the round compared clients; None where it compared none.
-    """
+    """Adds up the costs of a round, by part and by client."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -341,10 +297,7 @@ class Meter:
             part.reply, part.rejected = "invalid", reason
 
     def count_exchange(self, requests: Sequence[Request], received: Iterable[Message], replies: Replies[Any]) -> None:
-        """Count one of the algorithm's exchanges: replies by kind, payload in bytes both ways, and the clients' work.
-
-        `received` are all messages that came back, of which `replies` are those that were read.
-        """
+        """Count an exchange of the algorithm's: replies by kind, bytes both ways, and the clients' work."""
         self.count(replies)
         senders = {}
         for request in requests:

@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from florets.strategies.base.exchange import Replies, Request, Waiting, alike, exchange, joined
+from florets.strategies.base.exchange import Replies, Request, Waiting, alike, exchange
 from florets.strategies.base.introductions import client_of, implausible_counts, problem_of, with_number
 from florets.strategies.base.report import Client, named
 from florets.strategies.settings import sampled_of
@@ -26,8 +26,6 @@ _SETTLE_SECONDS = 0.5
 _MOST_TRIES = 3
 _MOST_PROBLEMS = 3
 _NO_NODE = 0
-_AT_ONCE = 10_000
-"""Nodes that introduce themselves in one exchange: their messages are in memory together."""
 
 
 class FederationError(RuntimeError):
@@ -35,13 +33,7 @@ class FederationError(RuntimeError):
 
 
 class RoundFailed(FederationError):
-    """A round brought too few valid replies: it can be repeated.
-
-    Attributes
-    ----------
-    certain
-        Whether it would fail again.
-    """
+    """A round brought too few valid replies: it can be repeated, unless it is `certain` to fail again."""
 
     def __init__(self, text: str, certain: bool = False) -> None:
         super().__init__(text)
@@ -57,15 +49,7 @@ class TrainingDiverged(RoundFailed):
 
 
 class WrongNodeCount(FederationError):
-    """Flower simulates another number of nodes than the experiment has clients.
-
-    Attributes
-    ----------
-    expected
-        Clients of the experiment.
-    found
-        Nodes that Flower simulates.
-    """
+    """Flower simulates another number of nodes than the experiment has clients, `per_node` on each."""
 
     def __init__(self, expected: int, found: int) -> None:
         # The fields are the exception's arguments, so that it can be handed from process to process.
@@ -88,34 +72,25 @@ class WrongNodeCount(FederationError):
 class Federation:
     """Finds the clients behind Flower's nodes and draws participants.
 
-    Parameters
+    Attributes
     ----------
-    num_clients
-        Number of clients that the experiment has; None: all that are online.
+    num_clients, min_clients
+        Number of clients that the experiment has (None: all that are online), and of those needed to start.
     start_timeout
         Seconds to wait for the nodes and their first answers, and for a client to come back where all that a round
         needs have gone.
-    min_clients
-        Clients needed to start; None: `num_clients`.
     fingerprint
         Hash of the code that clients must run; None accepts any.
-    handlers
-        Import paths of the strategy's own client handlers, which a client must allow and have.
-    leaving
-        Names of what leaves the clients in every run of the strategy.
+    handlers, leaving
+        The strategy's own client handlers, and names of what leaves the clients in every run: clients must allow
+        both.
     compares
         Whether a client's number of samples is compared with the other clients'. With privacy no client's place
         depends on another's data, and all count alike.
-
-    Attributes
-    ----------
     known_at
-        In a simulation whose groups change: what the server's own copy of the task says of a client in a round. None:
-        what clients said when they introduced themselves holds throughout.
+        In a simulation whose groups change: what the server's own copy of the task says of a client in a round.
     subsets
         Settings that ask clients for an answer from this many samples, for their owners' rules.
-    is_simulated
-        Whether all clients so far are simulated.
     """
 
     def __init__(
@@ -154,14 +129,8 @@ class Federation:
 
         A node that cannot take part is left out, and the run goes on if `min_clients` are left. Of two nodes with one
         key the one registered under it keeps it, else the one that has it already, else the one with the lower node
-        id.
-
-        Raises
-        ------
-        FederationError
-            If fewer than `min_clients` can start, or Flower simulates another number of nodes than `num_clients`.
-        RoundFailed
-            If no node comes online in time.
+        id. FederationError if fewer than `min_clients` can start, or Flower simulates another number of nodes;
+        RoundFailed if no node comes online in time.
         """
         if not self.clients:
             self._introduce(self.wait_for_nodes(grid), grid, config)
@@ -284,20 +253,13 @@ class Federation:
         config: ConfigRecord,
     ) -> Replies[Introduction]:
         """Let nodes introduce themselves; `called` has them by what they are called until then."""
-        names, parts = list(called), []
-        deadline = time.monotonic() + self.start_timeout
-        for start in range(0, len(names), _AT_ONCE):
-            some = names[start : start + _AT_ONCE]
-            # One silent node in each part must not make the start last a deadline for each. A part gets some time.
-            left = max(deadline - time.monotonic(), self.start_timeout * len(some) / len(names))
-            requests = []
-            for name in some:
-                node = called[name]
-                own = with_number(config, node, registered.get(node, ""), keys.get(node, b""))
-                content = filled(RecordDict(), {kinds.CONFIG: own})
-                requests.append(Request(name, Message(content, node, kinds.HELLO, ttl=left, group_id="0")))
-            parts.append(exchange(grid, requests, _introduction, left))
-        return joined(parts)
+        requests = []
+        for name, node in called.items():
+            own = with_number(config, node, registered.get(node, ""), keys.get(node, b""))
+            content = filled(RecordDict(), {kinds.CONFIG: own})
+            message = Message(content, node, kinds.HELLO, ttl=self.start_timeout, group_id="0")
+            requests.append(Request(name, message))
+        return exchange(grid, requests, _introduction, self.start_timeout)
 
     @property
     def left_out(self) -> list[str]:

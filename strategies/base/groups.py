@@ -15,16 +15,10 @@ Cluster = Callable[[FloatArray], IntArray]
 
 @dataclass(frozen=True)
 class Groups:
-    """Clients in clusters, and the model of each cluster.
+    """Clients (M,) in clusters, by their rows (M, D), and the model of each cluster.
 
     Attributes
     ----------
-    keys
-        Clients, (M,).
-    rows
-        What they were grouped by, (M, D).
-    labels
-        Cluster of each, (M,).
     aside
         Those that were left out of the clustering and joined the nearest cluster afterwards, (M,).
     models

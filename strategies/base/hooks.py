@@ -96,10 +96,7 @@ class Hooks(FlowerStrategy):
         """Return what the algorithm itself reports of the round that just ended."""
 
     def protect(self, num_rounds: int, earlier: Any = None) -> Any:
-        """Set up the layers for a run of this many rounds; return its privacy budget, or None without noise.
-
-        An `earlier` budget is continued.
-        """
+        """Set up the layers for a run of this many rounds; return its budget, a continued `earlier` one."""
         from florets.strategies.layers.compose import compose
 
         self.layers, self.privacy = compose(self, num_rounds, earlier)
@@ -238,13 +235,7 @@ class Hooks(FlowerStrategy):
         raise TypeError(f"{type(self).__name__}.round() yielded twice: a round has one training exchange")
 
     def _valid(self, plan: Plan[Update], replies: list[Message]) -> Sequence[tuple[str, Update]] | None:
-        """Return the valid updates of the training exchange; None where no sum of masked ones could be read.
-
-        Raises
-        ------
-        RoundFailed
-            Where there are too few.
-        """
+        """Return the valid updates of the training exchange; None where no sum of masked ones could be read."""
         r = self.context
         if not plan.requests:
             raise RoundFailed(f"round {r.server_round}: none of its participants had anything to train")
@@ -354,12 +345,10 @@ class Hooks(FlowerStrategy):
         on_round: RoundObserver | None = None,
         earlier: Earlier = NOTHING,
     ) -> Result:
-        """Run the rounds.
+        """Run `num_rounds` rounds, after those of `rounds_before`.
 
         Parameters
         ----------
-        num_rounds
-            Rounds, after those of `rounds_before`.
         initial_arrays
             K models with numbered entries (`florets.task.wire.bank`), or one plain model.
         timeout
@@ -377,8 +366,6 @@ class Hooks(FlowerStrategy):
         ------
         FederationError
             If the clients cannot run this experiment, or a round stays below the quorum in all its tries.
-        RuntimeError
-            On a second call.
         """
         if self.last is not None:
             raise RuntimeError(f"this {type(self).__name__} has already run and holds state; build a new one")

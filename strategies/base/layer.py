@@ -17,7 +17,7 @@ from florets.task.wire.replies import Losses, Update
 class Layer:
     """A layer around an algorithm; each hook has a default that changes nothing.
 
-    A layer's own state is a dataclass `State`, kept in the strategy's state under the layer's `name`, so that it is
+    A layer's own state, a dataclass `State`, is kept in the strategy's state under the layer's `name`, so that it is
     part of every checkpoint and of every round that is repeated.
     """
 

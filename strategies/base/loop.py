@@ -1,6 +1,7 @@
 """The rounds of a run: train, test, report; a round below the quorum is tried again."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from flwr.serverapp.strategy import Result
 from florets.strategies.base.exchange import log, send
 from florets.strategies.base.federation import BudgetSpent, FederationError, RoundFailed, TrainingDiverged
 from florets.strategies.base.models import Models, untrained_of
-from florets.strategies.base.report import RoundReport, snapshot
+from florets.strategies.base.report import RoundReport
 from florets.task.device import seldom_collected
 
 TRIES = 3
@@ -121,14 +122,8 @@ def _train(
 def _attempted(
     strategy: Any, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
 ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-    """Run a round's exchanges up to its next models; where they fail, the state is as it was before.
-
-    Raises
-    ------
-    FederationError
-        If the clients cannot run it; `RoundFailed` where trying again may help.
-    """
-    before = snapshot(strategy.state), strategy.last
+    """Run a round's exchanges up to its next models; where they fail, the state is as it was before."""
+    before = deepcopy(strategy.state), strategy.last
     try:
         messages = strategy.configure_train(server_round, arrays, config, grid)
         with strategy.context.meter.part("train"):

@@ -29,11 +29,6 @@ class PerClient(MutableMapping[str, FloatArray]):
     """A vector for each client, by key; it is part of a strategy's state, so clients keep nothing.
 
     Used as a dictionary. Values are float64; they are kept in float32 where that is exact, as for clients' values.
-
-    Attributes
-    ----------
-    vectors
-        As they are kept.
     """
 
     vectors: dict[str, NDArray[np.floating]] = field(default_factory=dict)
@@ -69,11 +64,6 @@ class Method(Generic[S, K]):
     A strategy takes it by ``method = <subclass>``: FedAvg has one group, CLoVE, IFCA and the others find theirs.
     The defaults of the hooks train clients as without the method. Vectors are flat models (R,) of float64
     in the order of `layout`, and clients are named by their keys.
-
-    Parameters
-    ----------
-    settings
-        The strategy's; None: the defaults of `Settings`.
 
     Attributes
     ----------
@@ -163,11 +153,10 @@ class Method(Generic[S, K]):
     def average(self, model: FloatArray, updates: Sequence[Update]) -> FloatArray:
         """Return a group's next model (R,) from its last one and its members' updates; by default their mean.
 
-        The mean is weighted as the strategy's `weighting` says, as without a method. An override may call it, with
-        some of the updates, or with others (``dataclasses.replace(update, values=...)``); a run with `robust` refuses
-        an override, because no rule bounds what single clients do to it. Only the trained entries of what it returns
-        are used, and of them those that are not in `shared_layers`. Running statistics and counters are averaged as
-        without the method.
+        The mean is weighted as the strategy's `weighting` says. An override may call it, with some of the updates, or
+        with others (``dataclasses.replace(update, values=...)``); a run with `robust` refuses an override, because no
+        rule bounds what single clients do to it. Only the trained entries of what it returns are used, and of them
+        those that are not in `shared_layers`.
         """
         rows, members = Updates([("", update) for update in updates]), np.zeros(len(updates), dtype=np.int64)
         mean: FloatArray = average_models(

@@ -24,14 +24,8 @@ from florets.task.wire.replies import Update
 class Models:
     """K models as one record, one by one, and as a flat bank.
 
-    Parameters
-    ----------
-    record
-        K models with numbered entries, or one plain model.
-    shared_layers
-        Name prefixes of the layers that are equal in all models; model 0's are taken where `record` differs.
-    untrained
-        Names of the entries that no gradient moves; see `untrained_of`.
+    Layers with the prefixes `shared_layers` are equal in all models (model 0's count where `record` differs); no
+    gradient moves the `untrained` entries.
     """
 
     def __init__(self, record: ArrayRecord, shared_layers: Sequence[str] = (), untrained: Sequence[str] = ()) -> None:
@@ -97,9 +91,8 @@ def untrained_of(config: ConfigRecord) -> tuple[str, ...]:
 def orthonormal_rows(bank: FloatArray) -> FloatArray:
     """Return models (K, R) that are orthogonal to each other, each with the length that it had.
 
-    Row k keeps a positive inner product with the original row k: it is that row less its part along the rows before
-    it, brought back to its length. One model is returned as it is. ValueError if K > R, or a row depends on those
-    before it.
+    Row k is the original row less its part along the rows before it, brought back to its length. ValueError if K > R,
+    or a row depends on those before it.
 
     Source: CLoVE, analysis (orthonormal initial models).
     Deviation: lengths are kept, because networks do not train from weights scaled to length 1.
@@ -136,11 +129,9 @@ class Updates(ScaledRows):
     grams: Mapping[int, Gram] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
-        """Return P."""
         return len(self.updates)
 
     def __getitem__(self, row: int, /) -> FloatArray:
-        """Return one client's vector (R,)."""
         return self.updates[row][1].vector
 
     def add_scaled(self, rows: IntArray, factors: FloatArray, total: FloatArray) -> None:
@@ -230,8 +221,8 @@ class Averaging(ABC):
     ) -> FloatArray:
         """Return the next bank (K, R).
 
-        `vectors` (P, R) are what the participants returned (for updates see `Updates`), `assignment` (P,) the model
-        of each, `weights` (P,) their example counts, `keys` their clients, where `vectors` does not hold them.
+        `vectors` (P, R) are what the participants returned, `assignment` (P,) the model of each, `weights` (P,) their
+        example counts, `keys` their clients, where `vectors` are no `Updates`.
         """
         layout, privacy, bank = models.layout, self.privacy, models.bank
         shared = models.shared & (models.count > 1)
@@ -369,8 +360,7 @@ class GradientAveraging(Averaging):
 
     `learning_rate` None is the clients'; the schedule of the run changes it over the rounds. `batch` is the number of
     examples that each gradient is taken on; 0 means all, None the clients' batch size. `optimizer="adam"` is one step
-    of a freshly built Adam, about `learning_rate` times the sign of the gradient, as in CLoVE's published code.
-    Entries without gradient, such as batch normalisation's running statistics, are averaged as models are.
+    of a freshly built Adam, as in CLoVE's published code.
 
     Source: CLoVE Alg. 1, l. 21 and 26; IFCA option I (weighting "all_participants").
     """

@@ -32,16 +32,9 @@ def scale_rows(descriptors: FloatArray, low: FloatArray, width: FloatArray) -> F
 
 @dataclass(frozen=True)
 class FoldTraining:
-    """How the clients of a discovery train the common model.
+    """How the clients of a discovery train the common model on folds of their data, and how rows are compressed.
 
-    Attributes
-    ----------
-    folds, size, steps, rate
-        Of a client's data, and of the training on them; a client with too few samples trains once, on all of them.
-    form
-        How rows are compressed.
-    estimates
-        Rows hold exact estimates in addition; see `florets.task.training.folds.rows_of_folds`.
+    With `estimates` rows hold exact estimates in addition; see `florets.task.training.folds.rows_of_folds`.
     """
 
     folds: int
@@ -83,8 +76,6 @@ class Frozen:
         Loss vectors are the square roots of the losses.
     seed
         Draws the projection of rows or features.
-    training
-        How clients train on folds.
     """
 
     by: Literal["losses", "folds", "descriptors", "classes"]

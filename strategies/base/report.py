@@ -1,11 +1,8 @@
 """A strategy's state and its reports: clients, and one report per round."""
 
-import copy
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,14 +49,8 @@ def _no_work() -> "Work":
 class Client:
     """One client of the federation, as it introduced itself (`query.hello`).
 
-    Attributes
-    ----------
-    key
-        Name that stays the same when the node comes back under another node id; replies are sorted by it.
-    number
-        The client's integer in seeded draws: its partition id, else a hash of `key`.
-    cluster
-        True cluster, known for simulated clients only.
+    `key` stays the same when the node comes back under another node id. `number` is the client's integer in seeded
+    draws: its partition id, else a hash of `key`. `cluster` is the true one, known for simulated clients only.
     """
 
     key: str
@@ -74,10 +65,9 @@ class Client:
 class Evaluation:
     """A client's assigned model on that client's own test set; `accuracy` is None where there are no labels.
 
-    `scores` are those other than loss and accuracy, by name, of this test alone. `validation` is the
-    same on its validation data, `tuned` the same of a copy that the client fine-tuned first; None where the run has
-    none. `sums` are those of this test, and `train` those of the training targets with the plain test
-    (`task.wire.evaluation`); None where the client sends none.
+    `scores` are the others of this test, by name; `validation` is the same on its validation data, `tuned` that of a
+    copy that the client fine-tuned first; `sums` and `train` are those of the test and of the training targets
+    (`task.wire.evaluation`).
     """
 
     num_examples: int
@@ -96,25 +86,12 @@ class Evaluation:
 
 @dataclass(slots=True)
 class ClientRound:
-    """One client's part in a round's exchanges. Test evaluation is reporting and is not counted.
+    """One client's part in a round's exchanges but for tests, of all its tries.
 
-    Attributes
-    ----------
-    bytes_down, bytes_up
-        Payload of the messages to the client and of its replies.
-    seconds
-        Wall time on the client, for its valid replies.
-    reply
-        What came of the last message to it: "ok", "error" (the client failed), "missing" (no reply in time) or
-        "invalid" (the reply broke a rule, or is an outlier); empty where it was not asked.
-    rejected
-        Why a reply of the client was invalid; empty where none was.
-    train_loss, samples
-        Mean loss over its local training and the samples that it trained on; None where no update of it was used.
-    halvings
-        Times that it halved its learning rate, because its training diverged; None where no update of it was used.
-    kept
-        The part of its update that counted in its group's average, 0 to 1; None without a robust rule.
+    `reply` is what came of the last message to it: "ok", "error" (the client failed), "missing" (no reply in time) or
+    "invalid" (it broke a rule, `rejected`, or is an outlier). `train_loss`, `samples` and `halvings` (of the learning
+    rate) are None where no update of it was used, `kept`, the part of its update that counted in the average (0 to
+    1), without a robust rule.
     """
 
     bytes_down: int = 0
@@ -130,17 +107,7 @@ class ClientRound:
 
 @dataclass(frozen=True)
 class Compared:
-    """The vectors by which a round compared its clients.
-
-    Attributes
-    ----------
-    kind
-        What they are: "losses", "updates", ...
-    clients
-        Keys.
-    vectors
-        (M, d), finite; d at most `MOST_NUMBERS`.
-    """
+    """The vectors (M, d) by which a round compared its clients; d at most `MOST_NUMBERS`."""
 
     kind: str
     clients: tuple[str, ...]
@@ -153,41 +120,27 @@ MOST_NUMBERS = 64
 
 @dataclass(frozen=True)
 class RoundReport:
-    """Everything that is recorded of one round.
+    """Everything that is recorded of one round; test evaluation is reporting, and counts in no bytes or work.
 
     Attributes
     ----------
     phase
         "clustering", "stable" (the clustering is frozen), "training" (the strategy does not cluster), "discovery"
         (groups are looked for), or the two of mixed regression, "moment_descent" and "refine".
-    participants
-        Keys of the clients sampled in this round, sorted.
     assignment
         Model index of every client that has one, not only of this round's participants.
-    bytes_down, bytes_up
-        Payload of the algorithm's own messages, in bytes. Test evaluation is reporting and is not counted.
     seconds
         Wall time by part of the round; "total" is the whole round.
     replies
         Counts over all exchanges of the round: ok, error, missing, invalid.
     rejected
-        Of the invalid ones, those whose values are far above the others': the reason, with the key that decides, by
-        client.
-    evaluations
-        By client key; empty in a round without evaluation.
+        Of the invalid ones, those whose values are far above the others': the reason by client.
     confusions
-        Of the clients of each model together, by model, where clients send it: a label, what was predicted for it,
-        how often; the next label, in one sequence.
-    work
-        What the algorithm's own messages cost the clients, all together; test evaluation is not counted.
+        By model a sequence of label, what was predicted for it, how often; the next label.
     details
-        What only this algorithm reports, e.g. the K that it chose; values for JSON.
+        What only this algorithm and its layers report; values for JSON.
     tries
         How often the round was tried until its quorum replied; bytes, seconds and replies are those of all tries.
-    clients
-        The part of each client that was sent a message of the algorithm, by key; of all tries, as above.
-    compared
-        The vectors by which clients were compared; None in a round that compared none.
     """
 
     server_round: int
@@ -219,13 +172,10 @@ Vectors = Sequence[npt.NDArray[np.floating]] | npt.NDArray[np.floating]
 
 
 def sketched(vectors: Vectors, width: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """Return M vectors of at most `width` numbers, (M, min(d, width)), in place of long ones.
+    """Return M vectors of at most `width` numbers, (M, min(d, width)): of long ones their count sketches.
 
     Each entry is added, with a random sign, to a random one of `width` entries. Inner products are kept on average,
-    with a relative spread of about 1 / sqrt(width). Vectors that are short enough stay as they are. Values beyond the
-    range of float32 are cut off there, and NaN becomes 0.
-
-    `rng` draws the projection, which depends on it and on the vectors' length d alone.
+    with a relative spread of about 1 / sqrt(width). `rng` draws the projection.
 
     Source: Charikar, Chen and Farach-Colton 2002 (count sketch).
     """
@@ -286,45 +236,3 @@ class State:
     kept: Any = None
     details: dict[str, Any] = field(default_factory=dict)
     layers: dict[str, Any] = field(default_factory=dict)
-
-
-T = TypeVar("T")
-
-_PLAIN = frozenset((type(None), bool, int, float, str, bytes))
-
-
-def snapshot(value: T) -> T:
-    """Return what `copy.deepcopy` does, faster for a state with entries for many clients.
-
-    One object in two places becomes two copies, as in a checkpoint, which holds no cycles; a class's own rules for
-    its copies are obeyed.
-    """
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if kind is dict:
-        return {key: item if type(item) in _PLAIN else snapshot(item) for key, item in value.items()}  # type: ignore[attr-defined,return-value]  # it is a dict
-    if kind is list:
-        return [item if type(item) in _PLAIN else snapshot(item) for item in value]  # type: ignore[attr-defined,return-value]  # it is a list
-    if kind is set:
-        # What can be in a set is not changed.
-        return value.copy()  # type: ignore[attr-defined,no-any-return]  # it is a set
-    if kind is np.ndarray and value.dtype.kind in "biuf":  # type: ignore[attr-defined]  # it is an array
-        # In the order in memory that it has: sums depend on it.
-        return value.copy(order="K")  # type: ignore[attr-defined,no-any-return]  # it is an array
-    if dataclasses.is_dataclass(kind) and _copied_by_fields(kind):
-        new = copy.copy(value)
-        for name, item in vars(value).items():
-            object.__setattr__(new, name, snapshot(item))
-        return new
-    return copy.deepcopy(value)
-
-
-@lru_cache(maxsize=256)
-def _copied_by_fields(kind: type) -> bool:
-    """Say whether a class leaves its copies to Python, so that a copy has the attributes' copies and nothing else."""
-    left_alone = ("__reduce_ex__", "__reduce__", "__getstate__")
-    if any(getattr(kind, name) is not getattr(object, name) for name in left_alone):
-        return False
-    has_own = hasattr(kind, "__deepcopy__") or hasattr(kind, "__copy__")
-    return not has_own and not any(vars(base).get("__slots__") for base in kind.__mro__)

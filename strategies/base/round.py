@@ -27,21 +27,11 @@ R = TypeVar("R", covariant=True)
 
 @dataclass(frozen=True)
 class Plan(Generic[R]):
-    """One exchange of a round: its training or its test evaluation.
+    """One exchange of a round: its training or its test.
 
-    Attributes
-    ----------
-    requests
-        One for each client that takes part.
-    read
-        How a reply is read.
-    keep
-        Keeps the clients' own part of the valid updates, and returns those of the shared models; None: there is no
-        such part.
-    reveal
-        How masked replies become updates, by further exchanges; None: they are not masked.
-    groups
-        Model that each client is asked to train, by key; empty where clients choose, or train something else.
+    `read` reads a reply. `keep` keeps the clients' own part of the valid updates, and returns those of the shared
+    models; `reveal` makes updates of masked replies. `groups` has the model that each client is asked to train; empty
+    where clients choose, or train something else.
     """
 
     requests: list[Request]
@@ -93,16 +83,10 @@ class SealedRows:
 
 @dataclass(frozen=True)
 class LossVectors:
-    """The losses that clients sent, sorted by key.
+    """The losses of `models` that clients sent, sorted by key.
 
-    Attributes
-    ----------
-    received
-        As received, for code that does not look at single ones, or only for the client's own sake.
-    models
-        Those that they were taken on.
-    why
-        Why they may only be grouped (`Round.group`); empty: no restriction.
+    They may only be grouped (`Round.group`) where there is a reason `why`; `received` is for code that does not look
+    at single ones, or only for the client's own sake.
     """
 
     received: Replies[Losses]
@@ -136,18 +120,12 @@ class Round(Asking):
 
     Attributes
     ----------
-    averaging
-        What clients return and how it is averaged.
-    testers
-        Clients that test, at an evaluation.
-    evaluation
-        What they do in addition.
+    testers, evaluation
+        Clients that test, at an evaluation, and what they do in addition.
     personal
         A `Method`, in place of training and testing only the group's model; or None.
     privacy
         The run's privacy budget and its noise; None: no noise.
-    strategy
-        The strategy of the round.
     answered
         Clients whose valid updates have arrived.
     """
@@ -165,12 +143,8 @@ class Round(Asking):
     def train(self, groups: Mapping[str, int], settings: Mapping[str, str | float] | None = None) -> Plan[Update]:
         """Plan the exchange in which each participant in `groups` trains its model; the others sit this round out.
 
-        Clients that have kept this round's models (`losses`) are told which of them to train.
-
-        Raises
-        ------
-        RoundFailed
-            If there are groups, and none of the participants is in one.
+        Clients that have kept this round's models (`losses`) are told which of them to train. `RoundFailed` if there
+        are groups, and none of the participants is in one.
         """
         if groups and not any(client.key in groups for client in self.participants):
             given, there = (
@@ -205,8 +179,7 @@ class Round(Asking):
     def train_best(self, by: Literal["loss", "accuracy"] = "loss") -> Plan[Update]:
         """Plan the exchange in which each participant picks the model that is best on its data, and trains it.
 
-        Where clients cannot do both in one exchange (with a personal method, or while models are compared in noised
-        sums), they are asked for their losses first.
+        Where clients cannot do both in one exchange, they are asked for their losses first.
         """
         r = replace(self, config=filled(self.config.copy(), {kinds.BY_ERRORS: True})) if by == "accuracy" else self
         chosen = next((found for layer in self.layers if (found := layer.choices(r)) is not None), None)
@@ -249,7 +222,7 @@ class Round(Asking):
     def group(self, keys: Sequence[str], rows: Rows, k: int, cluster: Cluster, source: str = "grouping") -> Groups:
         """Group clients into `k` groups by their rows (M, D), with `cluster`; see `base.layer`.
 
-        `source` names the clustering in errors. With central noise noised sums make the groups, and not `cluster`.
+        `source` names the clustering in errors.
         """
         from florets.strategies.core.cluster import check_clusters
 
@@ -336,10 +309,8 @@ class Round(Asking):
         """Ask clients for the mean loss of each of K models on their training data (one exchange).
 
         With `loss_data=held_out` it is taken on the part that is not trained on; with `loss_batch` on a batch of
-        either, unless `all_samples` (for decisions that last).
-
-        Clients that can keep this round's models are asked to, and say whether they did. ValueError where no single
-        ones may be looked at: `losses` and `group` are the way then.
+        either, unless `all_samples` (for decisions that last). ValueError where no single ones may be looked at:
+        `losses` and `group` are the way then.
         """
         if why := self._seal_of_losses:
             raise ValueError(why)
@@ -366,10 +337,7 @@ class Round(Asking):
         return self.ask(requests, read)
 
     def ask_lowest(self, clients: Sequence[Client], among: Sequence[int] | None = None) -> dict[str, int]:
-        """Ask clients, if any, for their losses of the round's models; return the lowest of each that answers.
-
-        `among` are the models that count; None: all.
-        """
+        """Ask clients, if any, for losses of the round's models; return the lowest of each, of those `among`."""
         if not clients:
             return {}
         offered = list(range(self.models.count) if among is None else among)

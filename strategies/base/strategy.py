@@ -41,10 +41,8 @@ class Strategy(Hooks, ABC, Generic[S, M]):
 
     Parameters
     ----------
-    settings
-        The algorithm's own; None: its defaults.
-    run
-        The keys of the run; None: their defaults.
+    settings, run
+        The algorithm's own keys, and those of the run; None: their defaults.
     averaging
         What clients return and how it is averaged, in place of the run's choice.
     input_shape, num_outputs, loss
@@ -61,8 +59,6 @@ class Strategy(Hooks, ABC, Generic[S, M]):
 
     Attributes
     ----------
-    settings
-        The algorithm's own keys; never changed.
     state
         All that the algorithm remembers; checkpoints hold this and nothing else.
     k
@@ -71,12 +67,8 @@ class Strategy(Hooks, ABC, Generic[S, M]):
         Run-level choices; None where the algorithm has no such choice.
     loss_batch
         Samples that losses are taken on while clustering; None: all.
-    input_shape, num_outputs, loss
-        Sizes of the task, and its loss (`florets.task.training.losses`); empty: not known.
     seed
         Of every draw; take generators from `Round.random`.
-    personal
-        What clients have of their own within the algorithm's groups; None: nothing.
     """
 
     Settings: ClassVar[type[Any]] = Settings

@@ -54,16 +54,8 @@ class CLoVESettings(ByLosses):
 class CLoVEState(State):
     """What CLoVE remembers.
 
-    Attributes
-    ----------
-    histories
-        Last assignments of each client, the latest last.
-    silent
-        Consecutive rounds in which a client took part and did not answer.
-    clustered
-        Clients that a clustering has placed.
-    frozen
-        The clusters as they were frozen; None before.
+    `histories` are the last assignments of each client, `silent` the consecutive rounds in which one took part and
+    did not answer, `clustered` the clients that a clustering has placed, `frozen` the clusters once they are.
     """
 
     phase: str = "clustering"

@@ -35,14 +35,8 @@ def average_models(
 
     Parameters
     ----------
-    bank : (K, R) float64
-        The models that were sent. Not modified.
     updates : (P, R) float64, read row by row
-        The models that came back, P may be 0.
-    assignment : (P,) int64
-        Model that each participant trained.
-    weights : (P,) float64
-        Example counts n.
+        The models that came back, of those in `assignment` (P,); `weights` (P,) are example counts n.
     weighting : str
         ``"examples"``: mean over the group with weights n. ``"uniform"``: plain mean over the group.
         ``"all_participants"``: each change counts n / N with N the sum of n over all participants, whatever model
@@ -93,8 +87,8 @@ def average_gradients(
 ) -> tuple[FloatArray, BoolArray]:
     """Return the average (K, R) of each model's gradients (P, R), and which models have any (K,).
 
-    `weighting` and `robust` are as in `average_models`, but for ``"all_participants"``: the plain sum over the group,
-    divided by the number of all participants. `shape` is that of the bank.
+    See `average_models`, but for ``"all_participants"``: the plain sum over the group, divided by the number of all
+    participants.
 
     Source: CLoVE Alg. 1, line 26 (``examples``); IFCA Alg. 1, option I (``all_participants``).
     """
@@ -147,28 +141,12 @@ def pooled_step(
     *,
     is_quadratic: bool,
 ) -> FloatArray:
-    """Return the Newton step (R,) of a linear model on the sum of its clients' losses and a ridge.
+    """Return the Newton step (R,) of a linear model on the sum of its clients' losses and a ridge (R,).
 
-    As local steps averaged with their Hessians as weights, this is the step on the pooled records.
-
-    Parameters
-    ----------
-    model : (R,)
-        The model that the terms were taken at.
-    gradients, hessians
-        Of each client's loss, (R,) and (R, R), as sums over its `examples` (P,).
-    weights : (P,)
-        What each client counts; with `examples` each record counts the same.
-    ridge : (R,)
-        Penalty of each parameter.
-    is_quadratic
-        Whether losses are squared errors: one whole step ends at the minimum.
-
-    Notes
-    -----
-    Of another loss the step is damped by log(1 + d) / d, where d is about the root mean square of how far it moves
-    the outputs: away from where it was taken the curvature of a logistic loss may be smaller. Near the minimum the
-    factor is 1.
+    As local steps averaged with their Hessians as weights, this is the step on the pooled records. `gradients` and
+    `hessians` of each client's loss are sums over its `examples` (P,), which count as `weights` (P,). Of a loss that
+    is not `is_quadratic` the step is damped by log(1 + d) / d, where d is about the root mean square of how far it
+    moves the outputs: away from where it was taken the curvature of a logistic loss may be smaller.
 
     Source: Sun and Tran-Dinh 2019 (Mathematical Programming 178), damped step of generalised self-concordant losses.
     Deviation: d is a mean over the records and no maximum, which no sum of the clients' knows.

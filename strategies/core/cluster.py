@@ -13,8 +13,8 @@ from florets.task.device import one_thread
 def finite_losses(losses: FloatArray) -> FloatArray:
     """Return losses (M, K) with NaN and infinity replaced by the largest finite loss, or 0.
 
-    A model that diverged gives NaN to all clients; its column then becomes constant, tells no clients apart, and is
-    as unattractive as the worst loss that was seen. Negative zeros become zeros.
+    A model that diverged then tells no clients apart, and is as unattractive as the worst loss that was seen.
+    Negative zeros become zeros.
     """
     # Adding 0.0 turns -0.0 into 0.0, which is otherwise another row to a bytewise comparison.
     clean: FloatArray = np.array(losses, dtype=np.float64) + 0.0
@@ -47,18 +47,9 @@ def cluster(
 ) -> IntArray:
     """Return the cluster of each loss vector (M, D), numbered from 0 in order of first appearance.
 
-    Rows that are equal always share a cluster. With as many clusters asked for as there are distinct rows, or more,
-    each distinct row is a cluster of its own; no rows give no clusters.
-
-    Parameters
-    ----------
-    method : str
-        ``"kmeans"`` (k-means++, the best of ten starts) or ``"agglomerative"`` (Ward; of more than 5,000 rows
-        `of_cohort`, with 5,000 of them).
-    rng : numpy.random.Generator
-        Seeds k-means and draws the cohort.
-    weights : (M,) float64, optional
-        How much each row counts in k-means, above 0.
+    `method` is ``"kmeans"`` (k-means++, the best of ten starts) or ``"agglomerative"`` (Ward; of more than 5,000 rows
+    `of_cohort`); `weights` (M,) say how much each row counts in k-means. Rows that are equal always share a cluster;
+    there are at most as many clusters as distinct rows.
 
     Source: CLoVE Alg. 1, line 11; its released code has both methods.
     Deviation: ten starts of k-means instead of one (the published code's choice), because one start sometimes ends in
@@ -172,8 +163,7 @@ def summed_losses(losses: FloatArray, clusters: IntArray) -> FloatArray:
 def match_min_cost(losses: FloatArray, clusters: IntArray) -> IntArray:
     """Give each cluster a model of its own (C,) such that the sum of all losses (M, K) is least.
 
-    With fewer clusters than models some models stay unmatched; more are refused (ValueError). Equal inputs give equal
-    outputs, ties included.
+    With fewer clusters than models some models stay unmatched; more are refused (ValueError).
 
     Source: CLoVE Alg. 1, line 12.
     """
@@ -185,8 +175,6 @@ def match_min_cost(losses: FloatArray, clusters: IntArray) -> IntArray:
 
 def match_overlap(clusters: IntArray, previous: IntArray, num_models: int) -> IntArray:
     """Give each cluster a model of its own (C,) such that the most clients keep their `previous` one (M,).
-
-    Raises ValueError if there are more clusters than models. Equal inputs give equal outputs, ties included.
 
     Source: CFL-GP, Sec. 3, spectral clustering, step (c); an option of the published CLoVE code that it never
     implemented.
@@ -202,8 +190,6 @@ def match_overlap(clusters: IntArray, previous: IntArray, num_models: int) -> In
 
 def match_in_order(num_clusters: int, num_models: int) -> IntArray:
     """Give cluster c model c: clusters are numbered in the order of their smallest client key.
-
-    Raises ValueError if there are more clusters than models.
 
     Source: CLoVE, ablation "no matching".
     """
@@ -239,28 +225,11 @@ SAMPLE = 1000
 
 
 def choose_k(vectors: FloatArray, k_max: int, rng: np.random.Generator) -> int:
-    """Return the number of clusters that the loss vectors show: the K of the best mean silhouette.
+    """Return the number of clusters, up to `k_max`, that loss vectors (M, D) show: the K of the best mean silhouette.
 
-    Ward's clusters are judged for every K up to M - 1, because the silhouette of M clusters is not defined; the
-    smaller K wins a tie. They only choose K, the clients are grouped afterwards by `cluster`. Defined outcomes for
-    small inputs: no vector, one vector or all vectors equal give 1, and so does ``k_max = 1``; vectors that differ
-    give at least 2, because the silhouette cannot tell one cluster from two; the answer never exceeds the number of
-    distinct vectors.
-
-    Parameters
-    ----------
-    vectors : (M, D) float64
-        Loss vectors, one row a client; see `finite_losses` for NaN. Above 2,000 rows, 1,000 of them
-        drawn without replacement stand for all.
-    k_max : int
-        Largest K considered, at least 1.
-    rng : numpy.random.Generator
-        Draws the sample; not used for 2,000 vectors or fewer.
-
-    Returns
-    -------
-    int
-        From 1 to `k_max`.
+    Ward's clusters are judged for every K up to M - 1; the smaller K wins a tie. No vector, one vector or all vectors
+    equal give 1; vectors that differ at least 2, because the silhouette cannot tell one cluster from two. Above 2,000
+    rows, 1,000 drawn by `rng` stand for all.
 
     Source: CLoVE, Alg. 2.
     """

@@ -62,15 +62,7 @@ def centred_gram(gram: FloatArray, classes: IntArray | None = None) -> FloatArra
 
 
 def permuted(gram: FloatArray, order: IntArray) -> FloatArray:
-    """Return the Gram matrix of the rows after the clients of each fold changed places.
-
-    Parameters
-    ----------
-    gram : (m, M, m, M) float64
-        From `gram_of`.
-    order : (m, M) int64
-        ``order[f, i]`` is the client whose row of fold f client i now has.
-    """
+    """Return the Gram matrix (m, M, m, M) after client i took the row of client ``order[f, i]`` in each fold f."""
     num_folds, num_clients = order.shape
     index = (np.arange(num_folds)[:, None] * num_clients + order).ravel()
     flat = gram.reshape(len(index), len(index))
@@ -93,8 +85,7 @@ def scores(gram: FloatArray) -> FloatArray:
 
     One tree serves all cuts. A node of the tree is a run of neighbours in the order of its leaves, so the sums over
     pairs of its members are four entries of a two-dimensional running sum, and a cut's sums follow from the next
-    finer one's: all cuts of a tree cost M^2 additions. Scores are in [-1, 1]; 0 where no centre or no row differs
-    from the mean.
+    finer one's. 0 where no centre or no row differs from the mean.
     """
     num_folds, num_clients = gram.shape[:2]
     others, held_out, energy = products_of(gram)
@@ -126,8 +117,7 @@ def products_of(gram: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 def _along(tree: FloatArray, products: FloatArray) -> FloatArray:
     """Return, for the cuts into 2, ..., M groups, the sum over groups of (sum of products within) / (group size).
 
-    With the inner products of a and b it is the sum over clients of <centre of a in the client's group, b>; several
-    matrices of products (B, M, M) at once give (B, M - 1).
+    With the inner products (B, M, M) of a and b it is the sum over clients of <centre of a in the client's group, b>.
     """
     num_matrices, num_clients, _ = products.shape
     begin, sizes = _spans(tree)
@@ -147,8 +137,7 @@ def _along(tree: FloatArray, products: FloatArray) -> FloatArray:
 def _spans(tree: FloatArray) -> tuple[IntArray, IntArray]:
     """Return where each node's leaves begin in an order that keeps them together, and how many they are.
 
-    Leaves first, then merges, as SciPy numbers them. (Its own `leaves_list` checks the tree for longer than all the
-    rest of a score takes.)
+    SciPy's own `leaves_list` checks the tree for longer than all the rest of a score takes.
     """
     num_clients = len(tree) + 1
     sizes = [1] * num_clients + tree[:, 3].astype(np.int64).tolist()
@@ -190,7 +179,7 @@ def joined_scores(gram: FloatArray, large: IntArray) -> FloatArray:
 def joined(products: FloatArray, large: IntArray, method: str, k: int) -> IntArray:
     """Return the groups of all clients (M,): a tree of the `large` ones, cut at K, and the others' nearest.
 
-    `products` (M, M) are inner products of the clients' centred means, `method` is the tree's linkage.
+    `products` (M, M) are inner products of the clients' centred means.
     """
     return _labels(products, large, _tree(products, large, method), k)
 

@@ -16,13 +16,7 @@ def kmeans(rows: FloatArray, num_clusters: int, seed: int, weights: FloatArray |
     """Return the cluster of each finite row (M, D): of ten starts the one with the least sum of squares.
 
     The draws and the rules are those of scikit-learn's ``KMeans``, whose import takes a second of a run that may take
-    three, so that results are equal but for ties. SciPy's ``kmeans2`` has no weights, one start, and no candidates.
-    Rows that differ only in their last bits can make fewer clusters.
-
-    Parameters
-    ----------
-    weights : (M,) float64, optional
-        How much each row counts, above 0.
+    three, so that results are equal but for ties. SciPy's ``kmeans2`` has one start, and no candidates.
 
     Source: Arthur and Vassilvitskii 2007, with several candidates for each centre (section 6.1).
     """

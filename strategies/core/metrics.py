@@ -8,11 +8,9 @@ from florets.strategies.core import FloatArray, IntArray
 
 
 def adjusted_rand_index(true: Sequence[int], found: Sequence[int]) -> float | None:
-    """Return the adjusted Rand index of two groupings of the same clients; ValueError if their lengths differ.
+    """Return the adjusted Rand index of two groupings of the same clients; None for fewer than two clients.
 
-    1 for equal groupings, about 0 for unrelated ones, negative for worse than chance. 1 also where both put all
-    clients into one group, or both leave every client alone; 0 where just one of them does. None for fewer than two
-    clients.
+    1 also where both put all clients into one group, or both leave every client alone.
 
     Source: Hubert and Arabie, Comparing partitions, 1985, in terms of pairs of clients. Written out here because
     scikit-learn's function (equal to it, as a test shows) warns when most groups hold one client, as in Local-only.
@@ -44,13 +42,9 @@ def _pairs(sizes: IntArray) -> int:
 def model_error(bank: FloatArray, true_models: FloatArray) -> float:
     """Return d(theta, theta*), the largest distance of a true model (L, R) from its own found one (K, R).
 
-    With K >= L it is the minimum over all ways of giving each true model a found one of its own. With K < L each true
-    model is compared with the nearest found model, so that a single global model is judged by the true model that it
-    is farthest from. Infinite if so many models are not finite that none is left for some true one; ValueError if
-    there is no model or their lengths differ.
-
-    A bottleneck assignment: of the sorted distances the smallest is searched such that a perfect matching with no
-    larger one exists. Trying all K! permutations would end at ten models.
+    With K >= L it is the minimum over all ways of giving each true model a found one of its own: a bottleneck
+    assignment, by the smallest distance for which a perfect matching exists. With K < L each true model is compared
+    with the nearest found model. Infinite if so many models are not finite that none is left for some true one.
 
     Source: mixed regression, Sec. IV, d(theta, theta*), there with K = L.
     """

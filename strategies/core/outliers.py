@@ -31,15 +31,12 @@ def outlier_losses(losses: FloatArray, scale: float, factor: float) -> BoolArray
 
     A vector is an outlier if its *best* loss is more than `factor` times the scale: whatever data a client has, some
     model should be as good for it as the worst one is for the others. Its worst loss may be larger, because a model
-    can be very wrong on another cluster's data, but not by `factor` squared.
+    can be very wrong on another cluster's data, but not by `factor` squared. A client in another unit (squared errors
+    of targets 10 times as large) looks the same.
 
-    What a liar claims below that cannot be told from a benign loss. And a client whose losses are that much
-    larger on every model is taken for an outlier: with squared errors, one whose targets are 10 times as large as the
-    others' (factor 100).
-
-    `losses` (M, K) are not negative; infinite where a model diverged. `scale` is the largest `loss_scale` of the run
-    so far: losses that have become small in training must not make a benign client with a harder sample an outlier.
-    At 0 no vector is.
+    `losses` (M, K) are infinite where a model diverged. `scale` is the largest `loss_scale` of the run so far: losses
+    that have become small in training must not make a benign client with a harder sample an outlier. At 0 no vector
+    is.
     """
     if not scale or not losses.size:
         return np.zeros(len(losses), dtype=bool)
@@ -48,14 +45,11 @@ def outlier_losses(losses: FloatArray, scale: float, factor: float) -> BoolArray
 
 
 def outlier_updates(vectors: FloatArray, bank: FloatArray, known: float = 0.0) -> BoolArray:
-    """Return the mask (P,) of the updates that are outliers by their largest value.
+    """Return the mask (P,) of the updates (P, R) that are outliers by their largest value.
 
-    The reference is the largest value in the median client's update, or in the models themselves where that is more:
-    of gradients near zero none is an outlier. Of fewer than three updates none is, either, unless the size of such
-    updates is known.
-
-    `vectors` (P, R) are what the clients returned, finite, `bank` (K, R) the models that they started from, `known`
-    the largest value in what others returned before on the same request; 0: not known.
+    The reference is the largest value in the median client's update, or in the models (K, R) themselves where that is
+    more: of gradients near zero none is an outlier. `known` is the largest value in what others returned before on
+    the same request, without which none of fewer than three is.
     """
     if not len(vectors) or (len(vectors) < LEAST_CLIENTS and not known):
         return np.zeros(len(vectors), dtype=bool)
@@ -74,10 +68,9 @@ _TERMS_FACTOR = 1e5
 def outlier_terms(slopes: FloatArray, curvatures: FloatArray, length: float) -> BoolArray:
     """Return the mask (P,) of the clients whose gradients and Hessians are outliers by their largest entries.
 
-    These add up to one step for all, so that a client's own model, which stays small, says nothing of them. `slopes`
-    and `curvatures` (P,) are per record. The median client's curvature is the reference, with `length`, that of the
-    parameters, for slopes; both are at least 1, as of standardised columns: near the minimum benign ones may be 0.
-    The bound is wide: a category that only one small site has is far from 0 in standardised units there.
+    These add up to one step for all, so that a client's own model says nothing of them. `slopes` and `curvatures`
+    (P,) are per record, `length` is that of the parameters. The bound is wide: a category that only one small site
+    has is far from 0 in standardised units there.
     """
     if len(slopes) < LEAST_CLIENTS:
         return np.zeros(len(slopes), dtype=bool)

@@ -11,15 +11,9 @@ from florets.strategies.core import FloatArray, IntArray
 class Centres:
     """What placing a newcomer needs to know of the groups found.
 
-    Parameters
-    ----------
-    origin : (D,) float64
-        Mean of all clients' rows, each at unit length.
-    directions : (K, D) float64
-        Each group's mean of those rows minus the origin, at unit length.
-    usual : (K,) float64
-        Median cosine of a group's members with the mean of its other members: what a client that belongs to the
-        group can be expected to have. A group of one has the mean of the other groups' values.
+    `origin` (D,) is the mean of all clients' rows, each at unit length; `directions` (K, D) each group's mean of
+    those rows minus the origin, at unit length; `usual` (K,) the median cosine of a group's members with the mean of
+    its other members (of a group of one the mean of the other groups' values).
     """
 
     origin: FloatArray
@@ -54,8 +48,8 @@ def place(row: FloatArray, groups: Centres, fit: float | None = 0.5) -> tuple[in
     """Return the group of a newcomer, -1 where none fits, and its cosine to the nearest group's centre.
 
     `row` (D,) is the client's update of the same common model, or (m, D), one for each fold of its data. No group
-    fits below the share `fit` of the cosine that the nearest group's own members usually have: the client is then
-    from a group that was not there, or its data are too few to say. None: the nearest fits.
+    fits below the share `fit` of the cosine that the nearest group's own members usually have; None: the nearest
+    fits.
     """
     mean = unit_mean(np.atleast_2d(np.asarray(row, dtype=np.float64))) - groups.origin
     cosine = _cosine(np.broadcast_to(mean, groups.directions.shape), groups.directions)

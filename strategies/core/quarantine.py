@@ -26,16 +26,9 @@ UNKNOWN, AGREES, DEPARTS = 0, 1, -1
 
 
 def agreement(gram: FloatArray, trusted: BoolArray) -> FloatArray:
-    """Return the cosine (n,) of each member's change with the geometric median of the other trusted members'.
+    """Return the cosine (n,) of each member's change with the geometric median of the other `trusted` members'.
 
-    Changes count by their directions alone: size, scale and number of samples of a client play no part.
-
-    Parameters
-    ----------
-    gram : (n, n) float64
-        Inner products of the changes.
-    trusted : (n,) bool
-        Members that the others are compared with, at least two.
+    Changes count by their directions alone; `gram` (n, n) are their inner products.
     """
     lengths = np.sqrt(np.maximum(np.diagonal(gram), np.finfo(np.float64).tiny))
     cosines = gram / np.outer(lengths, lengths)
@@ -53,10 +46,9 @@ def verdicts(gram: FloatArray, trusted: BoolArray, usual: float = 0.0) -> tuple[
 
     Let mu be the median agreement of the trusted members and s its robust standard deviation. A member `DEPARTS` if
     its agreement is `SPREADS` s below mu and also below -mu / 2, or below mu / 4 if its change is long: `LONG` times
-    the median one of this round and of `usual`, the largest squared length of that so far (a client with hard samples
-    still makes long changes when the others have no more to learn). Changes up to `FAINT` times that length never
-    depart. A member `AGREES` above mu / 4. Nobody is judged if mu is below `COMMON`, as in a group that is trained to
-    its end or whose labels differ.
+    the median one of this round and of `usual`, the largest squared length of that so far. Changes up to `FAINT`
+    times that length never depart. A member `AGREES` above mu / 4. Nobody is judged if mu is below `COMMON`, as in a
+    group that is trained to its end or whose labels differ.
     """
     unknown = np.full(len(gram), UNKNOWN), np.zeros(len(gram))
     if trusted.sum() < LEAST_GROUP - 1 or len(gram) < LEAST_GROUP:
@@ -94,10 +86,8 @@ class Quarantine:
 
     Attributes
     ----------
-    suspects
-        Departures of clients that count.
-    clients
-        Agreements of those in quarantine.
+    suspects, clients
+        Departures of clients that count, and agreements of those in quarantine.
     entered
         Those in quarantine since this round.
     far
@@ -149,13 +139,9 @@ class Quarantine:
     def observe(self, model: int, keys: Sequence[str], gram: FloatArray, most: int) -> list[str]:
         """Judge a round's members of one group; return who has left quarantine.
 
-        Parameters
-        ----------
-        gram : (n, n) float64
-            Inner products of the changes of `keys`.
-        most
-            Members that may be in quarantine at a time: of more that depart, those that agree least. Nothing is said
-            where fewer of the trusted are there than a majority against all that may yet be hostile.
+        `gram` (n, n) are inner products of the changes of `keys`. At most `most` may be in quarantine at a time: of
+        more that depart, those that agree least. Nothing is said where fewer of the trusted are there than a majority
+        against all that may yet be hostile.
         """
         trusted = np.array([key not in self.clients for key in keys])
         free = max(most - int((~trusted).sum()), 0)

@@ -58,23 +58,15 @@ class RobustRule:
     """One rule for the average of a group's updates.
 
     Each rule works on the changes d_i = x_i - theta of n members with weights w_i, at most `MOST_WEIGHT` times the
-    median client's.
+    median client's; f = ceil(`hostile` n), at most (n - 1) // 2, of them may be hostile.
 
-    Attributes
-    ----------
-    name
-        ``"clip"``: changes longer than twice the median member's are shortened to that. ``"trimmed_mean"``: of each
-        coordinate, the mean without the f = ceil(`hostile` n) smallest and largest values; ``"median"``: of each
-        coordinate. Both count every member alike. ``"geometric_median"``: the point with the least sum of weighted
-        distances. ``"multi_krum"``: the mean of the n - f updates that are closest to their n - f - 2 neighbours.
-    hostile
-        Largest fraction of a group's members that may be hostile.
+    ``"clip"``: changes longer than twice the median member's are shortened to that. ``"trimmed_mean"``: of each
+    coordinate, the mean without the f smallest and largest values; ``"median"``: of each coordinate. Both count every
+    member alike. ``"geometric_median"``: the point with the least sum of weighted distances. ``"multi_krum"``: the
+    mean of the n - f updates that are closest to their n - f - 2 neighbours.
 
-    Notes
-    -----
     A client alone in its group is not protected from itself. In a group of two, where no majority exists, both
-    changes are shortened to the length of the median participant's (`typical`). f is at most (n - 1) // 2, so that of
-    three members one may be hostile.
+    changes are shortened to the length of the median participant's (`typical`).
 
     Source: ``trimmed_mean``, ``median``: Yin et al. 2018, Def. 1 and 2. ``geometric_median``: Pillutla et al. 2022
     (RFA), Alg. 1. ``multi_krum``: Blanchard et al. 2017, Sec. 4. ``clip``: the norm bound of Sun et al. 2019, with
@@ -94,20 +86,10 @@ class RobustRule:
         typical: float | None = None,
         gram: Gram | None = None,
     ) -> Average:
-        """Return the average of some rows of (P, R).
+        """Return the average of the rows `members` (n,) of (P, R) with `weights` (n,), as changes from `start` (R,).
 
-        Parameters
-        ----------
-        members : (n,) int64
-            Rows of the group.
-        weights : (n,) float64
-            Their weights.
-        start : (R,) float64
-            The model theta that the members started from; 0 of gradients.
-        typical : float, optional
-            Length of the median participant's change, for a group of two; None: it is not shortened.
-        gram : Gram, optional
-            That of the members' changes, where it is known.
+        `typical` is the length of the median participant's change, for a group of two; `gram` that of the members'
+        changes, where it is known.
         """
         count = len(members)
         most = most_hostile(count, self.hostile)
@@ -133,10 +115,7 @@ class RobustRule:
 class Robust:
     """A rule at work on the rows (P, R) of one exchange; `grams` are those of some models' members, in their order.
 
-    Attributes
-    ----------
-    kept
-        The part of each row that counted, (P,); 1 where it was not averaged.
+    `kept` (P,) is the part of each row that counted; 1 where it was not averaged.
     """
 
     def __init__(
@@ -169,8 +148,8 @@ class Robust:
 def bounded(weights: FloatArray, hostile: int) -> FloatArray:
     """Return the weights (n,), none larger than `MOST_WEIGHT` times the (lower) median.
 
-    The `hostile` heaviest clients together have at most `MOST_SHARE` of the sum, or, where they are a larger part of
-    all, all weights are equal: with more they would outvote the others by claiming many examples.
+    The `hostile` heaviest clients together have at most `MOST_SHARE` of the sum, or all weights are equal: with more
+    they would outvote the others by claiming many examples.
     """
     most = MOST_WEIGHT * lower_median(weights)
     if hostile:

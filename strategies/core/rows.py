@@ -78,10 +78,7 @@ def changes_of(rows: Rows, members: IntArray, start: FloatArray) -> Iterator[Flo
 
 
 def columns_of(rows: Rows, members: IntArray, size: int, count: int) -> Iterator[FloatArray]:
-    """Yield the `size` columns of some rows, at most `count` at a time, as (count, n), all in the same place.
-
-    The caller may change them.
-    """
+    """Yield the `size` columns of some rows, at most `count` at a time, as (count, n); the caller may change them."""
     if isinstance(rows, ScaledRows | Columns):
         yield from rows.columns(members, count)
         return

@@ -35,22 +35,18 @@ class DiscoveryState(State):
     Attributes
     ----------
     folds
-        The common model and what clients learned from it on their folds, without these rows once groups are frozen;
-        None before round 1.
+        The common model and what clients learned from it on their folds, without these rows once groups are frozen.
     frozen
-        The search for groups has ended.
-    centres
-        Centres by which newcomers are placed; None where there is one model.
-    unfit
-        Clients that no group fits.
-    unsure
-        Clients placed by one row of few samples, with the round from which they are placed again.
+        The search for groups has ended; `centres` are those by which newcomers are placed, None where there is one
+        model.
+    unfit, unsure
+        Clients that no group fits, and those placed by one row of few samples, with the round from which they are
+        placed again.
     looks
         Rounds in which groups were looked for among the rows at hand.
-    move
-        Before groups are looked for, the mean of the last round's updates; see `moves_on`.
-    moves_on
-        Whether it has the direction of the one before.
+    move, moves_on
+        Before groups are looked for, the mean of the last round's updates, and whether it has the direction of the
+        one before.
     """
 
     phase: str = "discovery"

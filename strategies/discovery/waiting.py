@@ -18,11 +18,10 @@ STILL = 0.05
 
 
 def common_move(changes: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the mean of the clients' updates, in units of their own length.
+    """Return the mean of the clients' updates (M, R), in units of the root mean square of their lengths, (R,).
 
-    It is the mean over the root mean square of their lengths: (R,), of length 1 where all move alike, near 0 where
-    each moves in another direction, zeros where nobody moves. `changes` (M, R) are of at least one client, `weights`
-    (M,) those of the average, not all zero.
+    It has length 1 where all move alike, and is near 0 where each moves in another direction. `weights` (M,) are
+    those of the average, not all zero.
     """
     shares = weights / weights.sum()
     length = np.sqrt(shares @ (changes**2).sum(axis=1))
@@ -32,12 +31,11 @@ def common_move(changes: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def moves_on(before: FloatArray, now: FloatArray) -> bool:
-    """Say whether the mean update of this round still points where the last one did.
+    """Say whether the mean update of this round still points where the last one did; both are from `common_move`.
 
-    Both are from `common_move`. As long as the model is on its way to what all clients share, the mean updates of two
-    rounds point the same way. Once it is there, what is left of them is each client's own, which cancels in the mean,
-    and chance, which has another direction in each round: their inner product is then about zero, or below, as steps
-    too long go to and fro. The size of steps plays no part.
+    As long as the model is on its way to what all clients share, the mean updates of two rounds point the same way.
+    Once it is there, what is left of them is each client's own, which cancels in the mean, and chance: their inner
+    product is then about zero, or below, as steps too long go to and fro.
 
     Source: Pflug, Non-asymptotic confidence bounds for stochastic approximation algorithms with constant step size,
     1990: the sign of successive gradients' inner product.

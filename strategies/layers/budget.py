@@ -28,11 +28,9 @@ class Budget:
     epsilon, delta
         The guarantee that the run must not exceed.
     total
-        What a client can spend.
+        What a client can spend; `spent` by client key.
     update, grouping
         What one round's update, and one release for grouping, cost.
-    spent
-        By client key.
     most
         Epsilon of the client that has spent most, where it is no sum of levels (`layers.example_noise`); else None.
     """
@@ -47,7 +45,6 @@ class Budget:
 
     @classmethod
     def planned(cls, privacy: Privacy, releases: Releases, visits: int, clients: int) -> "Budget":
-        """Return the budget of clients that take part in `visits` rounds."""
         delta = usual_delta(clients) if privacy.delta is None else privacy.delta
         epsilon = float(privacy.epsilon or 0.0)
         total, groupings = level_of(epsilon, delta) ** 2, releases.before + releases.each * visits
@@ -57,7 +54,6 @@ class Budget:
         )
 
     def affords(self, key: str, cost: float) -> bool:
-        """Return whether what a client has left covers this cost."""
         return self.spent.get(key, 0.0) + cost <= self.total * (1 + _ROUNDING)
 
     @property

@@ -38,22 +38,18 @@ class ExampleLedger(Ledger):
 
     @property
     def settings(self) -> dict[str, str | float]:
-        """Message settings by which clients choose their noise."""
         own = {kinds.PRIVACY_CLIP: self.privacy.known_clip}
         declared = {kinds.DECLARED + name: value for name, value in vars(self.declared).items()}
         return {kinds.PRIVACY: kinds.RECORDS, **own, **declared}
 
     @property
     def planned(self) -> dict[str, str | float]:
-        """What `florets plan` prints; each client chooses its own noise."""
         return {"kind": self.privacy.kind, "epsilon": self.declared.epsilon, "delta": self.declared.delta}
 
     def trains(self, training: Training) -> None:
-        """Note how clients train, on which the cost of a round depends."""
         self.training = training
 
     def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
-        """See `Ledger.begin`; the number of records of each is public."""
         self._samples.update({client.key: client.num_examples for client in online})
         super().begin(participants, online)
 
@@ -61,22 +57,18 @@ class ExampleLedger(Ledger):
         return max((client.num_examples for client in online), default=1)
 
     def can_pay(self, client: Client) -> bool:
-        """Say whether a client can take part in another round."""
         able = self.budget.affords(client.key + _LOSSES, self.releases.each * self.budget.grouping)
         return able and self.budget.affords(client.key, self.budget.update)
 
     def charge_grouping(self, keys: Sequence[str]) -> None:
-        """Charge clients for losses before they are asked for."""
         self.charge([key + _LOSSES for key in keys], self.budget.grouping)
 
     def charge_training(self, keys: Sequence[str], groups: Mapping[str, int]) -> None:
-        """Charge clients for a round before they are asked for it."""
         if self.releases.each:
             self.charge_grouping(keys)
         self.charge(keys, self.budget.update)
 
     def raised_by(self, num_models: int) -> float:
-        """Return by how much clients raise their losses."""
         return noise.raised_by(num_models, self.declared.loss_noise)
 
     def _note(self, keys: Sequence[str]) -> None:

@@ -28,7 +28,6 @@ class ByLosses(Weighted):
 
     @property
     def extra_models(self) -> int:
-        """Initial models that the algorithm needs in addition to the K that are trained."""
         return self.probes
 
 
@@ -44,11 +43,6 @@ class Memory(Layer):
 
     name = "memory"
     State = Known
-
-    def begin(self, r: Round) -> None:
-        """Forget losses once groups are frozen: if they are opened again, the models have moved on."""
-        if r.strategy.phase == "stable":
-            self.kept(r).latest = {}
 
     def losses(self, replies: Replies[Losses], r: Round, everybody: bool) -> Replies[Losses]:
         """Return the round's losses with the latest ones of absent clients.

@@ -40,18 +40,8 @@ _ON = "secure_aggregation=true"
 class Group:
     """One model's members in a masked round, by their places on a ring.
 
-    Attributes
-    ----------
-    model
-        Index of its model.
-    keys
-        Clients, by place.
-    public
-        Their two public keys each: for masks, for shares.
-    boxes
-        By place of the sender: its encrypted shares, by place of the recipient.
-    bits
-        Binary places of its sum.
+    `public` are their two public keys each, for masks and for shares; `boxes` by place of the sender its encrypted
+    shares by place of the recipient; `bits` the binary places of the group's sum.
     """
 
     model: int
@@ -81,14 +71,8 @@ class SecureAggregation:
     def plan(self, r: Round, plan: Plan[Update]) -> Plan[Any]:
         """Exchange keys and shares with the clients of a plan, and return it with masked training.
 
-        Clients of groups that are too small are not asked: their model stays as it is.
-
-        Raises
-        ------
-        FederationError
-            If no group has enough members.
-        ValueError
-            If the plan needs single updates.
+        Clients of groups that are too small are not asked: their model stays as it is. FederationError if no group
+        has enough members, ValueError if the plan needs single updates.
         """
         kind = {request.message.metadata.message_type for request in plan.requests}
         unplaced = {one.key for one in plan.requests} - plan.groups.keys()
@@ -252,7 +236,6 @@ class Masks(Layer):
         self._secure, self._asked = SecureAggregation(least), 0
 
     def averaging(self, averaging: Averaging) -> Averaging:
-        """Refuse an author's own rule, which may need single updates."""
         if type(averaging) not in (ModelAveraging, GradientAveraging):
             raise ValueError(
                 f"{_ON}: {type(averaging).__name__} may need single updates; use averaging=models or gradients"
@@ -260,7 +243,6 @@ class Masks(Layer):
         return averaging
 
     def trains(self, plan: Plan[Update], r: Round) -> Plan[Update]:
-        """Mask the updates of frozen groups."""
         self._asked = 0
         if r.strategy.is_frozen and plan.requests:
             plan = self._secure.plan(r, plan)
@@ -269,11 +251,9 @@ class Masks(Layer):
 
     @property
     def seals(self) -> str:
-        """There are no single updates."""
         return f"{_ON}: of masked updates there are averages alone (Round.average); leave it out" * bool(self._asked)
 
     def details(self, r: Round) -> Mapping[str, Detail]:
-        """Return how many were asked for masked updates; warn where nobody ever was."""
         if self._asked:
             return {SUMMED: float(self._asked)}
         if r.server_round == r.strategy.last_round and not self._secure.has_summed:

@@ -81,7 +81,6 @@ class Ledger:
 
     @property
     def grouping_noise(self) -> float:
-        """Standard deviation of the noise of one release for grouping, in sensitivities."""
         return multiplier(self.budget.grouping)
 
     @property
@@ -89,7 +88,6 @@ class Ledger:
         return self.budget.update + self.releases.each * self.budget.grouping
 
     def can_pay(self, client: Client) -> bool:
-        """Say whether a client can take part in another round."""
         return self.budget.affords(client.key, self._round_cost)
 
     def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
@@ -200,20 +198,12 @@ class Ledger:
     ) -> tuple[FloatArray, BoolArray]:
         """Return the mean change (K, R) of each model's clients, with noise, and which models have one (K,).
 
+        `vectors` (P, R) are what clients returned, `assignment` (P,) the model of each, of those in `start` (K, R);
+        entries `shared` (R,) are averaged over all. `note` is called with each row and the part of it that counted.
+
         Every client counts alike. A mean is over those that were asked, not those that replied, or over all
         participants with `everybody`. Where groups are hidden, who is asked may depend on the data: their sizes are
         noised, and sum to the participants.
-
-        Parameters
-        ----------
-        vectors, assignment
-            What clients returned (P, R), and the model of each (P,).
-        start
-            The models that were changed, (K, R).
-        shared
-            Entries that are averaged over all, (R,).
-        note
-            Called with each row and the part of it that counted.
         """
         if not self._is_due:
             raise ValueError(f"{_CENTRAL}: a round's updates are paid for once; average them once")
@@ -318,13 +308,7 @@ def shrunk_sizes(counts: IntArray, deviation: float, total: float) -> FloatArray
 
 
 class Noise(Layer):
-    """The layer that keeps a run within its budget.
-
-    Attributes
-    ----------
-    last_grouping
-        Round with the last groupings that the budget has planned.
-    """
+    """The layer that keeps a run within its budget; its last planned groupings are in the round `last_grouping`."""
 
     name = "noise"
     under_noise = True
@@ -334,19 +318,15 @@ class Noise(Layer):
 
     @property
     def message(self) -> Mapping[str, str | float]:
-        """How clients noise what they send, where they do."""
         return self.ledger.settings
 
     def can_take_part(self, client: Client) -> bool:
-        """Say whether a client can pay for another round."""
         return self.ledger.can_pay(client)
 
     def averaging(self, averaging: Averaging) -> Averaging:
-        """Take means of clipped changes, with noise."""
         return replace(averaging, privacy=self.ledger)
 
     def begin(self, r: Round) -> None:
-        """End the run where too few can pay."""
         self.ledger.trains(Training.received(r.config))
         self.ledger.begin(r.participants, r.online)
 
@@ -386,11 +366,8 @@ class Noise(Layer):
     def trains(self, plan: Plan[Update], r: Round) -> Plan[Update]:
         """Charge clients for the updates that they are asked for.
 
-        Raises
-        ------
-        ValueError
-            If the server adds the noise, and something is kept for single clients, or the sizes of groups, which the
-            means need, are neither known nor noised.
+        ValueError if the server adds the noise, and something is kept for single clients, or the sizes of groups,
+        which the means need, are neither known nor noised.
         """
         keys, ledger = [request.key for request in plan.requests], self.ledger
         if not ledger.is_local and plan.keep is not None:
@@ -403,14 +380,12 @@ class Noise(Layer):
 
     @property
     def seals(self) -> str:
-        """No algorithm may look at what only the server adds noise to."""
         if self.ledger.is_local:
             return ""
         return f"{_CENTRAL}: covers averages of updates (Round.average), and no single ones; use privacy.kind=none"
 
     @property
     def seals_losses(self) -> str:
-        """No algorithm may look at single losses, which the server adds no noise to."""
         if self.ledger.is_local:
             return ""
         return f"{_CENTRAL}: covers groups of losses (Round.group), and no single ones; use privacy.kind=none"
@@ -420,9 +395,7 @@ class Noise(Layer):
         return not self.ledger.is_local or r.strategy.federation.is_simulated
 
     def combined(self, bank: FloatArray, r: Round) -> FloatArray:
-        """Give groups that are too small the others' mean."""
         return self.ledger.merged(bank, r.strategy.assignment)
 
     def details(self, r: Round) -> Mapping[str, Detail]:
-        """Return what has been spent so far."""
         return {PRIVACY: self.ledger.details}

@@ -34,7 +34,6 @@ class LossOutliers(Layer):
         self.factor = factor
 
     def losses(self, replies: Replies[Losses], r: Round, everybody: bool) -> Replies[Losses]:
-        """Return the losses of clients that can be grouped."""
         # With one model there is nothing to group by, and nobody to be kept from it.
         if self.factor is None or not replies.ok or len(replies.ok[0][1].losses) == 1:
             return replies
@@ -52,5 +51,4 @@ class UpdateOutliers(Layer):
     name = "update outliers"
 
     def updates(self, replies: Replies[Update], r: Round) -> Replies[Update]:
-        """Return the updates without outliers."""
         return without_outliers(replies, r)

@@ -124,10 +124,10 @@ class Hostile(Layer):
     ) -> tuple[FloatArray, BoolArray]:
         """Return rows (M, D) as they are to be clustered, and which of them are set aside and placed afterwards.
 
-        Those of clients in quarantine are set aside, as are far ones (`core.set_aside`) in a client's first
+        Set aside are `strangers` (M,), clients in quarantine, and far rows (`core.set_aside`) in a client's first
         `PROBATION` rounds, in which its updates do not count. After them, where the others have all groups without
         the far ones, these are in quarantine, and otherwise they are a group of another scale: they are drawn in and
-        clustered. `strangers` (M,) are set aside as well.
+        clustered.
         """
         none = np.zeros(len(rows), dtype=np.bool_)
         # As many as a group has may be an honest one.
@@ -173,11 +173,9 @@ class Hostile(Layer):
         return values, away
 
     def vectors(self, vectors: Mapping[str, NDArray[Any]], r: Round) -> Mapping[str, NDArray[Any]]:
-        """Shorten vectors longer than the median client's."""
         return shortened(vectors)
 
     def details(self, r: Round) -> Mapping[str, Detail]:
-        """Return the clients in quarantine, and advice about those that are new there."""
         quarantine: Quarantine = self.kept(r)
         if not quarantine.clients:
             return {}

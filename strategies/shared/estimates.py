@@ -27,22 +27,11 @@ def ask_estimates(
     kind: str = kinds.ESTIMATE_TRAIN,
     is_judged: bool = True,
 ) -> Replies[Update]:
-    """Let clients train the first model of `start`, each alone; outliers among their replies are rejected.
+    """Let clients train the first model of `start`, each alone, at the learning rate of round 1.
 
-    They train at the learning rate of round 1, whatever the round.
-
-    Parameters
-    ----------
-    epochs
-        Passes over a client's data; None: the local training of any round.
-    layers
-        Name prefixes of the layers that are sent; none: all of the model.
-    steps
-        Steps of the optimiser, in place of passes.
-    known
-        Largest value of earlier replies, see `usual_size` and `base.outliers`.
-    kind, is_judged
-        How they estimate the model, and whether outliers are rejected.
+    They train `epochs` or `steps`; None: the local training of any round. Only the layers with the prefixes `layers`
+    are sent; none: all. `known` is the largest value of earlier replies, see `usual_size` and `base.outliers`;
+    outliers are rejected unless `is_judged` is False.
     """
     layout = sent_layout(start, layers)
     settings: dict[str, object] = {kinds.ESTIMATE: kind, **first_rate(r)}
@@ -74,7 +63,7 @@ def first_rate(r: Round) -> dict[str, str]:
     """Return the message settings of a learning rate as in round 1, where the run changes it over the rounds.
 
     A client that comes late is compared with those of round 1: at a rate that has fallen it would hardly leave the
-    start, and be unlike all of them.
+    start.
     """
     return {KEYS["schedule"]: "constant"} if KEYS["schedule"] in r.config else {}
 

@@ -49,10 +49,7 @@ def start_from_draw(strategy: Any, r: Round) -> Steps:
 
 
 def draw_models(clients: Sequence[Client], num_models: int, rng: np.random.Generator) -> dict[str, int]:
-    """Give every client a random model, and every model a client where there are enough clients.
-
-    Deviation: in CLoVE's published code a model can still end up without a client.
-    """
+    """Give every client a random model, and every model a client where there are enough clients."""
     drawn = random_assignment(len(clients), num_models, rng)
     return {client.key: int(model) for client, model in zip(clients, drawn, strict=True)}
 

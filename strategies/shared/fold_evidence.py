@@ -89,7 +89,7 @@ class Evidence:
         """Return the evidence of a discovery among the clients `keys`, in the order of its rows.
 
         Groups may be there although none were found, where even such that are far apart could not have been at the
-        `level` of the test.
+        `level`.
         """
         untested = math.isnan(groups.p_value)
         blind = groups.verdict == "none" and groups.p_far_apart > level
@@ -118,7 +118,7 @@ class Evidence:
 
     @property
     def differs(self) -> Differs | None:
-        """In what clients of a linear model differ, be it by groups or each by itself; None where it is not known."""
+        """In what clients of a linear model differ, be it by groups or each by itself; None: not known."""
         if self.p_levels is None or self.p_coefficients is None:
             return None
         levels, coefficients = self.p_levels <= _DIFFERS, self.p_coefficients <= _DIFFERS

@@ -54,18 +54,10 @@ MOST_PASSES_FINE = 300
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """What every client trains for discovery: the same steps for all, and the same number of samples for most.
+    """What every client trains for discovery: the same steps of Adam on whole folds, and for most folds of one size.
 
-    Attributes
-    ----------
-    folds
-        Disjoint parts of a client's data.
-    size
-        Samples of each. A client with too few samples for that has smaller ones, see `size_of`.
-    steps, rate
-        Of Adam on each, every one on the whole fold.
-    smaller
-        Sizes of further classes of clients, the larger first.
+    `size` are the samples of each fold; clients with too few for that come in further classes with `smaller` sizes,
+    the larger first, see `size_of`.
     """
 
     folds: int
@@ -82,9 +74,8 @@ class FoldPlan:
     def size_of(self, count: int) -> int:
         """Return the samples of each fold of a client with so many samples; 0: it has no folds.
 
-        Smaller folds than the others' make noisier rows, which still say more of the groups, above all of one whose
-        clients all have few samples, than placing these clients afterwards. The test leaves those out whose size is
-        that of no class.
+        Smaller folds than the others' make noisier rows, which still say more of the groups than placing these
+        clients afterwards. The test leaves those out whose size is that of no class.
         """
         most = count // self.folds
         size = next((size for size in (self.size, *self.smaller) if size <= most), most)
@@ -107,8 +98,7 @@ class FoldPlan:
 
         The test for groups is exact only among folds of one size. The largest size is that of the smallest client
         near the median, as many as it can fill; where few clients have enough samples, that of three of four of those
-        that have a few. Clients with fewer come in up to two further classes, each as large as its smallest
-        client can fill.
+        that have a few.
         """
         rate = FINE_RATE if fine else LEARNING_RATE
         counts = sorted(counts)

@@ -79,10 +79,7 @@ class FoldRound:
 
     @classmethod
     def begin(cls, r: Round, fine: bool = False, place_one_class: bool = False, tests: bool = True) -> "FoldRound":
-        """Fix the common model, the first of the round's, and the folds, by the samples of all who are online.
-
-        See `FoldPlan.of` for `fine` and `tests`.
-        """
+        """Fix the common model and the folds, by the samples of all who are online; see `FoldPlan.of`."""
         held_out = r.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT
         counts = [_samples(client, held_out) for client in r.online]
         estimates = sends_estimates(r)

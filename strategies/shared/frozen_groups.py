@@ -18,13 +18,7 @@ from florets.strategies.settings import Settings
 
 @dataclass
 class OnceState(State):
-    """State of an algorithm that groups clients once.
-
-    Attributes
-    ----------
-    frozen
-        Whether the groups are frozen.
-    """
+    """State of an algorithm that groups clients once."""
 
     phase: str = "clustering"
     frozen: bool = False
@@ -54,8 +48,7 @@ class GroupedOnce(Strategy[S, Once]):
         """Find the groups, or place newcomers; then every participant trains its group's model.
 
         At first everybody online is asked, not only this round's participants, because the clustering cannot be
-        corrected later. After that, participants without a model are asked when they take part, including those whose
-        description was lost or invalid before.
+        corrected later. After that, participants without a model are asked when they take part.
         """
         state = self.state
         state.phase = "stable" if state.frozen else "clustering"
