@@ -8,7 +8,6 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from florets.engines.local_grid import LocalGrid
-from florets.strategies.base import federation
 from florets.strategies.base.federation import (
     Federation,
     FederationError,
@@ -87,25 +86,6 @@ def test_a_node_cannot_take_the_name_that_another_is_registered_under(late: bool
         del grid.get_node_ids  # type: ignore[method-assign]
     assert admitted(federation, grid) == ["a", "b", "c"]
     assert (federation.clients["a"].node_id, federation.left_out) == (4, ["a (node 2)"])
-
-
-@pytest.mark.parametrize(
-    ("silent", "starts", "end"),
-    [((0,), (0, 12, 12), 12), ((0, 2, 4), (0, 12, 16), 20)],
-)
-def test_parts_of_a_federation_share_a_deadline(
-    silent: tuple[int, ...], starts: tuple[int, ...], end: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(federation, "_AT_ONCE", 2)
-    grid = SlowGrid(FakeClients([1.0] * 6), dict.fromkeys(silent, 1e9), kinds.HELLO)
-    monkeypatch.setattr(time, "monotonic", lambda: grid.now)
-    found = Federation(num_clients=6, start_timeout=12.0, min_clients=3)
-    found.refresh(grid, ConfigRecord())
-    begun = {message.metadata.dst_node_id - 2: at for at, message in reversed(grid._sent.values())}
-    # A part looks a last time at most one pause (0.25 s) after its deadline.
-    assert [begun[place] for place in (0, 2, 4)] == [pytest.approx(at, abs=0.6) for at in starts]
-    assert grid.now == pytest.approx(end, abs=0.9)
-    assert sorted(found.clients) == [str(place) for place in range(6) if place not in silent]
 
 
 def arriving(*counts: int) -> LocalGrid:
