@@ -126,7 +126,7 @@ def read_frozen(
     if FROZEN not in metadata:
         return None
     frozen = decode(json.loads(metadata[FROZEN]), arrays)
-    if not isinstance(frozen, Frozen) or type(frozen.seed) is not int or frozen.seed < 0 or not frozen.limit > 0:
+    if not isinstance(frozen, Frozen) or type(frozen.seed) is not int or frozen.seed < 0:
         raise ValueError("the groups are not described")
     if not all(np.isfinite(part).all() for part in (frozen.centroids, frozen.origin, frozen.scale)):
         raise ValueError("the groups' centroids or scale are not finite numbers")
