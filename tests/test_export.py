@@ -162,13 +162,10 @@ PREPARED = Preprocessing(
     ids=("who",),
 )
 TABLES = [
-    ("a,b,c,d\n1,2,1,x\n,NA,2.0,TRUE\n?,1e3,9,\n", ""),
-    ("who;a;b;c;d\nu;1,5;2;1;1,5\nv;2,25;;x;z\n", ""),
-    ("a\tb\tc\td\ty\n 1\t.5\t01\tx \t7\nnull\t+5.\t2\tnone\t8\n", ""),
-    ('a|b|c|d\n"1"|2|1|"x"\n\n3|4|2|y\n', 'missing = ["y"]\nmissing_in = {b = [4], c = ["1.0"]}\n'),
-    ("A,b,c,d\n1,2,1,x\n2,3,2,x\n", 'rename = {A = "a"}\nscale = {a = 100, b = 0.1}\n'),
-    ("1,2,1,x\n2,3,2,x\n", 'header = false\ncolumns = ["a", "b", "c", "d"]\n'),
-    ("a;b;c;d;\n1.234;2;1;x;\n2;3;2;x;\n", 'decimal = "."\nseparator = ";"\n'),
+    "a,b,c,d\n1,2,1,x\n,NA,2.0,TRUE\n?,1e3,9,\n",
+    "who;a;b;c;d\nu;1,5;2;1;1,5\nv;2,25;;x;z\n",
+    "a\tb\tc\td\ty\n 1\t.5\t01\tx \t7\nnull\t+5.\t2\tnone\t8\n",
+    'a|b|c|d\n"1"|2|1|"x"\n\n3|4|2|y\n',
 ]
 REFUSED = [
     "a,b,c\n1,2,1\n",
@@ -202,10 +199,9 @@ def test_a_table_becomes_the_same_inputs_as_in_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     read = own_reader(tmp_path, PREPARED, monkeypatch)
-    for number, (text, site) in enumerate(TABLES):
+    for number, text in enumerate(TABLES):
         path = tmp_path / f"{number}.csv"
         path.write_text(text)
-        path.with_suffix(".toml").write_text(site)
         expected = read_new_table(path, Declaration(), PREPARED, False)
         capsys.readouterr()
         x, beside = read(str(path))
@@ -220,6 +216,16 @@ def test_a_table_becomes_the_same_inputs_as_in_the_run(
         for reader in (read, lambda file: read_new_table(Path(file), Declaration(), PREPARED, False)):
             with pytest.raises(ValueError, match=r"."):
                 reader(str(path))
+
+
+def test_what_a_node_declares_of_its_tables_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = own_reader(tmp_path, PREPARED, monkeypatch)
+    (tmp_path / "new.csv").write_text(TABLES[0])
+    (tmp_path / "new.toml").write_text("scale = {a = 100}\n")
+    with pytest.raises(ValueError, match=r"new\.toml declares scale, which only `florets predict` reads"):
+        read(str(tmp_path / "new.csv"))
 
 
 def models_of(name: str, shape: tuple[int, ...], loss: str, options: dict[str, Any]) -> Exported:

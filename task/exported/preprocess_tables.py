@@ -1,12 +1,7 @@
-"""Raw records of a table as a model's inputs, as preprocessing.json says; needs torch and table_text.py.
-
-What a file has otherwise than the run's tables, node.toml next to it (or <name>.toml) says: rename, scale, missing,
-missing_in, separator, decimal, encoding, header, columns.
-"""
+"""Raw records of a table as a model's inputs, as preprocessing.json says; needs torch and table_text.py."""
 
 import json
 import math
-import re
 import statistics
 import sys
 import tomllib
@@ -31,6 +26,8 @@ TABLE = json.loads(Path(__file__).with_name("export.json").read_text(encoding="u
 
 Records = list[dict[str, str | None]]
 
+_OTHERWISE = {"rename", "scale", "missing", "missing_in", "separator", "decimal", "encoding", "header", "columns"}
+"""What a node declares of tables that differ from the run's."""
 FAR = 4.0
 """Standard deviations from the run's mean that most values of a table do not exceed in the same unit."""
 
@@ -38,22 +35,9 @@ FAR = 4.0
 def read_inputs(data: str) -> tuple[torch.Tensor, dict[str, list[str]]]:
     """Return inputs float32 (n, width), and columns of text that go along with predictions.
 
-    Parameters
-    ----------
-    data
-        A table (.csv, .tsv, .txt, .data, also gzipped) with a header, or a JSON list of objects, one for each record;
-        null and a key that a record lacks are missing values.
-
-    Returns
-    -------
-    Tensor, dict
-        The inputs; by name the columns that identify a record, and how many of its values are missing, and how many
-        are words that no site of the run had.
-
-    Raises
-    ------
-    ValueError
-        If the file cannot be read, a column is missing, or one of numbers holds something else.
+    `data` is a table (.csv, .tsv, .txt, .data, also gzipped) with a header, or a JSON list of objects, one for each
+    record; null and a key that a record lacks are missing values. Beside the inputs there are the columns that
+    identify a record, and how many of its values are missing, and are words that no site of the run had.
     """
     records = read_records(Path(data))
     columns, missing, unknown = [], [0] * len(records), [0] * len(records)
@@ -94,31 +78,26 @@ def read_inputs(data: str) -> tuple[torch.Tensor, dict[str, list[str]]]:
 
 def read_records(path: Path) -> Records:
     """Return a file's records: each cell's text by the name of its column, None for a missing value."""
-    site = _site(path)
+    for file in (path.with_name("node.toml"), path.with_name(f"{path.name.partition('.')[0]}.toml")):
+        if file.is_file() and (declared := tomllib.loads(file.read_text(encoding="utf-8")).keys() & _OTHERWISE):
+            raise ValueError(
+                f"{file.name} declares {', '.join(sorted(declared))}, which only `florets predict` reads: give the "
+                "table with the run's names, units and marks, and remove that from the file"
+            )
     if path.suffix.lower() == ".json":
         found = json.loads(path.read_text(encoding="utf-8"))
         rows: list[dict[str, Any]] = found if isinstance(found, list) else [found]
         decimal = "."
     else:
-        rows, decimal = _rows(path, site)
+        rows, decimal = _rows(path)
     if not rows:
         raise ValueError(f"{path.name} has no records")
-    marks = {*TABLE["missing"], *_listed(site.get("missing", []))} - set(TABLE["cells_of_classes"])
-    rename, records = site.get("rename", {}), []
-    for row in rows:
-        cells = {rename.get(name, name): _cell(cell, marks, decimal) for name, cell in row.items() if name}
-        records.append(cells)
+    marks = {*TABLE["missing"]} - set(TABLE["cells_of_classes"])
+    records = [{name: _cell(cell, marks, decimal) for name, cell in row.items() if name} for row in rows]
     present = {name for record in records for name in record}
     for name in [column["name"] for column in (*RULES["numeric"], *RULES["categorical"])]:
         if name not in present:
-            raise ValueError(
-                f"{path.name} lacks the column {name!r}; if it has another name, declare it in {path.stem}.toml"
-            )
-    for name, gone in site.get("missing_in", {}).items():
-        _remove(records, name, _listed(gone))
-    for name, factor in site.get("scale", {}).items():
-        for record, value in zip(records, _numbers(records, name), strict=True):
-            record[name] = None if math.isnan(value) else repr(value * factor)
+            raise ValueError(f"{path.name} lacks the column {name!r}")
     return records
 
 
@@ -147,40 +126,14 @@ def _cell(cell: object, marks: set[str], decimal: str) -> str | None:
     return text.replace(",", ".") if decimal == "," and DECIMAL_COMMA.fullmatch(text) else text
 
 
-def _remove(records: Records, name: str, cells: list[str]) -> None:
-    """Take cells of one column for missing values; numbers are compared as numbers."""
-    if any(column["name"] == name for column in RULES["numeric"]):
-        numbers = set(map(as_number, cells))
-        gone = [value in numbers for value in _numbers(records, name)]
-    else:
-        names = set(map(class_name, cells))
-        gone = [(cell := record.get(name)) is not None and class_name(cell) in names for record in records]
-    for record, is_gone in zip(records, gone, strict=True):
-        record[name] = None if is_gone else record.get(name)
-
-
-def _site(path: Path) -> dict[str, Any]:
-    """Return what the node's file next to a table says of it."""
-    stem = re.sub(r"\.(csv|tsv|txt|data|json)(\.gz)?$", "", path.name, flags=re.IGNORECASE)
-    for file in (path.with_name("node.toml"), path.with_name(f"{stem}.toml")):
-        if file.is_file():
-            return tomllib.loads(file.read_text(encoding="utf-8"))
-    return {}
-
-
-def _rows(path: Path, site: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+def _rows(path: Path) -> tuple[list[dict[str, Any]], str]:
     """Return a text file's rows by its own names, and its decimal mark; what is ambiguous is refused."""
-    text, named = without_separator_line(file_text(path, site.get("encoding", ""))[0])
-    separator = site.get("separator") or named or find_separator(path, text)
-    rows = list(records(path, text, separator))
-    if not rows:
+    text, named = without_separator_line(file_text(path, "")[0])
+    separator = named or find_separator(path, text)
+    header, *rows = list(records(path, text, separator)) or [None]
+    if header is None:
         return [], "."
-    refuse_title(path, rows[:64])
-    has_header = site.get("header", True)
-    names = [name.strip() for name in rows[0].cells] if has_header else list(site.get("columns", []))
-    _, decimal = scan(path, text, separator, len(names), has_header, site.get("decimal", ""))
-    return [dict(zip(names, row.cells, strict=False)) for row in rows[has_header:]], decimal
-
-
-def _listed(cells: object) -> list[str]:
-    return [str(cell) for cell in (cells if isinstance(cells, list) else [cells])]
+    refuse_title(path, [header, *rows][:64])
+    names = [name.strip() for name in header.cells]
+    _, decimal = scan(path, text, separator, len(names), True, "")
+    return [dict(zip(names, row.cells, strict=False)) for row in rows], decimal

@@ -1,13 +1,12 @@
 """Losses, local training and tests of several clients' models at once, with one call per layer for all of them.
 
-For small networks call overhead dominates: one call does the work of n clients. The steps are those of
-`florets.task.training.loop`, from the same draws; results agree to rounding with `loop` and `losses`. On a device all
-draws are moved there before the first step, and nothing is fetched before the last.
+For small networks call overhead dominates. The steps are those of `florets.task.training.loop`, from the same draws,
+and results agree to rounding. On a device all draws are moved there before the first step; nothing is fetched before
+the last.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,10 +24,8 @@ from florets.task.training.scores import scores_of
 from florets.task.training.settings import Training
 
 MOST, LEAST = 64, 8
-"""Clients of one stack on a CPU: more gained under a tenth on any network that was measured.
-
-Of networks so large that fewer fit into the cache, stacks took up to 1.7 times as long as one client after the other.
-"""
+"""Clients of one stack on a CPU: more gained under a tenth on any network that was measured, and where fewer fit into
+the cache, stacks took up to 1.7 times as long as one client after the other."""
 MOST_CONVOLUTIONS = 6
 """On MNIST's images 2 to 12 gain about as much, 25 less: the outputs of convolutions outgrow the cache."""
 _VALUES = 2**22
@@ -37,15 +34,11 @@ long. Those on one channel are so slow alone that any stack gains."""
 _SMALL, _FEW = 12_000, 100
 """Values of a sample in a network of convolutions, and tested samples, up to which clients are compared and tested
 faster together: of more it took up to 1.4 times as long."""
-MOST_ON_DEVICE = 256
-"""Not measured: of so many clients the calls that are left cost less than the clients' own messages."""
-DEVICE_MEMORY = 2 * 2**30
-"""Bytes that a block's work may hold on a device, in addition to the clients' data; less than any current GPU has."""
-_MEMORY = 16 * 2**20
-_BYTES = 16
-"""Of one parameter in training: its value, its gradient and Adam's two moments."""
-_BYTES_ON_DEVICE = 20
-"""The same, and the copy in which it is fetched."""
+MOST_ON_DEVICE, DEVICE_MEMORY = 256, 2 * 2**30
+"""Clients of one stack on a device, and bytes that it may hold beside their data: less than any current GPU has."""
+_CACHE, _BYTES, _BYTES_ON_DEVICE = 16 * 2**20, 16, 20
+"""Bytes of the processor's cache, and of a parameter in training (value, gradient, Adam's two moments; on a device
+the copy in which it is fetched)."""
 _COPIES = 4
 """Of a layer's value in a pass forward and back: itself, its gradient, and what either way needs in between."""
 
@@ -54,8 +47,8 @@ _COPIES = 4
 class Share:
     """One client's part in a stacked training: the model that it starts from, and its samples, at least one.
 
-    `rng` makes what `train` takes, asked only where there is something to draw. `weights` are those of the samples in
-    the loss (m,), of all clients or none; None: 1 each.
+    `rng` is asked only where there is something to draw; `weights` (m,) are those of the samples, of all clients or
+    none.
     """
 
     state: Mapping[str, Tensor]
@@ -90,35 +83,25 @@ class _Steps:
         """
         size = min(training.batch_size, num_samples)
         batches = -(-num_samples // size)
-        if batches == 1:
-            return _on_all_samples(num_samples, training.num_steps(batches))
         steps = training.num_steps(batches)
         epochs = -(-steps // batches)
         # What is left over of the last batch stays sample 0: a step's mean leaves it out.
         places = np.zeros((epochs, batches * size), dtype=np.int64)
-        rng = new_rng()
-        torch_seed(rng)
-        for epoch in places:
-            epoch[:num_samples] = rng.permutation(num_samples)
+        places[:, :num_samples] = np.arange(num_samples)
+        if batches > 1:
+            rng = new_rng()
+            torch_seed(rng)
+            for epoch in places:
+                epoch[:num_samples] = rng.permutation(num_samples)
         sizes = np.full((epochs, batches), size, dtype=np.int64)
         sizes[:, -1] = num_samples - (batches - 1) * size
-        last = (epochs - 1) * batches
-        return cls(places.reshape(-1, size)[:steps], sizes.ravel()[:steps], last)
-
-
-@lru_cache(maxsize=256)
-def _on_all_samples(num_samples: int, steps: int) -> _Steps:
-    places, sizes = np.tile(np.arange(num_samples), (steps, 1)), np.full(steps, num_samples)
-    # The same for many clients: nobody may change them.
-    places.flags.writeable = sizes.flags.writeable = False
-    return _Steps(places, sizes, steps - 1)
+        return cls(places.reshape(-1, size)[:steps], sizes.ravel()[:steps], (epochs - 1) * batches)
 
 
 def stacked_update(network: Network, shares: Sequence[Share], loss: str, training: Training) -> list[Trained]:
     """Train each client's model on its own data, all of them side by side; see `train`.
 
-    Clients of like numbers of samples together cost least: one with fewer waits for those with more, and batches are
-    filled up to the largest one.
+    A client with fewer samples waits for those with more, and batches are filled up to the largest one.
     """
     drawn = [_Steps.drawn(share.x.shape[0], training, share.rng) for share in shares]
     # Those with most steps first: the clients that still train are then always the first ones.
@@ -215,11 +198,8 @@ class _Batches:
 def joined_losses(
     module: Module, states: Sequence[Mapping[str, Tensor]], parts: Sequence[Part], loss: str
 ) -> NDArray[np.float64]:
-    """Return the mean loss of each of K models on each of n clients' data in eval mode, (n, K).
-
-    A pass over all clients' samples one after the other costs far fewer calls than a pass for each client. `module`
-    is scratch, and `network_of` makes a network of it.
-    """
+    """Return the mean loss of each of K models on each of n clients' data in eval mode, (n, K); `module` is
+    scratch."""
     if not _join(module, parts):
         return np.stack([loss_vector(module, states, x, y, loss) for x, y in parts])
     each = []
@@ -308,11 +288,8 @@ def _passed(module: Module, parts: Sequence[Part], loss: str) -> tuple[Tensor, T
 
 
 def block_size(module: Module, device: torch.device) -> int:
-    """Return the most clients of a block for losses, training and tests of copies of a module; 1: blocks do not pay.
-
-    Networks that cannot be stacked gain nothing, and neither do those of whose parameters fewer than two clients' fit
-    into the processor's cache, or a device's share of memory.
-    """
+    """Return the most clients of a block for losses, training and tests of copies of a module; 1: blocks do not
+    pay."""
     network, fit = network_of(module), _fitting(module, device)
     if network is None or fit < 2 or not takes_blocks(device):
         return 1
@@ -344,35 +321,31 @@ def stack_size(module: Module, x: Tensor, batch_size: int) -> int:
 def _fitting(module: Module, device: torch.device) -> int:
     """Return of how many clients all that is trained stays in the processor's cache, or the device's memory."""
     size = max(1, _num_parameters(module))
-    return _MEMORY // (_BYTES * size) if device.type == "cpu" else DEVICE_MEMORY // (_BYTES_ON_DEVICE * size)
-
-
-def _values(module: Module, shape: tuple[int, ...]) -> int:
-    """Return how many values the layers of a module take and return for one sample of this shape."""
-    known = _counted.setdefault(module, {})
-    if shape not in known:
-        known[shape] = _count_values(module, shape)
-    return known[shape]
+    return _CACHE // (_BYTES * size) if device.type == "cpu" else DEVICE_MEMORY // (_BYTES_ON_DEVICE * size)
 
 
 _counted: "WeakKeyDictionary[Module, dict[tuple[int, ...], int]]" = WeakKeyDictionary()
 
 
-def _count_values(module: Module, shape: tuple[int, ...]) -> int:
+def _values(module: Module, shape: tuple[int, ...]) -> int:
+    """Return how many values the layers of a module take and return for one sample of this shape."""
+    known = _counted.setdefault(module, {})
+    if shape in known:
+        return known[shape]
     tensors: dict[int, Tensor] = {}
 
     def look(_: Module, inputs: tuple[Tensor, ...], outputs: Tensor) -> None:
         tensors.update({id(tensor): tensor for tensor in (*inputs, outputs)})
 
-    layers = [part for part in module.modules() if not list(part.children())]
-    hooks = [part.register_forward_hook(look) for part in layers]
+    hooks = [part.register_forward_hook(look) for part in module.modules() if not list(part.children())]
     try:
         with torch.no_grad():
             module(torch.zeros(1, *shape, device=next(module.parameters()).device))
     finally:
         for hook in hooks:
             hook.remove()
-    return sum(tensor.numel() for tensor in tensors.values())
+    known[shape] = sum(tensor.numel() for tensor in tensors.values())
+    return known[shape]
 
 
 def _num_parameters(module: Module) -> int:
