@@ -42,8 +42,7 @@ def train(
 ) -> None:
     """Train a model in place on the plain loss, with a proximal term or without; each step draws its records anew.
 
-    Each record's gradient is clipped to the norm `clip`, and noise of `multiplier` clips is added to their sum. Draws
-    and noise come from the operating system: knowing the seed must reveal neither. `rng` seeds only dropout.
+    Draws and noise come from the operating system: knowing the seed must reveal neither. `rng` seeds only dropout.
 
     Source: Abadi et al. 2016, Alg. 1, with the Poisson sampling that Opacus' accountants assume.
     """

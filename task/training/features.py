@@ -16,11 +16,7 @@ from florets.task.training.objective import Batch, Term
 
 
 def features(module: Module, x: Tensor, head_layers: Sequence[str] = ()) -> NDArray[np.float64]:
-    """Return the input of the model's head for each sample (n, D), in eval mode.
-
-    For `head_layers` see `florets.task.layers.head_or_last`. Of several layers the one that is called first counts. A
-    head that is a bare parameter stands for the module that holds it.
-    """
+    """Return the input of the model's head for each sample (n, D); for `head_layers` see `head_or_last`."""
     count(losses=len(x))
     parts = []
     with head_inputs(module, head_layers) as found, torch.inference_mode():
@@ -63,17 +59,7 @@ class NearPrototypes(Term):
     """A term lambda times the mean square of (feature - global prototype of the sample's class).
 
     The mean is over the batch and the entries of a feature; samples of a class without a prototype add nothing to it.
-
-    Parameters
-    ----------
-    weight
-        lambda, above 0.
-    prototypes, classes
-        (P, D) prototypes, and the class of each, (P,).
-    num_classes
-        C.
-    found
-        Where the features of each step's forward pass are recorded, see `head_inputs`.
+    `prototypes` (P, D) are those of `classes` (P,), and `found` is where `head_inputs` records features.
 
     Source: Tan et al. 2022 (FedProto, arXiv 2105.00243), Eq. 7 and the clients' part of Alg. 1.
     """

@@ -17,11 +17,10 @@ _AT_ONCE = 2_000_000
 
 
 class ClassFigures:
-    """Accuracy, balanced accuracy, area under the curve, macro F1 and log loss of a classifier.
+    """Accuracy, balanced accuracy, area under the curve, macro F1 and log loss, of logits (n, C).
 
-    Of finite logits (n, C) and classes (n,); `curves` says whether areas under the curve are taken. Of more than two
-    classes the area is the mean over those classes that have records and lack some, each against the others by its
-    margin over their log-sum-exp, which orders as the probability does.
+    Of more than two classes the area is the mean over those classes that have records and lack some, each against the
+    others by its margin over their log-sum-exp, which orders as the probability does.
 
     Source: the definitions of scikit-learn's metrics of the same names; roc_auc_score with ``multi_class="ovr"``.
     """
@@ -116,9 +115,8 @@ def margins(outputs: FloatArray, labels: IntArray) -> Sequence[tuple[FloatArray,
 def binned_area(own: NDArray[np.number], others: NDArray[np.number]) -> FloatArray:
     """Return the area under the curve (...,) from counts (..., bins) in narrow bins, nearer than `area` does.
 
-    Within a bin the densities are taken as linear, with the slope between the bin's neighbours, in place of all
-    records as tied: of linear densities 1 + a (x - 1/2) and 1 + b (x - 1/2) the first is higher with probability
-    1/2 + (a - b) / 12.
+    Within a bin densities are linear, with the slope between its neighbours: of 1 + a (x - 1/2) and 1 + b (x - 1/2)
+    the first is higher with probability 1/2 + (a - b) / 12.
     """
     own, others = own.astype(np.float64), others.astype(np.float64)
     pairs = own.sum(axis=-1) * others.sum(axis=-1)
@@ -137,13 +135,9 @@ _FURTHEST = 16.0
 def resampling(x: NDArray[np.generic], y: NDArray[np.generic]) -> np.random.Generator:
     """Return the generator that resamples a client's records, seeded by a SHA-256 of all their bytes.
 
-    A client so draws the same resamples in the run of every method on the same data: replicates of two methods are
-    paired, and their difference has the spread that a comparison needs. The server cannot know which records were
-    drawn: from figures of known resamples it could solve for single records. A seed that it sent, or one from the
-    client's name, would tell it.
-
-    Single records are resampled, also where several belong to one subject: the spread of the replicates is then too
-    small. Subjects of test records are not known here.
+    The resamples of every method are so the same, and their replicates paired. From figures of known resamples the
+    server could solve for single records: a seed that it sent, or one from the client's name, would tell it. Single
+    records are resampled, also where several belong to one subject: the spread is then too small.
     """
     digest = hashlib.sha256()
     for values in (y, x):
@@ -154,10 +148,9 @@ def resampling(x: NDArray[np.generic], y: NDArray[np.generic]) -> np.random.Gene
 def sums_of(
     outputs: NDArray[np.floating], targets: NDArray[np.generic], num_classes: int, generator: np.random.Generator
 ) -> PartSums | None:
-    """Return the sums of one test; None where the model diverged, or a figure is too large to be sent.
+    """Return the sums of one test of logits (n, C), or, with `num_classes` 0, values (n, 1).
 
-    None too of fewer than `wire.evaluation.MIN_RECORDS` records. Outputs are logits (n, C), or, with `num_classes` 0,
-    values (n, 1); for the generator see `resampling`.
+    None where the model diverged, a figure is too large to be sent, or there are few records.
     """
     if len(targets) < MIN_RECORDS or not np.isfinite(outputs).all():
         return None
@@ -221,13 +214,10 @@ def _replicated(
 def histogram(scores: FloatArray, positive: NDArray[np.bool_]) -> IntArray:
     """Return how many records of each kind, others and the class's own, have their score in each bin: (2, `BINS`).
 
-    Scores are logits of a class's probability (n,); `positive` says which records are the class's own. The bins are
-    the same for all clients and models, so that counts add up. They have equal widths in asinh(logit) up to logits of
-    16 either way: a width of 0.014 around a probability of one half, and of 1.4 % of the logit far from it. So scores
-    may lie anywhere and close together, as those of a model that is trained little or of a rare class do. Measured
-    with 2,000 records and more, a pooled area under the curve (`figures.binned_area`) is within 0.002 of the exact
-    one for logits with a spread of 0.3 to 8 around 0, -1.5 and -4, and within 0.006 for one of 0.1
-    (tests/test_statistics_sums.py).
+    Scores are logits of a class's probability (n,). The bins have equal widths in asinh(logit) up to logits of 16
+    either way: a width of 0.014 around a probability of one half, and of 1.4 % of the logit far from it. A pooled
+    area under the curve (`binned_area`) is then within 0.002 of the exact one for logits with a spread of 0.3 to 8
+    around 0, -1.5 and -4, and within 0.006 for one of 0.1 (tests/test_statistics_sums.py).
     """
     reach = np.arcsinh(_FURTHEST)
     place = np.floor((np.arcsinh(scores) / reach + 1) / 2 * BINS)

@@ -58,10 +58,7 @@ class LinearModels:
 
 
 def linear_names(module: nn.Module, loss: str) -> LinearNames | None:
-    """Return the entries' names if a module only flattens its input and has one trained linear layer, else None.
-
-    None also where the loss is another than squared errors of one output, or cross-entropy.
-    """
+    """Return the entries' names of one linear layer, with squared errors of one output or cross-entropy."""
     if type(module) is not nn.Sequential or len(module) != 2 or type(module[0]) is not nn.Flatten:
         return None
     layer = module[1]
@@ -107,10 +104,7 @@ def linear_update(
     training: Training,
     proximal_mu: float = 0.0,
 ) -> tuple[dict[str, NDArray[Any]], float]:
-    """Return a model after steps on all samples, and the mean loss before the last; see `florets.task.training.loop`.
-
-    `Training.takes_full_steps` holds: the learning rate and the number of steps count. `proximal_mu` is the factor of
-    FedProx's term, at least 0. The `state` does not change.
+    """Return a model after steps on all samples, and the mean loss before the last.
 
     Source: gradient descent on <x, theta> = y (mixed regression, Alg. 2 and Lemma 1) and on multinomial regression.
     """
@@ -181,10 +175,9 @@ def output_slopes(outputs: Float32, y: NDArray[Any], loss: str, num_samples: int
 
 
 def exact_proximal(module: nn.Module, x: Tensor, y: Tensor, loss: str, proximal_mu: float) -> float | None:
-    """Move a linear model to argmin L(theta) + mu/2 ||theta - theta_start||^2.
+    """Move a linear model to argmin L(theta) + mu/2 ||theta - theta_start||^2; return the mean loss at the start.
 
-    Return the mean loss at the start; None, and nothing is done, unless the model is plainly linear and the loss a
-    squared error of one output. `proximal_mu` is mu, 1 / eta in the paper's terms.
+    None, and nothing is done, of other models and losses. mu is 1 / eta in the paper's terms.
 
     Source: mixed regression, Phase 2, l. 8 (FedProx-based).
     """

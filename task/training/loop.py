@@ -87,8 +87,8 @@ def train(
 ) -> float:
     """Train a model in place on one client's data, at least one sample; return the mean loss.
 
-    That is the mean over the samples seen in the last epoch begun, each before its step; without weights and terms.
-    `rng` shuffles once an epoch, and seeds dropout. The module is left in train mode.
+    The mean, without weights and terms, is over the samples seen in the last epoch begun, each before its step. `rng`
+    shuffles once an epoch, and seeds dropout.
 
     Source: CLoVE Alg. 1, l. 19 (LocalUpdate), with a fresh optimiser each round as the published code has it.
     """
@@ -192,23 +192,11 @@ def gradient(
     untrained: Collection[str] = (),
     chunk: int = CHUNK,
 ) -> tuple[dict[str, NDArray[Any]], float]:
-    """Return the gradient of the mean loss, in train mode as in `train`, and that loss.
+    """Return the gradient of the mean loss on `batch` samples, drawn without replacement (None: all), and that loss.
 
-    One array for every entry of the state dict; buffers that are not in `untrained`, and parameters without gradient,
-    have zeros. The loss is the mean over the samples that the gradient was taken on.
-
-    Parameters
-    ----------
-    module
-        Its parameters do not change, and it is left in train mode without gradients. Its running statistics are
-        brought up to date.
-    batch
-        Samples drawn without replacement for a stochastic gradient; None, or more than there are: all.
-    untrained
-        Names of the entries whose values after the pass are returned in place of a gradient.
-    chunk
-        Samples of one backward pass; the parts are added up, so that memory does not grow with the data. Batch
-        normalisation takes the statistics of each part.
+    The gradient has one array for every entry of the state dict: zeros of parameters without one, and of those in
+    `untrained` the values after the pass, in train mode. `chunk` are the samples of one backward pass, so that memory
+    does not grow with the data; batch normalisation takes the statistics of each.
 
     Source: CLoVE Alg. 1, l. 21-22 (option II).
     """

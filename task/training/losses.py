@@ -50,12 +50,9 @@ def targets_of(x: Tensor, y: Tensor, loss: str) -> Tensor:
 
 
 def per_sample_losses(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
-    """Return the loss of each sample (n,); raise ValueError if `loss` is unknown.
+    """Return the loss of each sample (n,), of several numbers a sample their mean; for the targets see `targets_of`.
 
-    Outputs are logits (n, C), values (n, 1) or (n,), or reconstructions (n, d); for the targets see `targets_of`.
-    Losses are ``cross_entropy`` (in nats), ``squared_error``, ``half_squared_error`` (with factor 1/2), or
-    ``reconstruction`` (squared error, mean over the d entries). Of several numbers a sample the losses are their
-    mean.
+    Outputs are logits (n, C), values (n, 1) or (n,), or reconstructions (n, d).
     """
     if loss == "cross_entropy":
         return F.cross_entropy(outputs, targets, reduction="none")
@@ -96,18 +93,9 @@ def _at_least_0(loss: str, mean: float) -> float:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A model's test on a data set, from one pass over it.
+    """A model's test on a data set: mean loss, accuracy (None without classes), and further scores.
 
-    Parameters
-    ----------
-    loss
-        Mean of the per-sample losses, summed in float64; a NaN passes through.
-    accuracy
-        Fraction of samples whose largest output is their class; None without classes.
-    scores
-        Further scores; none where they were not asked for, or the targets are the inputs.
-    outputs
-        Logits (n, C), or values (n, 1), of which the scores are; None where there are none.
+    `outputs` are the logits (n, C), or values (n, 1), of which the scores are; None where there are none.
     """
 
     loss: float
@@ -125,11 +113,7 @@ def evaluate(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK
 def evaluated(
     module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK, scored: bool = True, judged: bool = True
 ) -> Evaluated:
-    """Return a model's test, with scores if `scored` and the accuracy of classes if `judged`.
-
-    The module is put into eval mode and left there. `chunk`, the samples of one forward pass, changes the result by
-    rounding at most. Raise ValueError if there is no sample.
-    """
+    """Return a model's test, with scores if `scored` and the accuracy of classes if `judged`; in eval mode."""
     is_classified = loss == "cross_entropy" or (":" in loss and not y.is_floating_point())
     classes = judged and is_classified
     kept: list[Tensor] = []
@@ -193,10 +177,7 @@ def _sums(
 
 
 def mean_loss(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK) -> float:
-    """Return the mean loss of a model in eval mode over a data set; see `evaluated`.
-
-    Source: CLoVE Sec. 3, the empirical loss of a client.
-    """
+    """Return the mean loss of a model over a data set; see `evaluated`."""
     return evaluated(module, x, y, loss, chunk, scored=False, judged=False).loss
 
 
@@ -209,9 +190,7 @@ def loss_vector(
     chunk: int = CHUNK,
     bound: float | None = None,
 ) -> NDArray[np.float64]:
-    """Return the mean loss of each of K models on one client's data (K,), by loading them into `module` in turn.
-
-    Losses of single samples count up to `bound`.
+    """Return the mean loss of each of K models on one client's data (K,), each sample's up to `bound`.
 
     Source: CLoVE Alg. 1, l. 6-8.
     """
@@ -291,10 +270,9 @@ def record(loss: Tensor | float) -> None:
 
 
 def in_parts(losses: Sequence[float], number: int) -> NDArray[np.float64]:
-    """Return the mean loss of each of S equal parts of a training of T steps, (S,).
+    """Return the mean loss of each of S equal parts of a training of T steps, (S,); part s begins with step s T // S.
 
-    Part s begins with step floor(s T / S), has at least one, and ends before the next part's: where there are fewer
-    steps than parts, some stand for several, so that trainings of different lengths can be compared.
+    Where there are fewer steps than parts, some stand for several: trainings of different lengths can be compared.
     """
     if not losses or number < 1:
         raise ValueError(f"{len(losses)} losses of steps cannot make {number} parts: both must be at least 1.")

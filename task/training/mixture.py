@@ -21,22 +21,11 @@ State = Mapping[str, Tensor]
 def responsibilities(
     losses: FloatArray, shares: FloatArray, rarity: FloatArray | None = None
 ) -> tuple[FloatArray, float]:
-    """Return how responsible each model is for each sample, and the mixture's mean loss on them.
+    """Return how responsible each model is for each sample (n, K), and the mixture's mean loss on them.
 
-    Parameters
-    ----------
-    losses : (n, K) float64
-        Negative log-likelihood of each sample in each model; NaN counts as infinite.
-    shares : (K,) float64
-        pi: not negative, with sum 1.
-    rarity : (n, K) float64
-        -log of the share of the sample's class in what each model is responsible for, see `class_rarity`; None: 0.
-
-    Returns
-    -------
-    (n, K) float64, float
-        Proportional to pi_k exp(rarity_k - loss_k); each row sums to 1, and is pi where no model with a share
-        explains the sample at all. And the mean of -log sum_k pi_k exp(-loss_k) over the samples.
+    From `losses` (n, K), negative log-likelihoods, and `shares` pi (K,): rows are proportional to pi_k exp(rarity_k -
+    loss_k), and pi where no model with a share explains the sample at all. For `rarity` see `class_rarity`; None: 0.
+    The loss is the mean of -log sum_k pi_k exp(-loss_k).
 
     Source: Marfoq et al. 2021 (FedEM), E-step; Guo et al. 2024 (FedRC), the same with rarities.
     """
@@ -57,10 +46,7 @@ def _posterior(scores: FloatArray, shares: FloatArray) -> tuple[FloatArray, floa
 
 
 def class_rarity(labels: NDArray[np.int64], class_shares: FloatArray) -> FloatArray:
-    """Return how rare each sample's class is in what each of K models is responsible for, (n, K): -log P_k(y).
-
-    `class_shares` (K, C) are P_k(y), above 0; each row sums to 1.
-    """
+    """Return how rare each sample's class is in what each of K models is responsible for, (n, K): -log P_k(y)."""
     return -np.log(class_shares[:, labels].T)
 
 
@@ -86,10 +72,7 @@ def sample_losses(module: Module, states: Sequence[State], x: Tensor, y: Tensor,
 
 
 def fit_shares(losses: FloatArray, rarity: FloatArray | None = None) -> FloatArray:
-    """Return the shares (K,) under which a mixture explains samples best; see `responsibilities`.
-
-    The likelihood is concave in the shares, so that they do not depend on the start.
-    """
+    """Return the shares (K,) under which a mixture explains samples best, from any start."""
     shares = np.full(losses.shape[1], 1.0 / losses.shape[1])
     for _ in range(_MOST_STEPS):
         before, shares = shares, responsibilities(losses, shares, rarity)[0].mean(axis=0)

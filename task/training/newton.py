@@ -20,19 +20,10 @@ _HALVINGS, _LEAST = 30, 1e-9
 
 @dataclass(frozen=True)
 class SecondOrder:
-    """A linear model's loss on a client's data near its parameters (P,), as sums over records, in float64.
+    """A linear model's loss on a client's data near its parameters, as sums over records, with P parameters.
 
     The loss is a negative log-likelihood: half the squared error, or the cross-entropy. Parameters are in the order
     of the layout: weights (C, d), row by row, then biases (C,), where the layer has them.
-
-    Attributes
-    ----------
-    value
-        The loss, summed over records.
-    gradient
-        (P,).
-    hessian
-        (P, P), symmetric and positive semi-definite.
     """
 
     value: float
@@ -55,20 +46,9 @@ def second_order(
     weights: NDArray[Any] | None = None,
     offsets: NDArray[Any] | None = None,
 ) -> SecondOrder:
-    """Return value, gradient and Hessian of a linear model's loss.
+    """Return value, gradient and Hessian of a linear model's loss on inputs (n, d) and values or labels (n,).
 
-    Parameters
-    ----------
-    parameters : (P,)
-        See `SecondOrder`. With squared errors there is one output.
-    x : (n, d)
-        Inputs.
-    y : (n,)
-        Values, or labels from 0.
-    weights : (n,), optional
-        Of the records.
-    offsets : (n, C), optional
-        What is added to the outputs.
+    `weights` (n,) are those of the records, and `offsets` (n, C) are added to the outputs.
     """
     inputs = _with_ones(x, with_bias)
     worth = np.ones(len(inputs)) if weights is None else np.asarray(weights, dtype=np.float64)
@@ -110,9 +90,8 @@ def newton_update(
 ) -> tuple[dict[str, NDArray[Any]], float, SecondOrder]:
     """Return a linear model after damped Newton steps, the mean loss before them, and the terms at the start.
 
-    Minimised is the sum of the losses of `SecondOrder` with the ridge of `training` and, towards the start, FedProx's
-    term of `proximal_mu`, which is one on the mean loss as for other solvers. A step that does not lower that is
-    halved until it does. One step for each local epoch; squared errors are at their minimum after the first.
+    Minimised is the sum of the losses with the ridge of `training` and FedProx's term, which is one on the mean loss.
+    A step that does not lower that is halved until it does.
 
     Source: iteratively reweighted least squares (Green 1984); step halving as in R's `glm.fit`.
     """

@@ -198,8 +198,7 @@ class _Batches:
 def joined_losses(
     module: Module, states: Sequence[Mapping[str, Tensor]], parts: Sequence[Part], loss: str
 ) -> NDArray[np.float64]:
-    """Return the mean loss of each of K models on each of n clients' data in eval mode, (n, K); `module` is
-    scratch."""
+    """Return the mean loss of each of K models on each of n clients' data in eval mode, (n, K)."""
     if not _join(module, parts):
         return np.stack([loss_vector(module, states, x, y, loss) for x, y in parts])
     each = []
@@ -288,8 +287,7 @@ def _passed(module: Module, parts: Sequence[Part], loss: str) -> tuple[Tensor, T
 
 
 def block_size(module: Module, device: torch.device) -> int:
-    """Return the most clients of a block for losses, training and tests of copies of a module; 1: blocks do not
-    pay."""
+    """Return the most clients of a block for losses, training and tests; 1: blocks do not pay."""
     network, fit = network_of(module), _fitting(module, device)
     if network is None or fit < 2 or not takes_blocks(device):
         return 1
