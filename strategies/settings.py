@@ -99,6 +99,12 @@ ASKS = {
 """Requests to clients besides the mean of their updates (`Settings.asks`), in words."""
 
 
+MODELS_ALONE: Mapping[str, Sequence[str]] = {"averaging": ("models",)}
+"""`Settings.follows` of an algorithm that averages models, and whose clients have none within groups."""
+MODELS_OF_GROUPS: Mapping[str, Sequence[str]] = {**MODELS_ALONE, "personal": ("none", "intercept", "slopes")}
+"""`Settings.follows` of an algorithm that averages models, of whose groups a client may have a part of its own."""
+
+
 @dataclass(frozen=True)
 class RunKeys:
     """Run-level keys that describe the experiment and its rounds; every strategy takes them."""

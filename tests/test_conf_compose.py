@@ -110,7 +110,7 @@ WRONG = {
     (
         "strategy=local",
         "strategy.init=same",
-    ): "use strategy=clove, ifca, cfl_gp, two_phase, oracle, one_shot or k_fed.",
+    ): "use strategy=clove, ifca, cfl_gp, oracle, one_shot or k_fed.",
     ("k=fast",): "k=fast: must be an integer or auto.",
     ("seed=1.5",): "seed=1.5: must be an integer.",
     ("quorum=high",): "quorum=high: must be a number.",

@@ -1,6 +1,6 @@
 """FedALA: FedAvg whose clients begin with their own mixture of the global model and their upper layers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
@@ -16,6 +16,7 @@ from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.training import packed, trained
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.core import BoolArray
+from florets.strategies.settings import MODELS_ALONE
 from florets.strategies.shared.estimates import last_layer, sent_layout
 from florets.strategies.shared.personal_models import PersonalModels, number_clients, with_common
 from florets.task.randomness import Purpose
@@ -50,7 +51,7 @@ class FedALASettings(Settings):
     one_model: ClassVar[bool] = True
     has_groups: ClassVar[bool] = False
     asks: ClassVar[frozenset[str]] = frozenset({"updates"})
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+    follows = MODELS_ALONE
 
 
 @dataclass

@@ -16,7 +16,7 @@ from florets.client_app.session import State as ModelState
 from florets.client_app.training import reported, trained
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray
-from florets.strategies.settings import SharedLayers
+from florets.strategies.settings import MODELS_ALONE, SharedLayers
 from florets.task.randomness import Purpose
 from florets.task.training.losses import Evaluated
 from florets.task.training.mixture import (
@@ -63,7 +63,7 @@ class FedEMSettings(SharedLayers):
     mixes: ClassVar[bool] = True
     shares: ClassVar[bool] = True
     asks: ClassVar[frozenset[str]] = frozenset({"updates", "choices"})
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+    follows = MODELS_ALONE
 
 
 @dataclass

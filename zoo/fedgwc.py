@@ -16,7 +16,7 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.outliers import lower_median
-from florets.strategies.settings import SharedLayers
+from florets.strategies.settings import MODELS_OF_GROUPS, SharedLayers
 from florets.task.device import one_thread
 from florets.task.wire import codec, kinds
 from florets.task.wire.leaving import LOSS_VECTORS, MODELS
@@ -61,10 +61,7 @@ class FedGWCSettings(SharedLayers):
     finds_k: ClassVar[bool] = True
     # A gradient is one step, with one loss.
     asks: ClassVar[frozenset[str]] = frozenset({"updates"})
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {
-        "averaging": ("models",),
-        "personal": ("none", "intercept", "slopes"),
-    }
+    follows = MODELS_OF_GROUPS
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse rounds of fewer clients than can be compared."""

@@ -11,6 +11,7 @@ from florets import Plan, Round, Settings, State, Steps, Strategy, Update, setti
 from florets.client_app.client import Client
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.settings import MODELS_ALONE
 from florets.strategies.shared.client import trained_near
 from florets.strategies.shared.personal_models import PersonalModels
 from florets.task.training.mixture import sample_losses
@@ -46,7 +47,7 @@ class FedSoftSettings(Settings):
 
     shares: ClassVar[bool] = True
     asks: ClassVar[frozenset[str]] = frozenset({"updates", "choices"})
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+    follows = MODELS_ALONE
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """FeSEM: after local training each client joins the nearest of K models, which become their clients' means."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -10,7 +10,7 @@ from florets import Round, State, Steps, Strategy, Update, setting
 from florets.strategies.base.models import Updates
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import cluster
-from florets.strategies.settings import SharedLayers
+from florets.strategies.settings import MODELS_OF_GROUPS, SharedLayers
 from florets.task.randomness import Purpose
 
 
@@ -24,10 +24,7 @@ class FeSEMSettings(SharedLayers):
 
     # Distances are of models, not of gradients.
     asks: ClassVar[frozenset[str]] = frozenset({"updates"})
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {
-        "averaging": ("models",),
-        "personal": ("none", "intercept", "slopes"),
-    }
+    follows = MODELS_OF_GROUPS
     # Models are comparable only where they start from one.
     usual_initial = "same"
 

@@ -1,6 +1,6 @@
 """Per-FedAvg: one model that is good after each client has adapted it by a gradient step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from florets import Objective, OneModel, Plan, Round, State, Steps, Strategy, Te
 from florets.client_app.client import Client
 from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.training import local_gradient, trained
+from florets.strategies.settings import MODELS_ALONE
 from florets.task.randomness import Purpose
 from florets.task.training.losses import count, per_sample_losses, targets_of
 from florets.task.training.modules import torch_random
@@ -46,7 +47,7 @@ class PerFedAvgSettings(OneModel):
 
     adapts: ClassVar[bool] = True
     asks: ClassVar[frozenset[str]] = frozenset({"updates"})
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+    follows = MODELS_ALONE
 
 
 class PerFedAvg(Strategy[PerFedAvgSettings, State]):

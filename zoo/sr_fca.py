@@ -1,6 +1,6 @@
 """SR-FCA: clusters by how well clients' models do on each other's data, refined while they train robustly."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import Client
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, finite_losses, group_means
+from florets.strategies.settings import MODELS_OF_GROUPS
 from florets.strategies.shared.estimates import ask_estimates, without_outliers
 from florets.task.randomness import Purpose
 from florets.zoo.shared.agglomerative import group_by_largest_gap, joined, merge_tree
@@ -24,10 +25,7 @@ class SRFCASettings(Settings):
     one_model: ClassVar[bool] = True
     """Distances say how many models there are; `k` is not used."""
     asks: ClassVar[frozenset[str]] = frozenset({"losses", "updates"})
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {
-        "averaging": ("models",),
-        "personal": ("none", "intercept", "slopes"),
-    }
+    follows = MODELS_OF_GROUPS
 
 
 SOLO_STEPS = 250

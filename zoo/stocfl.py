@@ -1,6 +1,6 @@
 """StoCFL: clusters merge as their clients are sampled, and train models that are pulled towards a global one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
@@ -11,6 +11,7 @@ from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical
+from florets.strategies.settings import MODELS_OF_GROUPS
 from florets.strategies.shared.estimates import ask_estimates, usual_size
 from florets.strategies.shared.messages import TRAIN_BILEVEL, BilevelUpdate
 from florets.task.device import one_thread
@@ -33,10 +34,7 @@ class StoCFLSettings(Settings):
     one_model: ClassVar[bool] = True
     """The clustering determines the number of models."""
     asks: ClassVar[frozenset[str]] = frozenset({"updates"})
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {
-        "averaging": ("models",),
-        "personal": ("none", "intercept", "slopes"),
-    }
+    follows = MODELS_OF_GROUPS
 
 
 @dataclass

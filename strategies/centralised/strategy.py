@@ -1,13 +1,12 @@
 """Centralised training: one model on the data of all clients together; for simulations."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from florets.strategies.base.report import State
 from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import Experiment, OneModel
+from florets.strategies.settings import MODELS_ALONE, Experiment, OneModel
 from florets.task.wire.replies import read_update
 
 TRAIN_POOLED = "florets.strategies.centralised.client:train_pooled"
@@ -18,7 +17,7 @@ class CentralisedSettings(OneModel):
     """One model trained on all clients' data together, which only a simulation has: a reference."""
 
     asks: ClassVar[frozenset[str]] = frozenset({"models"})
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+    follows = MODELS_ALONE
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse nodes with data of their own."""

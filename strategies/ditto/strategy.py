@@ -1,6 +1,5 @@
 """Ditto: a global model by FedAvg, and for each client a personal one that is pulled towards it."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
@@ -8,7 +7,7 @@ from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
 from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import Settings
+from florets.strategies.settings import MODELS_ALONE, Settings
 from florets.strategies.shared.messages import TRAIN_BILEVEL, BilevelUpdate
 from florets.strategies.shared.personal_models import PersonalModels, number_clients, with_common
 from florets.task.keys import setting
@@ -30,7 +29,7 @@ class DittoSettings(Settings):
     one_model: ClassVar[bool] = True
     has_groups: ClassVar[bool] = False
     asks: ClassVar[frozenset[str]] = frozenset({"updates"})
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+    follows = MODELS_ALONE
 
 
 @dataclass

@@ -1,13 +1,12 @@
 """FedProx: FedAvg whose clients are regularised towards the model that they were sent."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from florets.strategies.base.report import State
 from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import OneModel
+from florets.strategies.settings import MODELS_OF_GROUPS, OneModel
 from florets.task.keys import setting
 from florets.task.wire import kinds
 
@@ -20,10 +19,7 @@ class FedProxSettings(OneModel):
 
     freezes: ClassVar[bool] = True
     # A gradient is taken where the proximal term is zero.
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {
-        "averaging": ("models",),
-        "personal": ("none", "intercept", "slopes"),
-    }
+    follows = MODELS_OF_GROUPS
 
 
 class FedProx(Strategy[FedProxSettings, State]):

@@ -1,8 +1,7 @@
 """Oracle: clustered training with known true groups or models; for simulations."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client, State
@@ -20,11 +19,6 @@ class OracleSettings(Weighted):
     mode: Literal["labels", "true_start"] = setting(
         "labels", "each client trains its true cluster's model; or IFCA from the true models, where the task has them"
     )
-
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {
-        "averaging": ("models", "gradients"),
-        "personal": ("none", "intercept", "slopes"),
-    }
 
     @property
     def freezes(self) -> bool:  # type: ignore[override]  # it depends on a key

@@ -1,8 +1,8 @@
 """Two-phase mixed regression: moment descent on anchors, then refinement by all clients."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
@@ -14,7 +14,7 @@ from florets.strategies.base.report import FIRST_PHASE, Client, Detail, State
 from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.settings import Experiment, Settings
+from florets.strategies.settings import MODELS_OF_GROUPS, Experiment, Settings
 from florets.strategies.two_phase import messages
 from florets.strategies.two_phase.moment_algebra import (
     centres,
@@ -63,10 +63,7 @@ class TwoPhaseSettings(Settings):
         "all_participants", "phase 2: average relative to all participants' samples, or the model's own clients'"
     )
 
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {
-        "averaging": ("models",),
-        "personal": ("none", "intercept", "slopes"),
-    }
+    follows = MODELS_OF_GROUPS
 
     @property
     def rounds_before(self) -> int:

@@ -1,6 +1,6 @@
 """Class prototypes: their message, the linear layer whose inputs are features, and the global means."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -16,6 +16,7 @@ from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.aggregate import average_models
 from florets.strategies.core.robust import Robust, RobustRule
+from florets.strategies.settings import MODELS_ALONE
 from florets.strategies.shared.estimates import last_layer
 from florets.task.training.features import features
 from florets.task.training.modules import load
@@ -31,7 +32,7 @@ class PrototypeSettings(Settings):
     one_model: ClassVar[bool] = True
     has_groups: ClassVar[bool] = False
     asks: ClassVar[frozenset[str]] = frozenset({"updates"})
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+    follows = MODELS_ALONE
 
     purpose: ClassVar[str]
     """What the algorithm does with features of classes, with its name."""
