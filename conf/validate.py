@@ -65,8 +65,7 @@ def find_problems(config: Config) -> list[str]:
         *_measure(config),
         *_participation(config),
         *_models(config),
-        *_own(own, "conflicts"),
-        *_own(own, "problems", config),
+        *_own(own, config),
         *_task(config.task),
         *_drift(config),
         *_personal(config),
@@ -108,11 +107,11 @@ def _needing(kind: type, prefix: str = "", of_group: str = "") -> Iterator[tuple
             yield f"{prefix}{field.name}", field, needs
 
 
-def _own(settings: Settings, method: str, *given: Config) -> list[str]:
+def _own(settings: Settings, config: Config) -> list[str]:
     """Return what a strategy's own check says; one that fails, or says something else than lines, is named."""
-    name = f"strategy: {type(settings).__name__}.{method}()"
+    name = f"strategy: {type(settings).__name__}.problems()"
     try:
-        lines = getattr(settings, method)(*given)
+        lines: Any = settings.problems(config)
     # It may be anybody's code.
     except Exception as error:
         raise ConfigError(f"{name} failed with {type(error).__name__}: {error}; correct the strategy.") from error

@@ -284,10 +284,6 @@ class Settings:
         """Initial models that the algorithm needs in addition to the K that are trained."""
         return 0
 
-    def conflicts(self) -> list[str]:
-        """Return one line for each combination of these settings that cannot work: key and value, rule, remedy."""
-        return []
-
     def problems(self, run: Experiment) -> list[str]:
         """Return one line for each setting that cannot work in this run: key and value, rule, remedy.
 
@@ -341,9 +337,7 @@ def choice_of(settings: Settings, name: str, given: Any) -> Any:
     values = settings.follows.get(name, ())
     if given is not None and given not in values:
         can = f"it takes {' or '.join(values)}" if values else "it has no such choice"
-        raise ValueError(
-            f"{name}={given}: {type(settings).__name__.removesuffix('Settings')} cannot follow it; {can}"
-        )
+        raise ValueError(f"{name}={given}: the strategy cannot follow it; {can}")
     return given or (values[0] if values else None)
 
 
@@ -363,8 +357,9 @@ def loss_batch_of(settings: Settings, given: int | None) -> int | None:
     if given is None:
         return None
     if "loss_data" not in settings.follows:
-        name = type(settings).__name__.removesuffix("Settings")
-        raise ValueError(f"loss_batch={given}: {name} cannot follow it; losses that it takes are on all samples")
+        raise ValueError(
+            f"loss_batch={given}: the strategy cannot follow it; losses that it takes are on all samples"
+        )
     return given
 
 

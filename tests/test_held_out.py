@@ -113,7 +113,7 @@ def test_every_message_but_the_tests_says_what_is_held_out(strategy: CLoVE | IFC
 
 
 def test_a_strategy_without_loss_vectors_cannot_hold_any_out() -> None:
-    with pytest.raises(ValueError, match="loss_data=held_out: FedAvg cannot follow it"):
+    with pytest.raises(ValueError, match="loss_data=held_out: the strategy cannot follow it"):
         FedAvg(loss_data="held_out")
     with pytest.raises(ConfigError, match="loss_data=held_out: strategy fedavg has no such choice"):
         compose(["strategy=fedavg", "loss_data=held_out"])

@@ -225,14 +225,14 @@ def test_a_sum_with_a_false_share_leaves_the_models_as_they_are(caplog: Any) -> 
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: IFCA(**SECURE), "IFCA with these keys never freezes"),
-        (lambda: CLoVE(stop_when_stable=False, **SECURE), "CLoVE with these keys never freezes"),
+        (lambda: IFCA(**SECURE), "the strategy with these keys never freezes"),
+        (lambda: CLoVE(stop_when_stable=False, **SECURE), "the strategy with these keys never freezes"),
         (lambda: FedAvg(robust="median", **SECURE), "robust=median looks at single updates"),
         (
             lambda: FedAvg(num_clients=10, fraction_train=0.2, **SECURE),
             "needs 15 clients .*fraction_train=0.2.*, and there are 10",
         ),
-        (lambda: Local(**SECURE), "each client's own model, which Local uses"),
+        (lambda: Local(**SECURE), "each client's own model, which the strategy uses"),
     ],
 )
 def test_what_needs_single_updates_is_refused_by_name(make: Callable[[], Any], says: str) -> None:

@@ -122,7 +122,6 @@ class Strategy(Hooks, ABC, Generic[S, M]):
         if problems := [*problems, *of_run_problems] or [
             *range_problems(chosen),
             *range_problems(self.run),
-            *chosen.conflicts(),
             *protection_problems(chosen, self.run),
             *too_few(chosen, self.run, self.run.num_clients),
         ]:

@@ -35,19 +35,18 @@ class OracleSettings(Weighted):
         """The initial models."""
         return "true" if self.mode == "true_start" else self.init
 
-    def conflicts(self) -> list[str]:
-        """Refuse initial models other than the true ones."""
-        if self.mode == "labels" or self.init == "different":
-            return []
-        return [f"strategy.init={self.init}: true_start begins with the true models; leave it out."]
-
     def problems(self, run: Experiment) -> list[str]:
-        """Refuse labels that are not known, and too few models for them."""
+        """Refuse labels that are not known, too few models for them, and initial models other than the true ones."""
         true = run.task.num_clusters
         if self.mode == "true_start":
-            if run.personal in (None, "none"):
-                return []
-            return [f"personal={run.personal}: needs known groups; use strategy.mode=labels, or personal=none."]
+            problems = []
+            if self.init != "different":
+                problems.append(f"strategy.init={self.init}: true_start begins with the true models; leave it out.")
+            if run.personal not in (None, "none"):
+                problems.append(
+                    f"personal={run.personal}: needs known groups; use strategy.mode=labels, or personal=none."
+                )
+            return problems
         # Nodes with data of their own may tell their cluster in their node config.
         if true == 0 and run.task.partition != "own":
             return [

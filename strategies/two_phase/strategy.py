@@ -75,15 +75,13 @@ class TwoPhaseSettings(Settings):
         """Moments in phase 1, choices in phase 2."""
         return frozenset({"moments", "choices"} if self.moment_rounds else {"choices"})
 
-    def conflicts(self) -> list[str]:
-        """Refuse fresh clients where all are asked at once."""
-        if self.fresh and self.subspace_clients == "all":
-            return ["strategy.fresh=true: needs a number as strategy.subspace_clients, not all clients at once."]
-        return []
-
     def problems(self, run: Experiment) -> list[str]:
-        """Refuse fewer anchors than models, and the proximal problem where a step is not plain."""
+        """Refuse fewer anchors than models, fresh clients among all, and proximal problems without plain steps."""
         problems, train = [], run.train
+        if self.fresh and self.subspace_clients == "all":
+            problems.append(
+                "strategy.fresh=true: needs a number as strategy.subspace_clients, not all clients at once."
+            )
         if isinstance(run.k, int) and self.anchors != "auto" and self.anchors < run.k:
             problems.append(
                 f"strategy.anchors={self.anchors}: must be at least k={run.k}, to find a group for each model."
