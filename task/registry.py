@@ -37,7 +37,7 @@ _BUILT_IN: dict[Kind, dict[str, tuple[str, ...]]] = {
         ),
         "florets.task.data.own": ("own",),
         "florets.task.data.regression": ("linear", "lines"),
-        "florets.task.data.sites": ("heart_disease", "landmine", "schools"),
+        "florets.task.data.sites": ("heart_disease", "schools"),
         "florets.task.data.texts": ("ag_news", "amazon_reviews"),
     },
     "partition": {

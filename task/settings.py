@@ -135,7 +135,7 @@ class TaskConfig:
     data: str = setting(
         "digits",
         "digits, mnist, fashion_mnist, mnist_and_fashion, emnist, femnist, cifar10, ag_news, "
-        "amazon_reviews, cost2100, heart_disease, landmine, schools, linear, lines, channels, own (your files), or a "
+        "amazon_reviews, cost2100, heart_disease, schools, linear, lines, channels, own (your files), or a "
         "function as package.module:function",
     )
     partition: str = setting(

@@ -120,15 +120,6 @@ def write_schools(path: Path, pupils: int, schools: int) -> None:
     )
 
 
-def write_fields(path: Path, features: list[np.ndarray], mines: list[np.ndarray]) -> None:
-    """Write the records of each field, with 9 features, and whether each is a mine."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    cells = {name: np.empty((1, len(mines)), dtype=object) for name in ("feature", "label")}
-    for field, (x, mine) in enumerate(zip(features, mines, strict=True)):
-        cells["feature"][0, field], cells["label"][0, field] = x, mine.astype(np.uint8)[:, None]
-    savemat(path, cells)
-
-
 def write_samples(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Write a few samples of each public data set, of all of its classes in both parts."""
     for name, prefixes, classes, each in (
@@ -151,6 +142,3 @@ def write_samples(folder: Path, patch: pytest.MonkeyPatch) -> None:
         write_leaf(folder / "femnist" / part / "all.json", {f"f{writer:02}": images for writer in range(10)})
     write_hospitals(folder / "fed_heart_disease", 60)
     write_schools(folder / "schools_hsb82" / "hsb82.csv", 200, 10)
-    rng = np.random.default_rng(0)
-    mines = [(np.arange(40) % 10 == 0) for _ in range(10)]
-    write_fields(folder / "landmine" / "LandmineData.mat", [rng.standard_normal((40, 9)) for _ in mines], mines)

@@ -10,12 +10,11 @@ from florets.conf.compose import compose
 from florets.server_app.build import build_task
 from florets.task.data.channels import channels, cost2100, response
 from florets.task.data.public_images import emnist, femnist, mnist_and_fashion
-from florets.task.data.sites import heart_disease, landmine, schools
+from florets.task.data.sites import heart_disease, schools
 from florets.task.data.texts import ag_news, amazon_reviews, tokens, words_of
 from florets.task.partitions.natural import by_class, natural
 from tests.public_files import (
     write_channels,
-    write_fields,
     write_hospitals,
     write_idx,
     write_leaf,
@@ -163,27 +162,6 @@ def test_hospitals_drop_three_columns_and_patients_with_missing_values(tmp_path:
     (folder / "processed.va.data").write_text("1,2\n")
     with pytest.raises(ValueError, match=r"processed\.va\.data cannot be read \(it has 2 columns\).*C52P4X"):
         heart_disease(tmp_path, 0, 0)
-
-
-def test_landmine_is_read_from_matlab_cells(tmp_path: Path) -> None:
-    rng, sizes = np.random.default_rng(0), [20 + field for field in range(11)]
-    features = [rng.standard_normal((size, 9)) for size in sizes]
-    mines = [np.arange(size) % 10 == 0 for size in sizes]
-    path = tmp_path / "landmine" / "LandmineData.mat"
-    write_fields(path, features, mines)
-    found = landmine(tmp_path, 0, 0)
-    assert found.owners_train is not None
-    assert sorted(set(found.owners_train)) == [f"{field:02}" for field in range(1, 12)]
-    # Of each field's 2 or 3 mines one is test data.
-    assert int(found.y_test.sum()) == 11
-    write_fields(path, [*features[:3], features[3] * np.nan, *features[4:]], mines)
-    with pytest.raises(ValueError, match="9 numbers and a label of 0 or 1"):
-        landmine(tmp_path, 0, 0)
-    write_fields(path, features, [*mines[:3], mines[2], *mines[4:]])
-    with pytest.raises(ValueError, match="feature and label are not one of each field"):
-        landmine(tmp_path, 0, 0)
-    with pytest.raises(ValueError, match=r"has no folder landmine/.*LandmineData\.mat.*version 7"):
-        landmine(tmp_path / "nowhere", 0, 0)
 
 
 def test_schools_targets_are_in_units_of_their_spread(tmp_path: Path) -> None:

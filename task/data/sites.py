@@ -1,4 +1,4 @@
-"""Public records of natural sites: hospitals, schools, mine fields, each the owner of its records."""
+"""Public records of natural sites: hospitals and schools, each the owner of its records."""
 
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,6 @@ _SCHOOLS = PublicFiles(
     "hsb82.csv with the columns school, minority, female, ses and math",
     "It is Hsb82 of the R package mlmRev, as CSV.",
 )
-_LANDMINE = PublicFiles(
-    "landmine",
-    ("landmine", "LandmineData"),
-    "LandmineData.mat with the cells feature and label, one of each field",
-    "A file of MATLAB's version 7.3 is to be saved as version 7 first.",
-)
 
 
 def heart_disease(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
@@ -58,7 +52,8 @@ def heart_disease(data_dir: Path | None, seed: int, num_clusters: int) -> Datase
     dummies = [rows[:, [column]] == values for column, values in ((2, (2, 3, 4)), (6, (1, 2)))]
     x = np.concatenate([np.delete(rows[:, :10], (2, 6), axis=1), *dummies], axis=1)
     owners = np.repeat(_HOSPITALS, [len(part) for part in parts])
-    return _classes(x, rows[:, 10] > 0, owners, seed)
+    y = (rows[:, 10] > 0).astype(np.int64)
+    return _dataset(x, y, owners, _held_out(owners, y, seed), num_outputs=2)
 
 
 def schools(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
@@ -75,47 +70,15 @@ def schools(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
         numbers = table[["minority", "female", "ses", "math"]].to_numpy(np.float64)
         if not np.isfinite(numbers).all():
             raise ValueError("it has numbers that are missing or not finite")
-        return _values(numbers[:, :3], numbers[:, 3], table["school"].to_numpy(np.str_), seed)
-
-
-def landmine(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
-    """Load the landmine data: whether an object is a mine, from 9 features of its radar image; 6 % are.
-
-    The owners are the 29 fields. Fields 1 to 15 are of one terrain, the others of another (Xue et al., JMLR 2007).
-    """
-    path = _LANDMINE.folder(data_dir) / "LandmineData.mat"
-    features, labels = _LANDMINE.read_mat(path, "feature", "label")
-    with _LANDMINE.reading(path):
-        # A cell array is an array of objects, in a row or in a column.
-        parts = [np.atleast_2d(np.asarray(part, dtype=np.float64)) for part in np.ravel(features)]
-        mines = [np.asarray(part, dtype=np.float64).ravel() for part in np.ravel(labels)]
-        if [len(part) for part in parts] != [len(part) for part in mines]:
-            raise ValueError("feature and label are not one of each field, with as many rows")
-        x, mine = np.concatenate(parts), np.concatenate(mines)
-        owners = np.repeat([str(field) for field in range(1, len(parts) + 1)], [len(part) for part in parts])
-        return _mines(x, mine, owners, seed)
-
-
-def _mines(x: Float64, mine: Float64, owners: NDArray[np.str_], seed: int) -> Dataset:
-    if x.shape[1] != 9 or not np.isfinite(x).all() or not np.isin(mine, (0, 1)).all():
-        raise ValueError("a record has 9 numbers and a label of 0 or 1")
-    return _classes(x, mine > 0, owners, seed)
-
-
-def _classes(x: Float64, positive: NDArray[np.bool_], owners: NDArray[np.str_], seed: int) -> Dataset:
-    """Return records of two classes, of which each owner's are split alike."""
-    y = positive.astype(np.int64)
-    is_test = _held_out(owners, y, seed)
-    return _dataset(x, y, owners, is_test, num_outputs=2)
-
-
-def _values(x: Float64, y: Float64, owners: NDArray[np.str_], seed: int) -> Dataset:
-    """Return a regression's records, targets in standard deviations of the training records."""
-    is_test = _held_out(owners, np.zeros(len(y)), seed)
+        owners = table["school"].to_numpy(np.str_)
+    is_test = _held_out(owners, np.zeros(len(owners)), seed)
+    y, group = numbers[:, 3], np.zeros(len(owners), dtype=np.int64)
+    # In standard deviations of the training records.
     mean, scale = y[~is_test].mean(), y[~is_test].std() or 1.0
-    group = np.zeros(len(y), dtype=np.int64)
     groups = {"group_train": group[~is_test], "group_test": group[is_test]}
-    return _dataset(x, (y - mean) / scale, owners, is_test, num_outputs=1, target_scale=float(scale), **groups)
+    return _dataset(
+        numbers[:, :3], (y - mean) / scale, owners, is_test, num_outputs=1, target_scale=float(scale), **groups
+    )
 
 
 def _held_out(owners: NDArray[np.str_], strata: NDArray[Any], seed: int) -> NDArray[np.bool_]:
@@ -134,9 +97,6 @@ def _dataset(
     """Return the records with inputs standardised by the training records of all owners, as sites agree on them."""
     mean, scale = x[~is_test].mean(axis=0), x[~is_test].std(axis=0)
     inputs = ((x - mean) / np.where(scale > 0, scale, 1.0)).astype(np.float32)
-    # Names in the order of their numbers: field 2 comes before field 10.
-    width = max(map(len, owners.tolist()))
-    owners = np.array([name.zfill(width) if name.isdecimal() else name for name in owners.tolist()])
     return Dataset(
         inputs[~is_test], y[~is_test], inputs[is_test], y[is_test], num_outputs,
         owners_train=owners[~is_test], owners_test=owners[is_test], **more,
