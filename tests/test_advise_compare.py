@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from florets.reports.pooled import PartStatistics, TestStatistics
 from florets.studies.advise.advice import Advice, Evidence, advise
 from florets.studies.advise.causes import cross_losses, differences, rule_of
-from florets.studies.advise.compare import Criterion, choose, low_sites, num_effective
+from florets.studies.advise.compare import Criterion, choose, num_effective
 from florets.studies.advise.constant import ConstantAnswer
 from florets.studies.advise.measures import seconds_of, suitable
 from florets.studies.advise.methods import Question
@@ -126,17 +126,6 @@ def test_what_is_not_better_than_the_constant_answer_is_never_advised() -> None:
     # Good on validation records by luck, and no better than the constant on the test records.
     lucky = {"fedavg": outcome("fedavg", [0.9] * 5, test=[0.5] * 5)}
     assert advise(NONE, lucky, ACCURACY, constant_of(lucky["fedavg"])).chosen is None
-
-
-def test_sites_below_the_others_are_named_and_one_does_not_hide_another() -> None:
-    def low(*values: float, records: int = 40) -> list[str]:
-        return low_sites(outcome("local", list(values), records), ACCURACY)
-
-    assert low(0.95, 0.95, 0.95, 0.95, 0.5) == ["e"]
-    assert low(0.95, 0.95, 0.95, 0.5, 0.5) == ["d", "e"]
-    assert low(0.95, 0.9, 0.95, 0.95, 0.9) == []
-    assert low(1.0, 1.0, 1.0, 1.0, 0.0, records=1) == []
-    assert low_sites(outcome("local", [0.9] * 4 + [0.2]), Criterion("log_loss")) == []
 
 
 HALF = np.array([100.0, 100.0])
@@ -357,6 +346,5 @@ def contradictions(text: str, said: Words) -> None:
         assert not re.search(rf"^{re.escape(said.title(advice.chosen))}: ", text, re.MULTILINE)
     if "differ by level" in text or "differ in their coefficients" in text:
         assert "One model for all (FedAvg): better" not in text
-        assert "no different rule was detected" not in text
     if "One model serves them as well" in text:
         assert "One model per group (strategy=discovery): better" not in text

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from florets.studies.advise.causes import Reason
-from florets.studies.advise.compare import FEW_RECORDS, Criterion, Difference, best, choose, low_sites
+from florets.studies.advise.compare import FEW_RECORDS, Criterion, Difference, best, choose
 from florets.studies.advise.constant import ConstantAnswer
 from florets.studies.advise.methods import METHODS
 from florets.studies.advise.outcomes import Finding, Outcome
@@ -31,9 +31,8 @@ class Evidence:
 class Advice:
     """The answer, with all that it stands on.
 
-    `chosen`: name of the method to use; None where none is better than the constant answer. `own_is_low`: of the
-    clients that fit nobody, or that all differ, those on which every method does badly, their own model too.
-    `diverged`: methods that enter no comparison.
+    `chosen`: name of the method to use; None where none is better than the constant answer. `diverged`: methods that
+    enter no comparison.
     """
 
     finding: Finding
@@ -42,7 +41,6 @@ class Advice:
     constant: ConstantAnswer
     chosen: str | None
     evidence: Evidence = field(default_factory=Evidence)
-    own_is_low: tuple[str, ...] = ()
     diverged: tuple[str, ...] = ()
 
     def outcome(self, name: str) -> Outcome | None:
@@ -53,16 +51,12 @@ class Advice:
     def best(self) -> Outcome:
         """Results of the method to use; of the best one where none is worth it."""
         chosen = None if self.chosen is None else self.outcome(self.chosen)
-        return chosen or best([self.judged(one) for one in self.fit or self.outcomes], self.criterion)
+        return chosen or best(self.fit or self.outcomes, self.criterion)
 
     @property
     def fit(self) -> tuple[Outcome, ...]:
         """Results of the methods that enter comparisons."""
         return tuple(one for one in self.outcomes if one.name not in self.diverged)
-
-    def judged(self, outcome: Outcome) -> Outcome:
-        """Return results without those of clients whose records no model predicts: chance alone sets them apart."""
-        return outcome.without(self.own_is_low)
 
     @property
     def few(self) -> tuple[str, ...]:
@@ -77,7 +71,7 @@ class Advice:
         other = self.outcome(name)
         if other is None or name in self.diverged:
             return None
-        return self.criterion.difference(self.judged(self.best).test, self.judged(other).test)
+        return self.criterion.difference(self.best.test, other.test)
 
     @property
     def is_better_than_common(self) -> bool:
@@ -87,14 +81,14 @@ class Advice:
             return False
         both = [
             {f"{part} {key}": test for part in ("test", "validation") for key, test in getattr(one, part).items()}
-            for one in map(self.judged, (self.best, common))
+            for one in (self.best, common)
         ]
         return self.criterion.difference(*both).is_gain
 
     @property
     def over_constant(self) -> Difference:
         """Gain of the chosen method over the constant answer on the test records."""
-        return self.constant.beaten_by(self.judged(self.best).test, self.criterion, "test")
+        return self.constant.beaten_by(self.best.test, self.criterion, "test")
 
     def name(self, key: str) -> str:
         """Return a client's name."""
@@ -117,18 +111,14 @@ def advise(
     already. Where a test of all training records says that clients differ in coefficients, coefficients of each
     client come first, or a model per group if that is better; where the labels of sites differ, one model with
     intercepts, as in multi-centre studies: shrunk, they cost nothing where nothing needs them.
-    Clients that fit nobody, and on which no method does well, their own model neither, have no say.
     """
     evidence = evidence or Evidence()
-    suspects = finding.groups[0] if finding.kind == "all_differ" else finding.lone
-    own_is_low = tuple(key for key in suspects if _is_unpredictable(key, outcomes, criterion, constant))
     # Without groups discovery's one model is FedAvg's.
     several = finding.kind in ("groups", "lone")
     shown = {name: outcomes[name] for name in METHODS if name in outcomes and (several or name != "discovery")}
-    trained = {name: one.without(own_is_low) for name, one in shown.items()}
-    diverged = tuple(name for name, one in trained.items() if _has_diverged(one, criterion, constant))
-    advice = Advice(finding, tuple(shown.values()), criterion, constant, None, evidence, own_is_low, diverged)
-    ordered = {name: one for name, one in trained.items() if name not in diverged}
+    diverged = tuple(name for name, one in shown.items() if _has_diverged(one, criterion, constant))
+    advice = Advice(finding, tuple(shown.values()), criterion, constant, None, evidence, diverged)
+    ordered = {name: one for name, one in shown.items() if name not in diverged}
 
     def better(*names: str) -> str:
         """Return the best of some methods, of the clients that have a result by each."""
@@ -166,17 +156,3 @@ def _has_diverged(outcome: Outcome, criterion: Criterion, constant: ConstantAnsw
     return any(map(math.isinf, figures)) or any(
         constant.is_far_better(getattr(outcome, part), criterion, part) for part in ("test", "validation")
     )
-
-
-def _is_unpredictable(
-    key: str, outcomes: Mapping[str, Outcome], criterion: Criterion, constant: ConstantAnswer
-) -> bool:
-    """Return whether no model predicts a client's records: one for all and its own do worse there than elsewhere.
-
-    None of them beats the constant answer there either.
-    """
-    if not all(key in low_sites(outcomes[name], criterion) for name in ("local", "fedavg") if name in outcomes):
-        return False
-    answer = constant.tests.get("test", {}).get(key)
-    tests = [one.test[key] for one in outcomes.values() if key in one.test]
-    return answer is not None and not any(criterion.gain_of(test, answer)[1] > 0 for test in tests)

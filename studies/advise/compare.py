@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -86,14 +86,6 @@ class Criterion:
             unit = errors / losses if losses else math.nan
             spread = total_squares(known) / sum(test.n for test in known)
         return cls(measure, tuple(seconds), tuple(one_class), unit, spread)
-
-    @property
-    def between_clients(self) -> "Criterion":
-        """What clients are compared with one another by.
-
-        The log loss depends on how frequent the classes are at a client, whatever a model does.
-        """
-        return replace(self, measure=self.seconds[0]) if self.measure == "log_loss" and self.seconds else self
 
     def own(self, test: PartStatistics) -> float:
         """Return a client's own figure; NaN where it has none, infinitely bad where its model diverged."""
@@ -309,54 +301,6 @@ def best(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
         if is_better(*figures, criterion.measure):
             found = one
     return found
-
-
-def low_sites(outcome: Outcome, criterion: Criterion, level: float = 0.01) -> list[str]:
-    """Return the clients whose figure is below that of the median client by more than chance.
-
-    The test is one-sided at `level`, divided by the number of clients that are looked at, on test and validation
-    records together. It is made of accuracies and areas under the curve: errors in a unit of their own, and R2,
-    differ between clients whatever a model does.
-    """
-    criterion = criterion.between_clients
-    if criterion.measure not in ("accuracy", "auc"):
-        return []
-    pairs = {key: (test, outcome.validation.get(key)) for key, test in outcome.test.items()}
-    both = {key: found for key, pair in pairs.items() if (found := _joined(*pair, criterion))}
-    if len(both) < 3:
-        return []
-    quantile = NormalDist().inv_cdf(1 - level / len(both))
-    low = []
-    for key, (figure, variance) in both.items():
-        rest = sorted(other for name, other in both.items() if name != key)
-        # The median: another client that does badly must not hide this one.
-        middle, of_middle = rest[len(rest) // 2]
-        if middle - figure > quantile * math.sqrt(variance + of_middle):
-            low.append(key)
-    return sorted(low)
-
-
-def _joined(
-    test: PartStatistics, validation: PartStatistics | None, criterion: Criterion
-) -> tuple[float, float] | None:
-    """Return a client's figure on test and validation records with its variance; of few records it says little."""
-    parts = [one for one in (test, validation) if one is not None and not math.isnan(criterion.own(one))]
-    weights = [_num_compared(one) if criterion.measure == "auc" else float(one.n) for one in parts]
-    records = math.fsum(weights)
-    if not records:
-        return None
-    mean = math.fsum(n * criterion.own(one) for n, one in zip(weights, parts, strict=True)) / records
-    # Source: Agresti and Caffo 2000, one success and one failure added.
-    fraction = (mean * records + 1) / (records + 2)
-    return fraction, fraction * (1 - fraction) / (records + 2)
-
-
-def _num_compared(test: PartStatistics) -> float:
-    """Return the records that an area under the curve rests on: with 2 of 100 records in a class about 8."""
-    cells = np.empty((0, 3)) if test.sums is None else test.sums.confusion
-    counts = np.bincount(cells[:, 0].astype(np.int64), weights=cells[:, 2])
-    counts = counts[counts > 0]
-    return float(len(counts) * len(counts) / (1 / counts).sum()) if len(counts) > 1 else 0.0
 
 
 def joined_accuracy(outcome: Outcome, clients: Sequence[str]) -> tuple[float, int] | None:

@@ -2,8 +2,9 @@
 
 import math
 import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from florets.conf.compose import compose
 from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.reports.console import counted
+from florets.reports.console import counted, say
 from florets.strategies.base.federation import FederationError
 from florets.studies.advise.compare import Criterion
 from florets.studies.advise.measures import Name, gain, is_better, named, unit_of
@@ -40,10 +41,6 @@ _LOOK = 4
 """Rounds of the first run: replies may be lost, and are then waited for."""
 _LATEST_LOOK = 41
 """The same where groups are only looked for once a model has learned what all clients share."""
-_SLOWER = (1 / 3, 0.1, 1e-2, 1e-3, 1e-5)
-"""Factors of the learning rate that are tried where the first run diverges."""
-_AFTER_DIVERGENCE = (0.1, 0.01)
-"""Factors of the learning rates that are tried in addition where training diverged."""
 
 
 class Method(NamedTuple):
@@ -77,6 +74,11 @@ _MAY_STAY = ("strategy.fraction_train",)
 _REGRESSIONS = ("squared_error", "half_squared_error")
 
 
+def note(text: str) -> None:
+    """Show a line of progress."""
+    say(f"advise: {text}", sys.stderr)
+
+
 def _key(text: str) -> str:
     return text.partition("=")[0]
 
@@ -85,14 +87,12 @@ def _key(text: str) -> str:
 class Question:
     """What is asked: an experiment, without a strategy.
 
-    `base`: the experiment with FedAvg, which says everything that all runs share. `slower`: factor of the
-    experiment's learning rate, below 1 where training diverges with it. `by_newton`: models are linear, and train by
-    Newton's steps. `measure`: what methods are compared by, once the data are known.
+    `base`: the experiment with FedAvg, which says everything that all runs share. `by_newton`: models are linear, and
+    train by Newton's steps. `measure`: what methods are compared by, once the data are known.
     """
 
     overrides: tuple[str, ...]
     base: Config
-    slower: float = 1.0
     by_newton: bool = False
     measure: Name = "loss"
 
@@ -155,7 +155,7 @@ class Question:
         """The learning rates that are tried, or ridges: several, unless one was typed."""
         if self.by_newton:
             return (self.base.train.ridge,) if self.gives(RIDGE) else RIDGES
-        rate = self.base.train.learning_rate * self.slower
+        rate = self.base.train.learning_rate
         return (rate,) if self.gives(RATE) else tuple(float(f"{rate * step:.3g}") for step in STEPS)
 
     @property
@@ -188,17 +188,8 @@ def as_regression(question: Question) -> Question:
     return Question.of([*overrides, "task.loss=squared_error", "task.table.regression=true"])
 
 
-def slower(question: Question) -> list[Question]:
-    """Return the question with smaller learning rates, for training that diverges; none where a rate was typed."""
-    if question.by_newton or question.gives(RATE):
-        return []
-    return [replace(question, slower=factor) for factor in _SLOWER]
-
-
 def first_run(question: Question, *keys: str) -> Config:
     """Return the run that looks for groups: a few rounds, or as many as it takes to have seen what it needs."""
-    if question.slower != 1:
-        keys = (f"train.learning_rate={question.base.train.learning_rate * question.slower:.3g}", *keys)
     at_once = question.base.task.loss not in _REGRESSIONS and question.base.strategy.settings.fraction_train == 1
     least = _NEWTON_OF_GROUPS if question.by_newton else _LATEST_LOOK
     rounds = _LOOK if at_once and not question.by_newton else max(question.rounds, least)
@@ -275,62 +266,48 @@ def command(question: Question, method: str, rate: float, rounds: int) -> str:
     return " ".join(["florets", *shown, *method_keys, *chosen, *kept, *rest])
 
 
-Run = Callable[[str, Config, Callable[[Path], str]], Path]
-"""Runs an experiment under a name; the last argument says in a few words what came of it."""
-
-
 def search(
-    question: Question, methods: Mapping[str, Sequence[str]], criterion: Criterion, run: Run
+    question: Question,
+    methods: Mapping[str, Sequence[str]],
+    criterion: Criterion,
+    run: Callable[[str, Config], Path],
 ) -> dict[str, Outcome]:
     """Run every method with every learning rate, and return the best outcome of each.
 
     `methods`: keys of each, by name. Fine-tuned copies are tested in the runs of FedAvg, at the rate that suits them
-    best. FederationError if no run came to an end, with the reason of the first.
+    best. `run` is given a name beside the configuration. FederationError if no run came to an end, with the reason of
+    the first.
     """
     kept: dict[str, Outcome] = {}
     failures: list[FederationError] = []
-
-    def improves(figure: float, last: float) -> bool:
-        """Return whether a setting is better than another; of ridges, by enough to matter."""
-        if question.by_newton and math.isfinite(figure):
-            return gain(figure, last, criterion.measure) > _LEAST * unit_of(criterion.measure)
-        return is_better(figure, last, criterion.measure)
-
-    def attempt(method: str, rate: float) -> float:
-        """Run a method with a rate, keep what is best so far, and return the validation figure."""
-
-        def result(place: Path) -> str:
-            one = read_outcome(method, place, rate)
-            figure = named(criterion.figure(one.validation), criterion.measure)
-            return f"{counted(one.rounds, 'round')}, validation {figure}"
-
-        kind = question.tuned_key.rpartition(".")[2].removeprefix("learning_")
-        name = method + (f"-{kind}-{rate:g}" if len(question.rates) > 1 else "")
-        try:
-            place = run(name, candidate_run(question, method, methods[method], rate), result)
-        except FederationError as error:
-            failures.append(error)
-            return math.nan
-        outcomes = [read_outcome(method, place, rate)]
-        if any(key.startswith("fine_tune_epochs=") for key in methods[method]):
-            outcomes.append(read_outcome("tuned", place, rate, tuned=True))
-        figures = [criterion.figure(one.validation) for one in outcomes]
-        for one, figure in zip(outcomes, figures, strict=True):
-            best = kept.get(one.name)
-            if best is None or improves(figure, criterion.figure(best.validation)):
-                kept[one.name] = one
-        return figures[0]
-
-    for method in methods:
-        figures = [attempt(method, rate) for rate in _rates(question, method, kept)]
-        if len(question.rates) > 1 and not any(map(math.isfinite, figures)):
-            # Larger rates would diverge as well.
-            for factor in _AFTER_DIVERGENCE:
-                if math.isfinite(attempt(method, factor * question.rates[0])):
-                    break
+    kind = question.tuned_key.rpartition(".")[2].removeprefix("learning_")
+    for method, keys in methods.items():
+        for rate in _rates(question, method, kept):
+            name = method + (f"-{kind}-{rate:g}" if len(question.rates) > 1 else "")
+            try:
+                place = run(name, candidate_run(question, method, keys, rate))
+            except FederationError as error:
+                failures.append(error)
+                continue
+            found = [read_outcome(method, place, rate)]
+            figure = named(criterion.figure(found[0].validation), criterion.measure)
+            note(f"{name}: {counted(found[0].rounds, 'round')}, validation {figure}")
+            if any(key.startswith("fine_tune_epochs=") for key in keys):
+                found.append(read_outcome("tuned", place, rate, tuned=True))
+            for one in found:
+                if one.name not in kept or _improves(question, criterion, one, kept[one.name]):
+                    kept[one.name] = one
     if not kept and failures:
         raise FederationError(f"advise: no run finished; the first said: {failures[0]}")
     return kept
+
+
+def _improves(question: Question, criterion: Criterion, one: Outcome, last: Outcome) -> bool:
+    """Return whether a setting is better than another; of ridges, by enough to matter."""
+    figures = criterion.figure(one.validation), criterion.figure(last.validation)
+    if question.by_newton and math.isfinite(figures[0]):
+        return gain(*figures, criterion.measure) > _LEAST * unit_of(criterion.measure)
+    return is_better(*figures, criterion.measure)
 
 
 def _rates(question: Question, method: str, kept: Mapping[str, Outcome]) -> tuple[float, ...]:

@@ -134,7 +134,7 @@ def write_page(folder: Path, words: Words) -> Path:
 
 def _tiles(words: Words) -> list[tuple[str, str, str]]:
     advice, criterion, measure = words.advice, words.advice.criterion, words.measure
-    outcome, finding = advice.judged(advice.best), advice.finding
+    outcome, finding = advice.best, advice.finding
     groups = str(len(finding.groups)) if finding.kind == "groups" else "none" if finding.p_value else "not tested"
     title = f"{FORMS[measure].title}, {'advised' if advice.chosen else 'best'} method"
     constant = f"constant answer: {value(advice.constant.figure(criterion), measure)}"
@@ -159,7 +159,7 @@ def _methods(words: Words) -> list[list[Cell]]:
     rows.append([f"Constant answer ({what})", *figures, versus, "-", "-"])
     for outcome in advice.outcomes:
         # What was not trained has no figures.
-        tests = {} if outcome.name in advice.diverged else advice.judged(outcome).test
+        tests = {} if outcome.name in advice.diverged else outcome.test
         figures = [value(replace(criterion, measure=name).figure(tests), name) for name in names]
         is_chosen = outcome.name == advice.chosen
         versus = "advised" if is_chosen else _versus(advice.against(outcome.name), words)

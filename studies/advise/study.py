@@ -4,7 +4,6 @@ import dataclasses
 import json
 import logging
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,18 +16,17 @@ from florets.conf.saved import absolute, results_folder
 from florets.conf.schema import Config
 from florets.reports.console import say
 from florets.reports.folder import write_whole
-from florets.reports.pooled import TestStatistics, constant, pooled, read_test_statistics, with_sums
+from florets.reports.pooled import read_test_statistics
 from florets.reports.summary import RunSummary
 from florets.server_app.data_agreement import CHECK, read_preprocessing
 from florets.server_app.data_findings import Finding as CheckFinding
 from florets.server_app.progress import silent
-from florets.strategies.base.federation import TrainingDiverged
 from florets.studies.advise.advice import Advice, Evidence, advise
 from florets.studies.advise.causes import Reason, differences, rule_of
 from florets.studies.advise.compare import Criterion
 from florets.studies.advise.constant import ConstantAnswer
 from florets.studies.advise.measures import Name, seconds_of, suitable
-from florets.studies.advise.methods import Question, as_regression, candidates, first_run, search, slower
+from florets.studies.advise.methods import Question, as_regression, candidates, first_run, note, search
 from florets.studies.advise.outcomes import (
     Outcome,
     finding_in,
@@ -41,11 +39,6 @@ from florets.studies.advise.outcomes import (
 from florets.studies.advise.page import write_page
 from florets.studies.advise.words import Words
 
-
-def _note(text: str) -> None:
-    say(f"advise: {text}", sys.stderr)
-
-
 _ONE_CLASS = (
     "advise: the records of each client are all of one class: a constant is right there, so that neither groups nor "
     "methods can be compared on a client's own records. If a client should have several classes, look at how the "
@@ -53,10 +46,6 @@ _ONE_CLASS = (
     "train.local_steps=1) and test it on records of all classes, or group the clients by their "
     "class (strategy=discovery k=auto)."
 )
-_FAR_OFF = 3.0
-"""RMSE in units of the constant answer's from which a run has diverged."""
-
-
 Play = Callable[[Config, Path], RunSummary]
 """Runs an experiment whose results go into a folder."""
 
@@ -158,21 +147,13 @@ class _Study:
         return dataclasses.replace(advice, evidence=dataclasses.replace(evidence, reasons=reasons))
 
     def _first(self) -> Path:
-        """Look for groups, with smaller learning rates where training diverges."""
-        for other in [*slower(self.question), None]:
-            try:
-                place = self._run("discovery", first_run(self.question), _groups_of)
-                if other is None or not _is_far_off(read_test_statistics(place)):
-                    break
-            except TrainingDiverged:
-                if other is None:
-                    raise
-            self.question = other
-            rate = other.base.train.learning_rate * other.slower
-            _note(f"training diverged; trying train.learning_rate={rate:.3g}")
+        """Look for groups."""
+        place = self._run("discovery", first_run(self.question))
+        found = finding_in(place)
+        note(f"discovery: {len(found.groups) if found.kind in ('groups', 'lone') else 'no'} groups")
         return place
 
-    def _run(self, name: str, config: Config, said: Callable[[Path], str]) -> Path:
+    def _run(self, name: str, config: Config) -> Path:
         data, results = (str(absolute(path, self._here)) for path in (config.data_dir, config.results_dir))
         config = dataclasses.replace(config, data_dir=data, results_dir=results)
         # The first run looks for groups; of linear models it is the run of one model per group as well.
@@ -183,7 +164,6 @@ class _Study:
                 summary = self._play(config, self._folder / name)
             place, self._left_out = Path(summary.folder), tuple(summary.left_out)
             self._known.append((same, place))
-        _note(f"{name}: {said(place)}")
         return place
 
 
@@ -192,22 +172,9 @@ def _rule(advice: Advice) -> Reason | None:
     groups = advice.outcome("discovery")
     if advice.finding.kind != "groups" or groups is None:
         return None
-    test = advice.judged(groups).test
     together = [one for name in ("fedavg", "intercept") if (one := advice.outcome(name)) is not None]
-    gains = [advice.criterion.difference(test, advice.judged(one).test).is_gain for one in together]
+    gains = [advice.criterion.difference(groups.test, one.test).is_gain for one in together]
     return rule_of(advice.finding.groups, read_losses(Path(groups.folder)), groups.groups, all(gains))
-
-
-def _is_far_off(statistics: Mapping[str, TestStatistics]) -> bool:
-    """Return whether a regression's errors are so much larger than the constant answer's that training diverged."""
-    if not statistics:
-        return False
-    return pooled(with_sums(statistics).values(), "rmse") > _FAR_OFF * constant(statistics, "rmse").pooled
-
-
-def _groups_of(place: Path) -> str:
-    found = finding_in(place)
-    return f"{len(found.groups)} groups" if found.kind in ("groups", "lone") else "no groups"
 
 
 def _write(folder: Path, advice: Advice, question: Question) -> None:
@@ -230,13 +197,13 @@ def _write(folder: Path, advice: Advice, question: Question) -> None:
 
 
 def _method(advice: Advice, outcome: Outcome) -> dict[str, Any]:
-    criterion, gain, judged = advice.criterion, advice.against(outcome.name), advice.judged(outcome)
+    criterion, gain = advice.criterion, advice.against(outcome.name)
     parts = {"test": outcome.test, "validation": outcome.validation}
     return {
         **{name: getattr(outcome, name) for name in ("name", "num_bytes", "seconds", "folder", "rate", "rounds")},
-        "figure": criterion.figure(judged.test),
-        "validation_figure": criterion.figure(judged.validation),
-        **{name: dataclasses.replace(criterion, measure=name).figure(judged.test) for name in criterion.seconds},
+        "figure": criterion.figure(outcome.test),
+        "validation_figure": criterion.figure(outcome.validation),
+        **{name: dataclasses.replace(criterion, measure=name).figure(outcome.test) for name in criterion.seconds},
         "advised_gains": None if gain is None else dataclasses.asdict(gain),
         **{part: {k: {"records": one.n, **one.scores} for k, one in tests.items()} for part, tests in parts.items()},
     }

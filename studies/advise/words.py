@@ -23,12 +23,13 @@ from florets.studies.advise.measures import (
     value,
 )
 from florets.studies.advise.methods import METHODS, Question, command
-from florets.studies.advise.outcomes import Kind, Outcome
+from florets.studies.advise.outcomes import Kind
 
 _MOST_NAMES = 6
 _MOST_COLUMNS = 3
 _MOST_GROUPS = 5
 _MOST_LISTED = 8
+_MOST_ODD = 3
 
 VERDICTS: dict[Kind, str] = {
     "groups": " in {k} groups ({p})",
@@ -154,7 +155,7 @@ class Words:
     @property
     def interval(self) -> str:
         """What the intervals are over, and which direction is better."""
-        tests, form = self.advice.judged(self.advice.best).test, FORMS[self.measure]
+        tests, form = self.advice.best.test, FORMS[self.measure]
         better = f"{capital(form.title)} over all records; {'higher' if form.higher else 'lower'} is better."
         points = " Points are percentage points." if form.percent else ""
         over = f"over {self.site}s like these"
@@ -199,7 +200,7 @@ class Words:
     def _useless(self) -> Iterator[str]:
         """Yield that nothing was learned, and what to do about it."""
         advice, criterion = self.advice, self.advice.criterion
-        best, constant = criterion.figure(advice.judged(advice.best).test), advice.constant.figure(criterion)
+        best, constant = criterion.figure(advice.best.test), advice.constant.figure(criterion)
         name = self.method(advice.best.name)
         if math.isinf(best):
             yield f"Training diverged, even with the best method: {name}."
@@ -214,7 +215,7 @@ class Words:
     def _figures(self) -> Iterator[str]:
         """Yield what is expected."""
         advice, criterion = self.advice, self.advice.criterion
-        tests = advice.judged(advice.best).test
+        tests = advice.best.test
         figures = [self._against_constant(self.measure, criterion.figure(tests), advice.constant.figure(criterion))]
         for name in criterion.seconds:
             figure = replace(criterion, measure=name).figure(tests)
@@ -311,39 +312,20 @@ class Words:
                 )
 
     def _lone(self) -> Iterator[str]:
-        """Yield what sites that fit nobody may have."""
-        advice, alone = self.advice, self.advice.outcome("local")
-        bad = advice.own_is_low
-        if bad and alone is not None:
-            between = advice.criterion.between_clients
-            others = value(between.figure(advice.judged(alone).test), between.measure)
-            yield (
-                f"No model predicts the records of {self.named(bad)}, not even one trained there "
-                f"({self._figures_at(alone, bad)} alone, {others} elsewhere). Look for mistakes, such as labels that "
-                f"do not belong to their records. Figures are of the other {self.site}s."
-            )
-        # What another unit does is no rule; where each client has a level or coefficients that suit it, none is odd.
-        lone = [] if self._apart_by else advice.finding.lone
-        apart = [key for key in lone if key not in (*bad, *self._with_other_units) and self._needs_own_model(key)]
-        if apart:
-            yield (
-                f"A different rule from the other sites: {self.named(apart)}. Other codes, other patients, or "
-                "mistakes in the records: compare the definitions; until then a separate model is the way."
-            )
-
-    def _needs_own_model(self, key: str) -> bool:
-        """Return whether one model for all predicts a client worse than its own, by more than chance.
-
-        Without figures for the client, the search for groups is believed.
-        """
-        alone, together = (one and one.test.get(key) for one in map(self.advice.outcome, ("local", "fedavg")))
-        low = self.advice.criterion.gain_of(alone, together)[1] if alone and together else math.nan
-        return math.isnan(low) or low > 0
-
-    def _figures_at(self, outcome: Outcome, keys: Sequence[str]) -> str:
-        between = self.advice.criterion.between_clients
-        return ", ".join(
-            value(between.own(outcome.test[key]), between.measure) for key in keys if key in outcome.test
+        """Yield how well the records of a few sites that fit nobody are predicted: as elsewhere, or not at all."""
+        alone, criterion = self.advice.outcome("local"), self.advice.criterion
+        # What another unit does is no rule.
+        lone = [key for key in self.advice.finding.lone if key not in self._with_other_units]
+        if alone is None or not 0 < len(lone) <= _MOST_ODD:
+            return
+        # The log loss depends on how frequent the classes are at a client, whatever a model does.
+        between = replace(criterion, measure=criterion.seconds[0]) if criterion.seconds else criterion
+        here = ", ".join(named(between.own(alone.test[key]), between.measure) for key in lone if key in alone.test)
+        elsewhere = value(between.figure(alone.without(lone).test), between.measure)
+        yield (
+            f"No other site resembles {self.named(lone)}: {here} with its own model alone, {elsewhere} elsewhere. If "
+            "its records are predicted as well as elsewhere, they have another rule (codes, patients): compare the "
+            "definitions. If not, look for mistakes, such as labels that do not belong to their records."
         )
 
     def _gains(self) -> Iterator[str]:
