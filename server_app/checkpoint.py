@@ -32,7 +32,7 @@ from florets.strategies.base.strategy import Strategy
 log = logging.getLogger("florets")
 
 FOLDER = "checkpoint"
-VERSION = 6
+VERSION = 7
 KEPT = 2
 """Newest checkpoints that stay."""
 _CLIENT = tuple(field.name for field in dataclasses.fields(Client))
@@ -154,12 +154,8 @@ def _pack(checkpoint: Checkpoint, clients: str) -> tuple[Arrays, dict[str, str]]
         "config": checkpoint.config,
         "models": encode_record(checkpoint.models, arrays, "models"),
         "state": encode(checkpoint.state, arrays),
-        "best": None,
+        "best": None if (best := checkpoint.best) is None else encode(vars(best), arrays, "best"),
     }
-    if (best := checkpoint.best) is not None:
-        models = encode_record(best.models, arrays, "best models")
-        state = encode(best.state, arrays, "best state")
-        content["best"] = {"round": best.server_round, "models": models, "state": state}
     text = f'{json.dumps(content)[:-1]}, "clients": {clients}}}'
     return arrays, {"checkpoint": text, "sha256": _digest(text, arrays)}
 
@@ -192,9 +188,7 @@ def _read(path: Path, strategy: type[Any] | None) -> Checkpoint:
             for values in zip(*(content["clients"][name] for name in _CLIENT), strict=True)
         ],
         config=config,
-        best=None
-        if best is None
-        else Best(best["round"], decode_record(best["models"], arrays), decode(best["state"], arrays, strategy)),
+        best=None if best is None else Best(**decode(best, arrays, strategy)),
     )
 
 

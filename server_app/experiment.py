@@ -171,16 +171,11 @@ def _earlier_budget(config: Config, folder: Path, done_rounds: int) -> Budget | 
 
 
 def _take_up(checkpoint: Checkpoint, strategy: Strategy[Any, Any], config: Config, folder: Path) -> None:
-    """Give a strategy the state of a checkpoint; refuse one of another strategy, or beyond the run's end."""
+    """Give a strategy the state of a checkpoint; refuse one beyond the run's end."""
     if checkpoint.server_round > strategy.rounds_before + config.num_rounds:
         done = checkpoint.server_round - strategy.rounds_before
         raise ConfigError(
             f"num_rounds={config.num_rounds}: the run has done {counted(done, 'round')} already; give more."
-        )
-    if type(checkpoint.state) is not strategy.State:
-        raise CheckpointError(
-            f"the checkpoint in {folder} holds a {type(checkpoint.state).__name__}, not the "
-            f"{strategy.State.__name__} of strategy {config.strategy.name}; run the experiment again"
         )
     strategy.state = checkpoint.state
 

@@ -15,52 +15,29 @@ from florets.server_app.recorder import Recorder
 
 @dataclass(frozen=True)
 class RunStart:
-    """A run that begins or goes on.
-
-    Attributes
-    ----------
-    folder
-        The run's own folder.
-    results_dir
-        Folder of all results, where trackers have their stores by default.
-    name
-        The run's folder relative to `results_dir`, such as ``quickstart/clove/seed-0``.
-    experiment
-        Name of the preset.
-    params
-        The whole configuration, by dotted keys.
-    num_rounds
-        Rounds that the run has in all.
-    done_rounds
-        Rounds that were run before: the next one is `done_rounds` + 1. 0 for a new run.
-    """
+    """A run that begins or goes on after `done_rounds` of its `num_rounds`."""
 
     folder: Path
     results_dir: Path
+    """Folder of all results, where trackers have their stores by default."""
     name: str
+    """The run's folder relative to `results_dir`, such as ``quickstart/clove/seed-0``."""
     experiment: str
     params: Mapping[str, Any]
+    """The whole configuration, by dotted keys."""
     num_rounds: int
     done_rounds: int = 0
 
 
 @dataclass(frozen=True)
 class RunEnd:
-    """A run that has finished, failed or was interrupted.
-
-    Attributes
-    ----------
-    summary
-        The headline figures; None where the run ended early.
-    error
-        Why it ended early.
-    files
-        The report, the pictures and the tables that the run left.
-    """
+    """A run that has finished, failed or was interrupted."""
 
     summary: RunSummary | None
+    """The headline figures; None where the run ended early."""
     error: BaseException | None = None
     files: Sequence[Path] = ()
+    """The report, the pictures and the tables that the run left."""
 
 
 class Tracker(Protocol):

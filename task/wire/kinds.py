@@ -9,28 +9,17 @@
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
 | `train.estimate`  | one model                             | this client's own estimate, or some of its layers,    |
 |                   |                                       | examples, loss                                        |
-| `evaluate`        | one model, epochs of fine-tuning,     | test loss, test accuracy, examples; the same after    |
-|                   | whether to test on validation data,   | fine-tuning a copy, and on validation data; sums of   |
-|                   | whether to send sums of the tests,    | these tests and of the training targets               |
-|                   | what to adapt the model by before: a  |                                                       |
-|                   | step, or own layers and their weights |                                                       |
+| `evaluate`        | one model, what to test it on, what   | test loss, accuracy, examples; the same after         |
+|                   | to adapt it by before                 | fine-tuning a copy, and on validation data            |
 | `query.keys`      | number of the try                     | public keys for masks and shares                      |
 | `query.shares`    | members' public keys                  | encrypted shares of its secrets, for each member      |
 | `query.unmask`    | members that are alive                | shares of their seeds, and of the others' secret keys |
 | `<any>.custom`    | what the strategy likes, and the      | what the handler returns                              |
 |                   | import path of a client handler       |                                                       |
 
-An algorithm's client handlers are in its `client.py` and its own replies in its `messages.py`; an author's are in
-the author's package (docs/extending.md).
-
-A client that has kept the models of `evaluate.losses` is sent with `train` the index of its own instead of the model.
-
-FedGWC asks in `train` for a number of losses of local training, from its first step to its last.
-
-With `loss-data=held-out` clients take losses on a part of their training data, and train on the rest. `loss-batch` is
-the number of samples that they draw of either for the round's losses, 0 for all.
-
-Every reply also tells what it cost the client (`work`), and `evaluate` further `scores` of the test.
+An algorithm's client handlers and replies are in its own package. A client that has kept the models of
+`evaluate.losses` is sent with `train` the index of its own instead of the model. Every reply also tells what it cost
+the client (`work`).
 
 Models travel in `arrays`, numbers in `metrics`, settings in `config`, under Flower's own names where it has them.
 A gradient (`reply=gradient`) has the entries of a model; those that the setting `untrained` names, such as running
