@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import time
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
@@ -13,6 +12,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.engines.local_grid import LocalGrid, NodeConfig
 from florets.engines.workers import LoadClientSide, Sent, Start, Unit, Workers, WorkersFailed
+from florets.strategies.base.exchange import send
 from florets.task.shared_file import SharedFile, SharedTask, share_clients
 from florets.task.task import Task
 from florets.task.wire import bank, kinds
@@ -131,15 +131,8 @@ class WorkerGrid(LocalGrid):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Send messages and return the replies that come in time, in the order of the messages."""
-        waiting = self.push_messages(messages)
-        replies: dict[str, Message] = {}
-        deadline = float("inf") if timeout is None else time.monotonic() + timeout
-        while len(replies) < len(waiting) and (left := deadline - time.monotonic()) > 0:
-            for reply in self.pull_messages([message_id for message_id in waiting if message_id not in replies]):
-                replies[reply.metadata.reply_to_message_id] = reply
-            if len(replies) < len(waiting):
-                self.wait_for_replies(min(left, 1.0))
-        return [replies[message_id] for message_id in waiting if message_id in replies]
+        replies = send(self, list(messages), float("inf") if timeout is None else timeout)
+        return sorted(replies, key=lambda reply: int(reply.metadata.reply_to_message_id))
 
     def close(self) -> None:
         """End the workers; nothing is left of what they shared."""

@@ -1,7 +1,6 @@
 """ServerApp: reads Flower's run config, runs the experiment that it names."""
 
 import contextlib
-import json
 import os
 import sys
 import threading
@@ -55,13 +54,9 @@ def main(grid: Grid, context: Context) -> None:
             grid = _with_parcels(grid, config)
             run_experiment(grid, config, folder, resume, by_flower=not context.run_config.get("config-json"))
     except WrongNodeCount as error:
-        given = {n: value for n, value in context.run_config.items() if value not in _UNSET and value is not False}
-        # JSON's texts, numbers and truth values are TOML's.
-        settings = " ".join(f"{name}={json.dumps(value)}" for name, value in given.items() if name not in _INTERNAL)
-        problem = error.explain(settings)
         # Said once on a line of its own: Flower prints what is raised below tracebacks.
-        log.error("%s", problem)
-        raise ConfigError(problem) from None
+        log.error("%s", error)
+        raise ConfigError(str(error)) from None
     finally:
         end_hung_clients()
 

@@ -15,11 +15,7 @@ from florets.reports.folder import FINISHED, FolderLock
 from florets.reports.summary import RunSummary
 from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.own_code import (
-    changed_files,
-    changed_words,
-    code_on_disk,
     look_for_given,
-    recorded_code,
 )
 from florets.server_app.recorder import read_summary
 from florets.strategies.registry import strategy_class
@@ -39,7 +35,7 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
 
     Beside `resume` only the keys in `CHANGEABLE` may be typed, without `results_dir`: the run stays in its folder.
     Relative folders are meant from `caller`. `trust=true` lets functions be imported that the folder's configuration
-    names, `code_changed=accept` lets them be others than those that the run began with.
+    names.
     """
     if not any(text.startswith("resume=") for text in overrides):
         return None
@@ -49,11 +45,6 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
         raise ConfigError(problems)
     text, consent = given.pop("resume").value, given.pop(TRUST, None)
     trust = consent is not None and read_trust(consent.value, consent.text, problems)
-    accept = given.pop("code_changed", None)
-    if accept is not None and accept.value != "accept":
-        problems.append(
-            f"{accept.text}: must be accept, which continues with code that has changed since the run began."
-        )
     if text is None or str(text) == "":
         problems.append("resume= names no folder: give resume=<folder of an interrupted run>.")
     folder = absolute(str(text), caller)
@@ -69,13 +60,6 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
     if trust:
         look_for_given(folder)
     config = saved_config(folder, list(given.values()), trust)
-    if accept is None and (changed := changed_files(recorded_code(folder), code_on_disk(config))):
-        raise ConfigError(
-            f"resume={folder}: the code that this run imports has changed since it began: {changed_words(changed)}. "
-            f"Its rounds so far come from the old code: restore it, run the experiment again, or add "
-            f"code_changed=accept to continue with the code as it is now (in flwr run: "
-            f"overrides='code_changed=accept')."
-        )
     return config, folder
 
 

@@ -1,7 +1,6 @@
 """Models of a finished run, and its frozen groups, for newcomers."""
 
 import json
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from florets.conf.saved import saved_config
 from florets.conf.schema import Config
 from florets.reports.folder import whole_file, write_arrays
 from florets.server_app.data_agreement import PREPROCESSING, read_preprocessing
-from florets.server_app.own_code import changed_files, changed_words, code_on_disk, look_for_given, recorded_code
+from florets.server_app.own_code import look_for_given
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import FoldTraining, Frozen
@@ -29,7 +28,6 @@ from florets.strategies.core import FloatArray
 from florets.task.data.array_scale import ArrayScale
 from florets.task.data.dataset import TargetArray
 from florets.task.data.tables.preprocessing import Preprocessing
-from florets.task.fingerprint import file_hashes
 from florets.task.new_client import descriptor, fold_rows
 from florets.task.partitions.own import OWN as OWN_DATA
 from florets.task.task import Task, TaskSpec
@@ -47,8 +45,6 @@ _MOST_FOLDS, _MOST_STEPS = 64, 1000
 """More than any run has: what a made-up file asks for must not keep the machine busy."""
 
 Arrays = dict[str, NDArray[Any]]
-
-log = logging.getLogger("florets")
 
 
 @dataclass(frozen=True)
@@ -199,7 +195,6 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     if trust:
         look_for_given(folder)
     config = saved_config(folder, trust=trust, unused=("task.data", "task.partition", TRACKER))
-    _warn_of_changed_model(folder, config)
     models, _ = _read(folder / MODELS)
     # They are of no model, and have no number.
     shared = {name: models.pop(name) for name in list(models) if not bank.is_numbered(name)}
@@ -219,19 +214,6 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     agreed["partition_options"] = {"input_shape": shape, "num_outputs": outputs}
     task = Task(TaskSpec(**{**task_spec(config), **agreed}), frozen=shared)
     return RunModels(config, task, states, frozen, _preprocessing(folder, task), own)
-
-
-def _warn_of_changed_model(folder: Path, config: Config) -> None:
-    """Say where the author's model function is not the one whose parameters the run has trained."""
-    if ":" not in config.task.model:
-        return
-    files = file_hashes([config.task.model])
-    if changed := [name for name in changed_files(recorded_code(folder), code_on_disk(config)) if name in files]:
-        log.warning(
-            "warning: run=%s: its models are computed by code that has changed since the run: %s",
-            folder,
-            changed_words(changed),
-        )
 
 
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:

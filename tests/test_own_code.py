@@ -11,12 +11,9 @@ import pytest
 
 import florets
 from florets.commands.main import main
-from florets.conf.problems import ConfigError
 from florets.papers.cells import places
 from florets.papers.item import find_item
-from florets.server_app.app import read_run_config
 from florets.server_app.own_code import changed_files
-from florets.server_app.resume import read_resume
 from florets.task.edited_modules import reload_edited
 from florets.task.fingerprint import file_hashes
 from tests.test_resume import SMALL, killed, resumed
@@ -74,27 +71,14 @@ def test_the_files_behind_an_import_path_are_those_that_it_imports_and_nobody_in
     assert not file_hashes(["flwr.app:Context"])
 
 
-def test_a_run_of_other_code_goes_on_only_where_that_is_accepted(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_goes_on_with_other_code_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = killed(monkeypatch, folder / "killed", GIVEN, 2)
     copy = shutil.copytree(run, folder / "unchanged" / "seed-0")
     assert resumed(copy, "trust=true") == copy
     edit(folder / f"{HELPER}.py")
-    refusal = rf"has changed since it began: {HELPER}.py\. .* add code_changed=accept"
-    with pytest.raises(ConfigError, match=refusal):
-        read_resume([f"resume={run}", "trust=true"], folder)
-    with pytest.raises(ConfigError, match=refusal):
-        read_run_config({"resume": str(run), "overrides": "trust=true"})
-    with pytest.raises(ConfigError, match="code_changed=yes: must be accept"):
-        read_resume([f"resume={run}", "trust=true", "code_changed=yes"], folder)
-    assert read_run_config({"resume": str(run), "overrides": "trust=true code_changed=accept"})[1] == run
-    resumed(run, "trust=true", "code_changed=accept")
+    resumed(run, "trust=true")
     warning = f"the run's code has changed since it began: {HELPER}.py"
     assert json.loads((run / "summary.json").read_text())["warnings"] == [warning]
-    # It is of two versions from then on, and so not of the one that it ended with either.
-    with pytest.raises(ConfigError, match=refusal):
-        read_resume([f"resume={run}", "trust=true", "num_rounds=4"], folder)
 
 
 @pytest.mark.slow

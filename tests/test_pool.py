@@ -49,7 +49,7 @@ class Stub(Worker):
             self.theirs.close()
         else:
             answers = [(Message(RecordDict(), reply_to=message), None) for message, _ in unit.sent]
-            self.theirs.send_bytes(pickle.dumps((answers, 1.0)))
+            self.theirs.send_bytes(pickle.dumps(answers))
         return True
 
     def end(self) -> None:

@@ -1,7 +1,6 @@
 """The clients of a run: who is admitted, who is online, who takes part in a round."""
 
 import logging
-import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -49,23 +48,18 @@ class TrainingDiverged(RoundFailed):
 
 
 class WrongNodeCount(FederationError):
-    """Flower simulates another number of nodes than the experiment has clients, `per_node` on each."""
+    """Flower simulates another number of nodes than the experiment has clients."""
 
     def __init__(self, expected: int, found: int) -> None:
-        # The fields are the exception's arguments, so that it can be handed from process to process.
+        # These are the exception's arguments, so that it can be handed from process to process.
         super().__init__(expected, found)
         self.expected, self.found = expected, found
 
     def __str__(self) -> str:
-        return self.explain()
-
-    def explain(self, run_config: str = "") -> str:
-        """Return what is wrong and the full command that works, with the settings of `run_config`."""
-        settings = f" --run-config {shlex.quote(run_config)}" if run_config else ""
         return (
             f"this experiment has num_clients={self.expected}, but Flower started {self.found} SuperNodes. "
-            f"Give the same number to both: flwr run . --stream{settings} "
-            f'--federation-config "num-supernodes={self.expected} client-resources-num-cpus=1"'
+            f'Give the same number to both: --federation-config "num-supernodes={self.expected} '
+            'client-resources-num-cpus=1"'
         )
 
 
