@@ -1,8 +1,7 @@
 """`florets.check`: problems of clients' data on this machine, before anything is trained."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +16,15 @@ from florets.conf.saved import absolute
 from florets.conf.schema import Config
 from florets.engines.own_nodes import own_nodes, stated
 from florets.reports.console import counted
-from florets.reports.folder import private, write_whole
+from florets.reports.folder import private
 from florets.server_app.data_agreement import (
     CHECK,
-    DESCRIPTION,
     declaration_of,
     describe_here,
     described,
     is_own,
     lines,
+    save_findings,
 )
 from florets.server_app.data_findings import Finding, find
 from florets.task.data.own import find_files, holds_data
@@ -94,14 +93,6 @@ class Check:
         if self._unfit:
             texts.append(f"{counted(len(self._unfit), 'site')} cannot take part: {listed(self._unfit)}")
         return "\n".join([*texts, f"{self._counts('error', 'warning')}; {self.folder / CHECK}"])
-
-    def save(self) -> None:
-        """Write the files."""
-        with private():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            described = {key: json.loads(site.to_json()) for key, site in self._sites.items()}
-            write_whole(self.folder / DESCRIPTION, json.dumps(described, ensure_ascii=False) + "\n")
-            write_whole(self.folder / CHECK, json.dumps([asdict(one) for one in self._findings], indent=1) + "\n")
 
     def _number(self, level: str) -> int:
         return sum(one.level == level for one in self._findings)
@@ -195,9 +186,11 @@ def check_here(config: Config, data: Path, folder: Path) -> Check:
         ]
     errors = [one for one in findings if one.level == "error"]
     unfit = [key for key in dict.fromkeys([*failed, *(agreed.left_out if agreed else ())]) if key]
-    result = Check(folder, sites, agreed, [*errors, *more, *findings[len(errors) :]], unfit)
-    result.save()
-    return result
+    findings = [*errors, *more, *findings[len(errors) :]]
+    with private():
+        folder.mkdir(parents=True, exist_ok=True)
+        save_findings(folder, sites, findings)
+    return Check(folder, sites, agreed, findings, unfit)
 
 
 def _codes(

@@ -8,11 +8,9 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as installed
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from florets.conf.extras import version
@@ -66,25 +64,12 @@ def read_exported(folder: Path, trust: bool) -> Exported:
     try:
         rows = read_clients(folder)
         models = {f"model_{index}": run.whole(state) for index, state in enumerate(run.models)}
-        names = _names_of(list(run.own))
+        names = {key: f"client_{number}" for number, key in enumerate(run.own)}
         models |= {names[key]: run.whole(state) for key, state in run.own.items()}
         sites = {row.client: shares for row in rows if (shares := _shares(row, len(run.models), names))}
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder / 'clients.csv'} cannot be read ({error}); run the experiment again.") from None
     return Exported(run, models, sites, rows)
-
-
-def _names_of(keys: Sequence[str]) -> dict[str, str]:
-    """Return a file's name for each client's own model, different even where file systems ignore the case."""
-    names: dict[str, str] = {}
-    taken: set[str] = set()
-    for key in keys:
-        stem = f"client_{re.sub(r'[^A-Za-z0-9._-]+', '-', key)[:100]}"
-        candidates = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
-        name = next(name for name in candidates if name.casefold() not in taken)
-        taken.add(name.casefold())
-        names[key] = name
-    return names
 
 
 def _shares(row: ClientRow, models: int, names: Mapping[str, str]) -> dict[str, float]:
@@ -128,11 +113,10 @@ def model_card(folder: Path, found: Exported) -> str:
         protections=protections(folder, read_lines(folder), summary.left_out),
         spent=read_budget(folder / BUDGET_FILE) if config.privacy.has_noise else None,
         label=find_strategy(config.strategy.name).label,
-        front_matter=_front_matter(found),
         is_own=is_own(config),
-        is_mixed=_is_mixed(found),
+        is_mixed=any(len(shares) > 1 for shares in found.sites.values()),
         is_local=len(set(used)) == len(used),
-        is_images=_is_images(found),
+        is_images=len(run.task.input_shape) == 3 and run.task.input_shape[0] in (1, 3),
         scale=run.scale,
         options=f" with {options}" if options else "",
         # A name comes from its site, and the line is made to be pasted into a shell.
@@ -148,24 +132,6 @@ def model_card(folder: Path, found: Exported) -> str:
         show=show,
         installed=installed,
     )
-
-
-def _front_matter(found: Exported) -> str:
-    kind = "tabular" if found.run.preprocessing is not None else "image" if _is_images(found) else ""
-    tags = ["federated-learning", "clustered-federated-learning", "florets", found.run.config.strategy.name]
-    values: dict[str, Any] = {"license": "unknown", "library_name": "pytorch", "tags": tags}
-    if kind and found.task != "reconstruction" and (kind, found.task) != ("image", "regression"):
-        values["pipeline_tag"] = f"{kind}-{found.task}"
-    return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
-
-
-def _is_images(found: Exported) -> bool:
-    shape = found.run.task.input_shape
-    return len(shape) == 3 and shape[0] in (1, 3)
-
-
-def _is_mixed(found: Exported) -> bool:
-    return any(len(shares) > 1 for shares in found.sites.values())
 
 
 def _plain(text: str) -> str:

@@ -94,9 +94,14 @@ class OwnData:
         if self.asked:
             write_whole(folder / ASKED, json.dumps(self.asked) + "\n")
         if self.sites:
-            described = {key: json.loads(site.to_json()) for key, site in self.sites.items()}
-            write_whole(folder / DESCRIPTION, json.dumps(described, ensure_ascii=False) + "\n")
-            write_whole(folder / CHECK, json.dumps([asdict(one) for one in self.findings], indent=1) + "\n")
+            save_findings(folder, self.sites, self.findings)
+
+
+def save_findings(folder: Path, sites: Mapping[str, Description], findings: Sequence[Finding]) -> None:
+    """Write ``description.json`` and ``check.json``."""
+    plain = {key: json.loads(site.to_json()) for key, site in sites.items()}
+    write_whole(folder / DESCRIPTION, json.dumps(plain, ensure_ascii=False) + "\n")
+    write_whole(folder / CHECK, json.dumps([asdict(one) for one in findings], indent=1) + "\n")
 
 
 def is_own(config: Config) -> bool:

@@ -41,8 +41,8 @@ def _warning(site: str, text: str, remedy: str) -> Finding:
     return Finding("warning", site, text, remedy)
 
 
-def _note(site: str, text: str, remedy: str = "") -> Finding:
-    return Finding("note", site, text, remedy)
+def _note(site: str, text: str) -> Finding:
+    return Finding("note", site, text)
 
 
 def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mapping[str, str]) -> list[Finding]:
@@ -66,8 +66,6 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
     for key, site in sites.items():
         findings += _records(key, site)
         findings += _columns(key, site, site_level, varied)
-        if key not in out:
-            findings += _target(key, site)
     if len(sites) > 1:
         findings += _compared(sites, agreed, site_level)
     findings += _pixels(sites)
@@ -124,6 +122,10 @@ def _records(key: str, site: Description) -> Iterator[Finding]:
     for name in site.leaking:
         remedy = f"If it follows from the target, leave it out: task.table.drop=[{name}]."
         yield _warning(key, f"{name!r} has one value for each value of the target", remedy)
+    if (target := site.target) and len(target.classes) == 1 and not target.rare and site.train_records > 1:
+        text = f"the target {target.name!r} has only one class ({next(iter(target.classes))})"
+        remedy = "It takes part in training; what sets it apart is its labels, and no model can be judged there."
+        yield _warning(key, text, remedy)
     if site.guessed:
         text, _, remedy = ENCODING.partition("; ")
         yield _warning(key, text, f"{remedy[:1].upper()}{remedy[1:]}.")
@@ -135,8 +137,6 @@ def _columns(key: str, site: Description, site_level: Container[str], varied: Co
     for column in site.columns:
         if column.role != "input" or column.name in site_level:
             continue
-        if not column.known:
-            yield _note(key, f"{column.name!r} has no values")
         if column.name in varied and column.known >= FEW_RECORDS and column.distinct == 1:
             how = "declare it"
             if column.quantiles:
@@ -144,16 +144,6 @@ def _columns(key: str, site: Description, site_level: Container[str], varied: Co
                 how = f"declare it in {NODE_FILE_WORDS}: missing_in = {{{value}}}"
             text = f"{column.name!r} has one value in all records"
             yield _warning(key, text, f"If it stands for a missing value, {how}.")
-
-
-def _target(key: str, site: Description) -> Iterator[Finding]:
-    target = site.target
-    if target is None:
-        return
-    if len(target.classes) == 1 and not target.rare and site.train_records > 1:
-        text = f"the target {target.name!r} has only one class ({next(iter(target.classes))})"
-        remedy = "It takes part in training; what sets it apart is its labels, and no model can be judged there."
-        yield _warning(key, text, remedy)
 
 
 def _compared(

@@ -39,8 +39,7 @@ class Predictions:
 
 def model_losses(task: Task, models: Sequence[State], x: FloatArray, y: TargetArray) -> NDArray[np.float64]:
     """Return the mean loss of each model (K,), infinite of one that diverged; ValueError where arrays do not fit."""
-    module = task.module_to_load()
-    states = [_tensors(module, model) for model in models]
+    module, states = _states(task, models)
     losses = loss_vector(module, states, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
     return np.where(np.isfinite(losses), losses, np.inf)
 
@@ -62,8 +61,7 @@ def fitted_shares(
 
     `class_shares` (K, C) are P_k(y) of `florets.task.training.mixture.class_rarity`; None: classes do not count.
     """
-    module = task.module_to_load()
-    states = [_tensors(module, model) for model in models]
+    module, states = _states(task, models)
     losses = sample_losses(module, states, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
     return fit_shares(losses, None if class_shares is None else class_rarity(y, class_shares))
 
@@ -72,8 +70,7 @@ def evaluate_models(
     task: Task, models: Sequence[State], shares: NDArray[np.float64], x: FloatArray, y: TargetArray
 ) -> tuple[float, float | None]:
     """Return mean loss and accuracy of the models mixed in these shares; see `evaluate_model`."""
-    module = task.module_to_load()
-    states = [_tensors(module, model) for model in models]
+    module, states = _states(task, models)
     found = evaluated_mixture(module, states, shares, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
     return found.loss, found.accuracy
 
@@ -170,6 +167,11 @@ def whole_modules(task: Task, models: Sequence[State]) -> list[Module]:
         found.append(copied(first, lambda: loaded_module(task, models[0]).eval()))
         found[-1].load_state_dict(_tensors(first, model))
     return [make_whole(module) for module in found]
+
+
+def _states(task: Task, models: Sequence[State]) -> tuple[Module, list[dict[str, Tensor]]]:
+    module = task.module_to_load()
+    return module, [_tensors(module, model) for model in models]
 
 
 def _tensors(module: Module, model: State) -> dict[str, Tensor]:

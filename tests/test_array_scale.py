@@ -74,12 +74,3 @@ def test_a_scale_is_checked_and_brings_each_record_alone_to_it(tmp_path: Path) -
             ArrayScale.of(wrong)
     with pytest.raises(ValueError, match="the inputs have 2 numbers each, and the run's 1"):
         own(tmp_path, 0, 0, regression=True, scale={"mean": [0.0], "std": [1.0]})
-
-
-def test_a_check_of_values_compares_their_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    given = [(x, y / (1000 if place == 3 else 1)) for place, (x, y) in enumerate(clients())]
-    found = florets.check(given)
-    assert found.is_usable
-    (text,) = found.findings["text"]
-    assert text.startswith("'y' is about 1/1e+03 of the other sites'")

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from florets.api.new_data import _harmless
 from florets.commands.main import main
 from florets.reports.pooled import read_test_statistics
 from florets.task.new_client import predict
@@ -207,8 +206,3 @@ def test_a_preprocessing_that_was_made_up_is_refused(
     assert main(["predict", f"run={folder}", f"data={path}", f"output={tmp_path / 'p.csv'}"]) == 2
     assert "run the experiment again" in capsys.readouterr().err
     assert not (tmp_path / "p.csv").exists()
-
-
-def test_cells_are_harmless_in_a_spreadsheet() -> None:
-    cells = ["=1+1", "+49 170", "-x", "@cmd", "-1.5", "+1e3", "a=b", "", "\t=1"]
-    assert _harmless(cells) == ["'=1+1", "'+49 170", "'-x", "'@cmd", "-1.5", "+1e3", "a=b", "", "'\t=1"]

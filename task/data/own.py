@@ -168,7 +168,7 @@ def _dataset(train: Samples, test: Samples, regression: bool, scale: ArrayScale)
 def describe(
     data_dir: Path | None, options: Mapping[str, Any], table: Mapping[str, Any], seed: int, client: int = 0
 ) -> Description:
-    """Return the description of one site's data, see `florets.task.data.tables.description`."""
+    """Return the description of one site's data; `options` are those of `own`, `table` is what the run declares."""
     files = find_files(data_dir)
     if files.is_table:
         return SiteTable.read(files.paths, table, seed, client, options.get("test_share", TEST_SHARE)).describe()

@@ -88,14 +88,10 @@ def agreed_columns(
         group = min(repeated)[1] if repeated else ids_that_repeat.most_common(1)[0][0]
         decided.notes.append(f"{group!r} repeats: records with one value of it stay together (task.table.group)")
     rare = [name for name in order if name not in kept]
-    half = [name for name in rare if counts[name] * 2 == len(sites)]
-    if fewer := [name for name in rare if name not in half]:
-        decided.notes.append(f"{listed(fewer)}: at fewer than half of the sites, not used")
-    if half:
-        where = "half of the sites" if len(sites) > 2 else "one site alone"
-        decided.warnings.append(
-            f"{listed(half)}: at {where}, not used; rename or remove what differs, or name the columns"
-        )
+    if rare:
+        # At half of the sites another name is likely to be the same column's.
+        told = decided.warnings if any(counts[name] * 2 == len(sites) for name in rare) else decided.notes
+        told.append(f"{listed(rare)}: at no more than half of the sites, not used; rename or remove what differs")
     kinds = {name: kind_of([columns[name] for columns in own.values() if name in columns]) for name in inputs}
     for key, columns in own.items():
         # A column that most sites have is no misspelling of another one.

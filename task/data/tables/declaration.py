@@ -2,7 +2,6 @@
 
 import difflib
 import math
-import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -146,16 +145,11 @@ def client_folders(root: Path) -> list[Path]:
 
 
 def unread_files(root: Path) -> dict[str, str]:
-    """Return what in the folder of all clients seems to be one's data and is not read, each with the remedy.
-
-    These are links that lead nowhere, and tables that are of other forms or lie next to folders.
-    """
+    """Return the tables in the folder of all clients that are not read, by their form or place, with the remedy."""
     read = set(client_folders(root))
     found = {}
     for path in sorted(set(root.iterdir()) - read):
-        if path.is_symlink() and not path.exists() and not path.name.startswith("."):
-            found[path.name] = f"it is a link to {os.readlink(path)}, which does not exist: correct or remove it"
-        elif path.is_file() and path.suffix.lower() in _OTHER_TABLES:
+        if path.is_file() and path.suffix.lower() in _OTHER_TABLES:
             found[path.name] = "save it as .csv"
         elif path.is_file() and is_table(path):
             found[path.name] = "move it into a folder of its own"
