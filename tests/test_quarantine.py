@@ -13,7 +13,7 @@ from florets.strategies.core import FloatArray
 from florets.strategies.core.quarantine import AGREES, DEPARTS, UNKNOWN, Quarantine, agreement, verdicts
 from florets.strategies.core.set_aside import drawn_in, far_rows, has_groups, lone_rows, placed
 from florets.task.wire import kinds
-from tests.fakes import FakeClients, models, play
+from tests.fakes import FakeClients, play
 
 # Quarantine of clients whose updates depart from their group
 EVERYBODY = np.ones(5, dtype=bool)
@@ -86,22 +86,6 @@ def test_a_client_in_quarantine_counts_for_nothing_and_returns(caplog: pytest.Lo
     assert ADVICE not in reports[3].details
     assert "0" in reports[3].evaluations
     assert "client 0 has left quarantine" in caplog.text
-
-
-def test_a_client_whose_data_change_moves_to_the_group_that_fits_and_counts_there() -> None:
-    clients = FakeClients(targets=[0.0] * 5 + [10.0] * 3)
-    seen: list[RoundReport] = []
-
-    def drift(report: RoundReport, _: ArrayRecord) -> None:
-        seen.append(report)
-        if report.server_round == 5:
-            clients.targets = [10.0, *clients.targets[1:]]
-
-    strategy = CLoVE(k=2, first_round="evaluate", robust="clip")
-    strategy.start(clients.grid(), models(1.0, 9.0), num_rounds=12, on_round=drift)
-    assert [report.assignment["0"] for report in seen] == [0] * 8 + [1] * 4
-    assert [QUARANTINE in report.details for report in seen] == [False] * 7 + [True] * 3 + [False] * 2
-    assert not strategy.state.layers["quarantine"].clients
 
 
 # Loss vectors that are lies

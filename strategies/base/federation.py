@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,7 +11,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from florets.strategies.base.exchange import Replies, Request, Waiting, alike, exchange
+from florets.strategies.base.exchange import Request, Waiting, alike, exchange
 from florets.strategies.base.introductions import client_of, implausible_counts, problem_of, with_number
 from florets.strategies.base.report import Client, named
 from florets.strategies.settings import sampled_of
@@ -179,7 +179,13 @@ class Federation:
         config = filled(config.copy(), self.subsets) if self.subsets else config
         names, keys = ({node: getattr(info, what) for node, info in infos.items()} for what in ("name", "public_key"))
         called = {_called(node, names.get(node, "")): node for node in new}
-        replies = self._ask_who(called, names, keys, grid, config)
+        requests = []
+        for name, node in called.items():
+            own = with_number(config, node, names.get(node, ""), keys.get(node, b""))
+            content = filled(RecordDict(), {kinds.CONFIG: own})
+            message = Message(content, node, kinds.HELLO, ttl=self.start_timeout, group_id="0")
+            requests.append(Request(name, message))
+        replies = exchange(grid, requests, _introduction, self.start_timeout)
         hellos = {called[name]: hello for name, hello in replies.ok}
         # All nodes of a simulation are told the same number, and a real one says 0. A single one that says another is
         # refused below.
@@ -238,23 +244,6 @@ class Federation:
         for problem in problems:
             log.warning("%s", problem)
 
-    def _ask_who(
-        self,
-        called: Mapping[str, int],
-        registered: Mapping[int, str],
-        keys: Mapping[int, bytes],
-        grid: Grid,
-        config: ConfigRecord,
-    ) -> Replies[Introduction]:
-        """Let nodes introduce themselves; `called` has them by what they are called until then."""
-        requests = []
-        for name, node in called.items():
-            own = with_number(config, node, registered.get(node, ""), keys.get(node, b""))
-            content = filled(RecordDict(), {kinds.CONFIG: own})
-            message = Message(content, node, kinds.HELLO, ttl=self.start_timeout, group_id="0")
-            requests.append(Request(name, message))
-        return exchange(grid, requests, _introduction, self.start_timeout)
-
     @property
     def left_out(self) -> list[str]:
         """Names of the nodes that were online and could not take part so far."""
@@ -289,13 +278,7 @@ class Federation:
         return clients if chosen is None else [clients[index] for index in sorted(chosen)]
 
     def wait_for_nodes(self, grid: Grid) -> list[int]:
-        """Return the nodes online, once those that the run needs are there or the deadline has passed.
-
-        Raises
-        ------
-        FederationError
-            If fewer nodes than `min_clients` came; `RoundFailed` if none did.
-        """
+        """Return the nodes online, once those that the run needs are there or the deadline has passed."""
         # Simulated nodes register together before the app starts or within moments of it; deployed ones come one by
         # one. So: wait until the number wanted is there, or (as far as the deadline allows) it has settled.
         deadline = time.monotonic() + self.start_timeout

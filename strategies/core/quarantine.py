@@ -67,11 +67,10 @@ def verdicts(gram: FloatArray, trusted: BoolArray, usual: float = 0.0) -> tuple[
 
 @dataclass
 class Record:
-    """`rounds` running in which a client's update departed in one group, or in quarantine agreed, `heard` there."""
+    """`rounds` running in which a client's update departed in one group, or in quarantine agreed."""
 
     model: int = -1
     rounds: int = 0
-    heard: int = 0
 
     def count(self, model: int, is_one: bool) -> int:
         """Take in one more round; return how many there are."""
@@ -131,11 +130,6 @@ class Quarantine:
             self.clients[key] = Record()
             self.entered.append(key)
 
-    def is_due(self, key: str) -> bool:
-        """Say whether a client is to be asked for its losses: every `ROUNDS` of its rounds without agreement."""
-        record = self.clients.get(key)
-        return record is not None and record.rounds == 0 and record.heard % ROUNDS == 0
-
     def observe(self, model: int, keys: Sequence[str], gram: FloatArray, most: int) -> list[str]:
         """Judge a round's members of one group; return who has left quarantine.
 
@@ -153,8 +147,6 @@ class Quarantine:
             found[:] = UNKNOWN
         due, back = [], []
         for row, key in enumerate(keys):
-            if key in self.clients:
-                self.clients[key].heard += 1
             if found[row] == UNKNOWN:
                 continue
             if key in self.clients:

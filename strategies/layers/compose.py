@@ -33,8 +33,7 @@ def compose(strategy: Any, num_rounds: int, earlier: Any = None) -> tuple[tuple[
     if strategy.averaging.robust is not None:
         from florets.strategies.layers.quarantine import Hostile
 
-        # Under local noise an exchange has a price, and a quarantine must not end the budget.
-        layers.append(Hostile(strategy.averaging.robust, moves=ledger is None))
+        layers.append(Hostile(strategy.averaging.robust))
     if run.secure_aggregation:
         from florets.strategies.layers.masks import Masks
 

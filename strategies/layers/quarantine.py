@@ -38,24 +38,12 @@ class Hostile(Layer):
     under_noise = True
     State = Quarantine
 
-    def __init__(self, rule: RobustRule, moves: bool) -> None:
-        self.rule, self._moves = rule, moves
+    def __init__(self, rule: RobustRule) -> None:
+        self.rule = rule
 
     def begin(self, r: Round) -> None:
-        """Let clients in quarantine change their frozen group, because their data may have changed.
-
-        They are asked for their losses (one exchange) every `ROUNDS` rounds, and stay in quarantine until their
-        updates agree with the new group's.
-        """
         quarantine: Quarantine = self.kept(r)
         quarantine.begin_round()
-        if not self._moves or r.strategy.phase != "stable":
-            return
-        due = [client for client in r.participants if quarantine.is_due(client.key)]
-        for key, best in r.ask_lowest(due).items():
-            if best != r.strategy.assignment.get(key):
-                log.info("client %s, in quarantine, has changed to model %d", key, best)
-                r.strategy.assignment[key] = best
 
     def counted(self, updates: Updates, r: Round) -> Updates:
         """Judge a round's updates, and return those of clients that are not in quarantine.
