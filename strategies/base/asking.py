@@ -55,18 +55,9 @@ def handler_paths(handlers: Iterable[Handler]) -> tuple[str, ...]:
 class Asking:
     """One round: its number, clients and models, and the means of talking to the clients.
 
-    Attributes
-    ----------
-    config
-        Settings that travel with every message.
-    online, participants
-        Clients that are online, sorted by key, and those of them sampled for this round.
-    models
-        The K models that the round starts from; after aggregation, those that it ends with.
-    timeout
-        Seconds until an exchange ends, complete or not; also the messages' time to live.
-    quorum
-        Fraction of the asked clients whose valid replies the round needs.
+    `online` clients are sorted by key, as the `participants` sampled of them. `models` are those that the round
+    starts from; after aggregation, those that it ends with. `timeout` are the seconds until an exchange ends,
+    complete or not; `quorum` is the fraction of the asked clients whose valid replies the round needs.
     """
 
     server_round: int
@@ -108,10 +99,7 @@ class Asking:
         settings: Mapping[str, object],
         others: Mapping[str, ArrayRecord] | None = None,
     ) -> Request:
-        """Build one message; each has a RecordDict and a ConfigRecord of its own, the arrays are shared.
-
-        `others` are further array records by name.
-        """
+        """Build one message, whose arrays are shared; `others` are further array records by name."""
         for layer in self.layers:
             layer.allow(kind, settings.get(kinds.HANDLER))
         # A copy of the checked record is ten times as fast as a new one, which checks every value again.
@@ -134,30 +122,20 @@ class Asking:
         model: int | None = None,
         needed: bool = False,
     ) -> dict[str, Answer]:
-        """Ask clients something by a handler of the strategy's own (one exchange); return the valid answers.
+        """Ask clients something by a handler of the strategy's own (one exchange); return the valid answers by key.
 
         Parameters
         ----------
         handler
             One of the strategy's `client_handlers`.
-        clients
-            Whom to ask.
-        returns
-            Shape of each array that the handler returns, by name.
-        numbers
-            Names of the numbers that it returns.
+        returns, numbers
+            Shape of each array that the handler returns, by name, and names of the numbers that it returns.
         settings
             What the message tells the handler.
         model
             The model that is sent; None: none.
         needed
             Whether the round is repeated where fewer than the quorum send a valid answer.
-
-        Returns
-        -------
-        dict
-            By client key, sorted. A client that sent other names, shapes or types, or a value that is not finite, is
-            left out and counted as invalid.
         """
         replies = self.ask_custom(
             handler,
@@ -192,10 +170,7 @@ class Asking:
         others: Mapping[str, ArrayRecord] | None = None,
         category: Literal["train", "evaluate", "query"] = "train",
     ) -> Request:
-        """Build a message to a client handler, an algorithm's or an author's own; see `request`.
-
-        ValueError if it is the author's and not declared: clients would not have been asked whether they allow it.
-        """
+        """Build a message to a client handler; ValueError if it is the author's and not declared. See `request`."""
         path = handler_path(handler)
         if path not in self.client_handlers and not kinds.is_built_in(path):
             raise ValueError(f"handler {path!r} is not in the strategy's client_handlers={self.client_handlers}")

@@ -132,10 +132,7 @@ def _encode_all(items: Any, arrays: Arrays, path: str) -> list[Any]:
 
 
 def _as_rows(values: dict[Any, Any]) -> npt.NDArray[Any] | None:
-    """Return small arrays of like shapes as one, such as a vector of each client; None for all else.
-
-    Each array of its own costs a name, a header and a digest. Of large ones a stack would be a copy too many.
-    """
+    """Return small arrays of like shapes as one, such as a vector of each client; None for all else."""
     if len(values) < 2 or not all(_is_small(array) for array in values.values()):
         return None
     alike = {(array.dtype, array.shape) for array in values.values()}

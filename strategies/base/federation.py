@@ -70,17 +70,13 @@ class Federation:
     ----------
     num_clients, min_clients
         Number of clients that the experiment has (None: all that are online), and of those needed to start.
-    start_timeout
-        Seconds to wait for the nodes and their first answers, and for a client to come back where all that a round
-        needs have gone.
     fingerprint
         Hash of the code that clients must run; None accepts any.
     handlers, leaving
         The strategy's own client handlers, and names of what leaves the clients in every run: clients must allow
         both.
     compares
-        Whether a client's number of samples is compared with the other clients'. With privacy no client's place
-        depends on another's data, and all count alike.
+        Whether a client's number of samples is compared with the other clients'; with privacy all count alike.
     known_at
         In a simulation whose groups change: what the server's own copy of the task says of a client in a round.
     subsets
@@ -264,10 +260,7 @@ class Federation:
     def sample(
         self, fraction: float, generator: np.random.Generator, among: Callable[[Client], bool] | None = None
     ) -> list[Client]:
-        """Draw floor(fraction * M) of the M online clients (at least one) without replacement, sorted by key.
-
-        Only those that `among` accepts are drawn, as far as there are enough.
-        """
+        """Draw floor(fraction * M) of the M online clients (at least one) that `among` accepts, sorted by key."""
         clients = self.online()
         if not clients:
             raise RoundFailed("no client is online")

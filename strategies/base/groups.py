@@ -15,18 +15,11 @@ Cluster = Callable[[FloatArray], IntArray]
 
 @dataclass(frozen=True)
 class Groups:
-    """Clients (M,) in clusters, by their rows (M, D), and the model of each cluster.
+    """Clients (M,) in clusters, by their rows (M, D), and the model (C,) of each cluster, empty before `matched`.
 
-    Attributes
-    ----------
-    aside
-        Those that were left out of the clustering and joined the nearest cluster afterwards, (M,).
-    models
-        Model of each cluster, (C,); empty before `matched`.
-    centres
-        Centre of each cluster, (C, D), where it is not the mean of its members; None: it is.
-    is_last
-        Whether these groups are to be frozen, where that must not depend on them; None: the algorithm decides.
+    `aside` (M,) were left out of the clustering and joined the nearest cluster afterwards. `centres` (C, D) are those
+    of the clusters, where they are not the means of their members. `is_last` says whether these groups are to be
+    frozen, where that must not depend on them; None: the algorithm decides.
     """
 
     keys: Sequence[str]

@@ -32,16 +32,7 @@ from florets.task.wire.replies import Update
 class Hooks(FlowerStrategy):
     """What Flower calls on a strategy; `Strategy` defines its rounds.
 
-    Attributes
-    ----------
-    layers
-        Layers around every exchange; set up by `protect`.
-    privacy
-        The run's privacy budget; None without noise.
-    last_round
-        The run's last round; None before `start`.
-    last
-        The current round, or the last one; None before the first.
+    `layers` and `privacy`, the run's budget, are set up by `protect`; `last` is the current round, or the last one.
     """
 
     settings: Any
@@ -214,7 +205,7 @@ class Hooks(FlowerStrategy):
         with r.meter.part("aggregate"):
             self.assignment.update({key: update.model for key, update in shared})
             why = next((why for layer in self.layers if (why := layer.seals)), "")
-            given = Sealed(shared, why) if why else shared
+            given: Any = Sealed(shared, why) if why else shared
             bank = self._end(lambda: self._steps.send(given))
             bank = r.models.bank if bank is None else bank
             for layer in self.layers:

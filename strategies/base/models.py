@@ -120,10 +120,7 @@ def orthonormal_rows(bank: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Updates(ScaledRows):
-    """Clients' updates as the rows of a matrix (P, R), unpacked one at a time.
-
-    `grams` are, by model, the Gram matrices of the changes of trained entries, where known.
-    """
+    """Clients' updates as the rows of a matrix (P, R); `grams` those of their changes by model, where known."""
 
     updates: Sequence[tuple[str, Update]]
     grams: Mapping[int, Gram] = field(default_factory=dict, repr=False, compare=False)
@@ -313,10 +310,7 @@ class ModelAveraging(Averaging):
     def next_bank(
         self, models: Models, vectors: Rows, assignment: IntArray, weights: FloatArray, keys: Sequence[str] = ()
     ) -> FloatArray:
-        """Return the next bank (K, R): of linear models the pooled Newton steps, where all clients sent their terms.
-
-        Of one client that is its own step.
-        """
+        """Return the next bank (K, R): of linear models pooled Newton steps, where all clients sent their terms."""
         bank = super().next_bank(models, vectors, assignment, weights, keys)
         if self.newton is None or not self._adds_up or not isinstance(vectors, Updates) or models.shared.any():
             return bank

@@ -32,10 +32,7 @@ def scale_rows(descriptors: FloatArray, low: FloatArray, width: FloatArray) -> F
 
 @dataclass(frozen=True)
 class FoldTraining:
-    """How the clients of a discovery train the common model on folds of their data, and how rows are compressed.
-
-    With `estimates` rows hold exact estimates in addition; see `florets.task.training.folds.rows_of_folds`.
-    """
+    """How the clients of a discovery train the common model on folds of their data, and how rows are compressed."""
 
     folds: int
     size: int
@@ -57,11 +54,11 @@ class FoldTraining:
 class Frozen:
     """All that is needed to assign a newcomer to one of a run's groups.
 
+    Clients are compared `by` their ``losses`` of all models (CLoVE), what a common model learns on ``folds`` of their
+    data (discovery), ``descriptors`` of its features (FLUX), or the ``classes`` of their data (FedRC).
+
     Attributes
     ----------
-    by
-        What clients are compared by: their ``losses`` of all models (CLoVE), what a common model learns on ``folds``
-        of their data (discovery), ``descriptors`` of its features (FLUX), or the ``classes`` of their data (FedRC).
     centroids
         One for each group: mean loss vector (C, K); direction of the mean row (K, width); mean scaled descriptor
         (K, 2 (C + 1), l); P_k(y), (K, C), above 0, each row with sum 1.
@@ -70,10 +67,7 @@ class Frozen:
     model_of_cluster
         Model matched to each cluster, (C,); empty: group g trains model g.
     origin, scale
-        Of rows the mean of all clients' and each group's usual cosine (`Centres`); of descriptors minimum and range
-        of each row.
-    square_root
-        Loss vectors are the square roots of the losses.
+        Of rows the mean of all clients' and each group's usual cosine (`Centres`); of descriptors minimum and range.
     seed
         Draws the projection of rows or features.
     """

@@ -129,12 +129,9 @@ class RoundReport:
         (groups are looked for), or the two of mixed regression, "moment_descent" and "refine".
     assignment
         Model index of every client that has one, not only of this round's participants.
-    seconds
-        Wall time by part of the round; "total" is the whole round.
-    replies
-        Counts over all exchanges of the round: ok, error, missing, invalid.
-    rejected
-        Of the invalid ones, those whose values are far above the others': the reason by client.
+    replies, rejected
+        Counts over all exchanges: ok, error, missing, invalid; and of clients whose values are far above the others'
+        why.
     confusions
         By model a sequence of label, what was predicted for it, how often; the next label.
     details

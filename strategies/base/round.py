@@ -45,40 +45,25 @@ Steps = Generator[Plan[Update], Sequence[tuple[str, Update]], FloatArray | None]
 """A round of an algorithm: it yields the training exchange, gets the valid updates, and returns the next bank."""
 
 
-class Sealed(Sequence[tuple[str, Update]]):
-    """Updates that an algorithm may only average (`Round.average`), because single ones are not protected."""
+class Sealed:
+    """What an algorithm may only hand on, to `Round.average` or `Round.group`: single clients' are not protected."""
 
-    def __init__(self, updates: Sequence[tuple[str, Update]], why: str) -> None:
-        self._updates, self._why = updates, why
+    def __init__(self, values: Any, why: str) -> None:
+        self._values, self._why = values, why
 
     def __len__(self) -> int:
-        """Return how many there are."""
-        return len(self._updates)
+        return len(self._values)
 
     def __getitem__(self, _: Any) -> Any:
-        """Raise ValueError."""
         raise ValueError(self._why)
 
-    def opened(self) -> Sequence[tuple[str, Update]]:
-        """Return the updates, for code that averages them."""
-        return self._updates
-
-
-def opened(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
-    """Return the plain updates, for code that averages them, or parts of them that are protected by themselves."""
-    return updates.opened() if isinstance(updates, Sealed) else updates
-
-
-@dataclass(frozen=True)
-class SealedRows:
-    """Rows (M, D) that may only be grouped (`Round.group`), because single ones are not protected."""
-
-    opened: FloatArray
-    why: str
-
     def __getattr__(self, _: str) -> Any:
-        """Raise ValueError."""
-        raise ValueError(self.why)
+        raise ValueError(self._why)
+
+
+def opened(values: Any) -> Any:
+    """Return what may be sealed, for code that averages or groups it, or protects single parts of it."""
+    return vars(values)["_values"] if isinstance(values, Sealed) else values
 
 
 @dataclass(frozen=True)
@@ -109,7 +94,7 @@ class LossVectors:
     def rows(self) -> FloatArray:
         """Their losses (M, K)."""
         found = np.stack([reply.losses for _, reply in self.received.ok])
-        return SealedRows(found, self.why) if self.why else found  # type: ignore[return-value]  # for `group` alone
+        return Sealed(found, self.why) if self.why else found  # type: ignore[return-value]  # for `group` alone
 
 
 @dataclass(eq=False, kw_only=True)
@@ -177,10 +162,7 @@ class Round(Asking):
         return Plan(requests, lambda key, content: read_update(content, models.layout, groups[key]), groups=groups)
 
     def train_best(self, by: Literal["loss", "accuracy"] = "loss") -> Plan[Update]:
-        """Plan the exchange in which each participant picks the model that is best on its data, and trains it.
-
-        Where clients cannot do both in one exchange, they are asked for their losses first.
-        """
+        """Plan the exchange in which each participant picks the model that is best on its data, and trains it."""
         r = replace(self, config=filled(self.config.copy(), {kinds.BY_ERRORS: True})) if by == "accuracy" else self
         chosen = next((found for layer in self.layers if (found := layer.choices(r)) is not None), None)
         if chosen is None and self.personal is not None and self.personal.trains:
@@ -220,10 +202,7 @@ class Round(Asking):
         return LossVectors(replies, models, self._seal_of_losses)
 
     def group(self, keys: Sequence[str], rows: Rows, k: int, cluster: Cluster, source: str = "grouping") -> Groups:
-        """Group clients into `k` groups by their rows (M, D), with `cluster`; see `base.layer`.
-
-        `source` names the clustering in errors.
-        """
+        """Group clients into `k` groups by their rows (M, D), with `cluster`; `source` names it in errors."""
         from florets.strategies.core.cluster import check_clusters
 
         def checked(values: FloatArray) -> IntArray:
@@ -254,10 +233,7 @@ class Round(Asking):
         return {key: groups[key] for key in here if known is None or key in known}
 
     def average(self, updates: Sequence[tuple[str, Update]], *, drawn: bool = False) -> FloatArray:
-        """Return the next bank (K, R): the average of each model's updates; a model without updates stays.
-
-        Groups `drawn` at random may be mostly hostile.
-        """
+        """Return the next bank (K, R): averages of each model's updates, of groups that may be `drawn` at random."""
         rows = Updates(opened(updates))
         for layer in self.layers:
             rows = layer.counted(rows, self)

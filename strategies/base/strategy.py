@@ -186,10 +186,7 @@ class Strategy(Hooks, ABC, Generic[S, M]):
         return r.test_assigned(self.assignment)
 
     def begins(self, groups: Mapping[str, int], are_found: bool) -> None:
-        """Take over a first assignment that is not the algorithm's own; see `shared.first_round`.
-
-        Its groups are found by updates or drawn at random; the updates are averaged afterwards.
-        """
+        """Take over a first assignment, found by updates or drawn at random, that is not the algorithm's own."""
 
     def check(self, models: Models) -> None:
         """Raise ValueError where the algorithm does not fit the initial models; called before any client is asked."""

@@ -155,10 +155,7 @@ MOST_GROUPS = 50
 
 
 def joined_scores(gram: FloatArray, large: IntArray) -> FloatArray:
-    """Return scores (2, M - 1) as `fold_scores.scores` does, with groups from `joined` around the `large` clients.
-
-    Minus infinity for more groups than there are such clients, or than `MOST_GROUPS`.
-    """
+    """Return scores (2, M - 1) as `scores` does, of `joined` groups; minus infinity for too many groups."""
     num_folds, num_clients = gram.shape[:2]
     others, held_out, energy = products_of(gram)
     found = np.full((len(LINKAGES), num_clients - 1), -np.inf)
@@ -177,10 +174,7 @@ def joined_scores(gram: FloatArray, large: IntArray) -> FloatArray:
 
 
 def joined(products: FloatArray, large: IntArray, method: str, k: int) -> IntArray:
-    """Return the groups of all clients (M,): a tree of the `large` ones, cut at K, and the others' nearest.
-
-    `products` (M, M) are inner products of the clients' centred means.
-    """
+    """Return the groups (M,): a tree of the `large` clients cut at K, by products (M, M), and the others' nearest."""
     return _labels(products, large, _tree(products, large, method), k)
 
 

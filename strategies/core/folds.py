@@ -166,16 +166,13 @@ Verdict = Literal["groups", "none", "all_differ"]
 
 @dataclass(frozen=True)
 class Groups:
-    """What one discovery found.
+    """What one discovery found: `k` groups, and `labels` (M,), from 0 in order of first appearance.
 
     Attributes
     ----------
     verdict
         ``"none"``: the clients cannot be told apart; ``"all_differ"``: they can, but no grouping into at most M / 2
         groups describes it as well as each client alone.
-    k, labels
-        Groups found: 1 for ``"none"``, M for ``"all_differ"``; the group (M,) of each client, from 0 in order of
-        first appearance.
     scores, candidates
         Cross-validated cosine of each number of groups, 2 to M.
     p_value
@@ -183,12 +180,9 @@ class Groups:
     similarity
         Cosines (M, M) of the clients' mean rows, each fold centred over the clients.
     sample
-        Where there are more than 1,000 clients, the ones that scores, candidates and similarity are of: the others
-        were placed with the nearest of the groups found. None: all.
-    best
-        The number of groups that the scores give, of those that can be found.
-    p_far_apart
-        See `p_value_far_apart`: where it is above the level, that no groups were found says nothing.
+        Of over 1,000 clients those that were searched; the others were placed with the nearest group. None: all.
+    best, p_far_apart
+        The number of groups that the scores give, and `p_value_far_apart` of it.
     stability
         ARI between the K groups of half of each client's folds and those of the other half; None without groups.
     """

@@ -11,10 +11,7 @@ LEAST_CLIENTS = 3
 
 
 def loss_scale(losses: FloatArray) -> float:
-    """Return the worst loss of the median client, the reference of `outlier_losses`; 0 of fewer than three clients.
-
-    `losses` (M, K) are not negative; infinite where a model diverged, which is left out.
-    """
+    """Return the worst finite loss of the median client, of losses (M, K); 0 of fewer than three clients."""
     if len(losses) < LEAST_CLIENTS:
         return 0.0
     return lower_median(worst_losses(losses))

@@ -26,10 +26,7 @@ UNKNOWN, AGREES, DEPARTS = 0, 1, -1
 
 
 def agreement(gram: FloatArray, trusted: BoolArray) -> FloatArray:
-    """Return the cosine (n,) of each member's change with the geometric median of the other `trusted` members'.
-
-    Changes count by their directions alone; `gram` (n, n) are their inner products.
-    """
+    """Return the cosine (n,) of each member's change with the geometric median of the other `trusted` ones'."""
     lengths = np.sqrt(np.maximum(np.diagonal(gram), np.finfo(np.float64).tiny))
     cosines = gram / np.outer(lengths, lengths)
     shares = np.zeros(len(gram))
@@ -81,14 +78,10 @@ class Record:
 
 @dataclass
 class Quarantine:
-    """Who is in quarantine, and who may soon be.
+    """Who is in quarantine (`clients`; in this round `entered`), and who may soon be (`suspects`).
 
     Attributes
     ----------
-    suspects, clients
-        Departures of clients that count, and agreements of those in quarantine.
-    entered
-        Those in quarantine since this round.
     far
         By client: first round in which what it was to be grouped by was far from all others'; 0: it was judged.
     probation

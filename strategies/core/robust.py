@@ -113,10 +113,7 @@ class RobustRule:
 
 
 class Robust:
-    """A rule at work on the rows (P, R) of one exchange; `grams` are those of some models' members, in their order.
-
-    `kept` (P,) is the part of each row that counted; 1 where it was not averaged.
-    """
+    """A rule at work on the rows (P, R) of one exchange; `kept` (P,) is the part of each that counted."""
 
     def __init__(
         self,
@@ -180,10 +177,7 @@ def clip_factors(lengths: FloatArray, limit: float) -> FloatArray:
 
 
 def trimmed(rows: Rows, members: IntArray, size: int, cut: int) -> Average:
-    """Return the mean (`size`,) of each coordinate of some rows, without its `cut` smallest and largest values.
-
-    What is kept of a member is the fraction of its coordinates that were not left out, of some blocks of them.
-    """
+    """Return the mean (`size`,) of each coordinate of some rows, without its `cut` smallest and largest values."""
     count, begin = len(members), 0
     mean, inside, looked = np.empty(size), np.zeros(count), 0
     for number, columns in enumerate(columns_of(rows, members, size, max(BLOCK // count, 1))):
@@ -244,10 +238,7 @@ def multi_krum(distances: FloatArray, hostile: int) -> BoolArray:
 
 
 def geometric_median(gram: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the shares (n,), of sum 1, with which the members make up their weighted geometric median.
-
-    Weiszfeld's iteration in terms of the inner products (n, n): no vector of the updates' length is made.
-    """
+    """Return the shares (n,) with which members make up their weighted geometric median: Weiszfeld's iteration."""
     shares: FloatArray = weights / weights.sum()
     least = 1e-6 * np.sqrt(max(lower_median(np.diagonal(gram)), np.finfo(np.float64).tiny))
     for _ in range(STEPS):
@@ -269,10 +260,7 @@ def most_hostile(count: int, fraction: float) -> int:
 
 
 def most_expelled(count: int, fraction: float) -> int:
-    """Return how many of `count` may be left out of all: the whole part of `fraction`, of three or more at least one.
-
-    An average can leave out one more at no cost; a client in quarantine loses its say.
-    """
+    """Return how many of `count` may be left out of all: `fraction` of them, of three or more at least one."""
     return min(most_hostile(count, fraction), max(int(fraction * count + 1e-9), 1))
 
 

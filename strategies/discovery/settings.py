@@ -32,21 +32,10 @@ class DiscoverySettings(SharedLayers):
 class DiscoveryState(State):
     """What discovery remembers.
 
-    Attributes
-    ----------
-    folds
-        The common model and what clients learned from it on their folds, without these rows once groups are frozen.
-    frozen
-        The search for groups has ended; `centres` are those by which newcomers are placed, None where there is one
-        model.
-    unfit, unsure
-        Clients that no group fits, and those placed by one row of few samples, with the round from which they are
-        placed again.
-    looks
-        Rounds in which groups were looked for among the rows at hand.
-    move, moves_on
-        Before groups are looked for, the mean of the last round's updates, and whether it has the direction of the
-        one before.
+    `folds` has the common model and what clients learned from it, without their rows once groups are `frozen`;
+    newcomers are placed by `centres`, None where there is one model. No group fits the `unfit`; the `unsure`, placed
+    by one row of few samples, are placed again from a round on. Groups were looked for `looks` times. Before, `move`
+    is the mean of the last round's updates, and `moves_on` whether it has the direction of the one before.
     """
 
     phase: str = "discovery"

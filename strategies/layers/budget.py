@@ -18,21 +18,12 @@ _ROUNDING = 1e-9
 
 @dataclass
 class Budget:
-    """What each client has spent, in squared noise levels, which add up exactly.
+    """What each client has spent (`spent`, of `total`), in squared noise levels, which add up exactly.
 
     Two federations are neighbours where one client's data are replaced by nothing: it still takes part, and adds 0 to
     every sum, or sends noise alone. A release has level sensitivity / standard deviation; see `core.accountant`.
-
-    Attributes
-    ----------
-    epsilon, delta
-        The guarantee that the run must not exceed.
-    total
-        What a client can spend; `spent` by client key.
-    update, grouping
-        What one round's update, and one release for grouping, cost.
-    most
-        Epsilon of the client that has spent most, where it is no sum of levels (`layers.example_noise`); else None.
+    `update` and `grouping` are what one round's update, and one release for grouping, cost. `most` is the epsilon of
+    the client that has spent most, where it is no sum of levels (`layers.example_noise`).
     """
 
     epsilon: float

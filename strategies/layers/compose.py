@@ -54,10 +54,7 @@ def compose(strategy: Any, num_rounds: int, earlier: Any = None) -> tuple[tuple[
 
 
 def _ledger_of(strategy: Any, num_rounds: int, earlier: Any) -> Any:
-    """Return the budget of a run's noise.
-
-    Where rounds sample a fraction of the clients, a client's budget is for that fraction of the rounds.
-    """
+    """Return the budget of a run's noise; a client's is for the fraction of the rounds that samples it."""
     run, settings = strategy.run, strategy.settings
     privacy = run.privacy
     if not privacy.has_noise or (releases := releases_of(settings, privacy.kind)) is None:

@@ -45,10 +45,6 @@ class Memory(Layer):
     State = Known
 
     def losses(self, replies: Replies[Losses], r: Round, everybody: bool) -> Replies[Losses]:
-        """Return the round's losses with the latest ones of absent clients.
-
-        A participant whose losses were lost is not among them: it sits the round out.
-        """
         if not everybody:
             return replies
         r.require(replies, "loss vector")

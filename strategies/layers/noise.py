@@ -12,7 +12,7 @@ from florets.strategies.base.groups import Cluster, Grouping, Groups, Rows
 from florets.strategies.base.layer import Layer
 from florets.strategies.base.models import Averaging
 from florets.strategies.base.report import PRIVACY, Client, Detail
-from florets.strategies.base.round import Plan, Round, SealedRows
+from florets.strategies.base.round import Plan, Round, opened
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.accountant import epsilon_of
 from florets.strategies.core.noised_groups import COST, nearest_centre, noised_centres
@@ -44,14 +44,8 @@ _COVERED = {
 class Ledger:
     """Keeps a run within its privacy budget; everything that depends on clients' data passes through it.
 
-    Attributes
-    ----------
-    is_local
-        Whether clients add the noise.
-    save
-        Called with the budget before each release; None: it is not saved.
-    ended
-        Why the budget ended the run; empty: it has not.
+    `save` is called with the budget before each release. `ended` says why the budget ended the run; empty: it has
+    not.
     """
 
     def __init__(self, privacy: Privacy, releases: Releases, budget: Budget) -> None:
@@ -171,10 +165,7 @@ class Ledger:
         self._is_due = True
 
     def noised_sum(self, keys: Sequence[str], total: FloatArray, norm: float, count: int = 1) -> FloatArray:
-        """Return a sum over clients, each of which adds an array of at most this norm, with noise.
-
-        It costs as much as `count` releases, and has correspondingly less noise.
-        """
+        """Return a sum over clients, each of at most this norm, with noise as of `count` releases, its cost."""
         cost = count * self.budget.grouping
         self.charge(keys, cost)
         return total + noise.gaussian(total.shape, multiplier(cost) * norm)
@@ -296,10 +287,7 @@ class Ledger:
 
 
 def shrunk_sizes(counts: IntArray, deviation: float, total: float) -> FloatArray:
-    """Return group sizes (K,), at least 1, from noised counts, shrunk towards equal sizes according to the noise.
-
-    Before clipping they sum to `total`.
-    """
+    """Return group sizes (K,), at least 1, from noised counts, shrunk towards equal sizes according to the noise."""
     even = total / len(counts)
     noised = counts + noise.gaussian(len(counts), deviation)
     found = noised - noised.mean()
@@ -346,12 +334,12 @@ class Noise(Layer):
             if self.ledger.is_local:
                 return replace(group(keys, rows, k, cluster), is_last=is_last)
             # In place of k-means and matching: which model fits better than it does the mean client.
-            opened = rows.opened if isinstance(rows, SealedRows) else rows
-            if callable(opened):
+            losses = opened(rows)
+            if callable(losses):
                 raise ValueError(f"{_CENTRAL}: these groups are not made of rows alone, and have no noise")
-            labels, centres = self.ledger.compared(keys, opened, r.models.count)
+            labels, centres = self.ledger.compared(keys, losses, r.models.count)
             models = np.arange(len(centres))
-            return Groups(keys, opened, labels, np.zeros(len(keys), np.bool_), models, centres, is_last)
+            return Groups(keys, losses, labels, np.zeros(len(keys), np.bool_), models, centres, is_last)
 
         return noised
 

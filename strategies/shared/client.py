@@ -81,10 +81,7 @@ def train_bilevel(client: Client) -> RecordDict:
 
 
 def trained_near(client: Client) -> dict[str, Any]:
-    """Return the fields of an `Update`: the model that came, trained with the term mu/2 |w - other|^2.
-
-    The other model is the message's second one.
-    """
+    """Return the fields of an `Update`: the model trained with the term mu/2 |w - the message's second model|^2."""
     mu = client.number(kinds.GLOBAL_MU)
     objective = Objective(terms=(Anchored(mu, client.states(kinds.GLOBAL)[0]),)) if mu else None
     arrays, loss = trained(client, client.states()[0], objective=objective)

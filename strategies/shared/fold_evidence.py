@@ -32,33 +32,23 @@ _MOST_NAMES = 5
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a round's discovery found.
+    """What a round's discovery found; figures are those of `core.folds.Groups`.
 
     Attributes
     ----------
     verdict
         "open" until enough clients have taken part, or the model has learned what they share; "too_few": groups of
         such sizes as the best ones are not found at the level, however far apart.
-    k, sizes
-        Groups found, and the clients of each; where every client differs, the number of clients.
     given
         K was given, and not found.
-    p_value
-        None where nothing was tested.
-    candidates, scores
-        Cross-validated cosine of each number of groups.
     clients, groups, similarity
         Some clients, sorted by group, the group of each, and the cosines of their mean rows.
     seen, needed
         Clients whose rows there are, and how many it takes to decide; 0 while the model still learns what all share.
     small
         Clients with too few samples for folds, placed afterwards.
-    best, p_far_apart
-        Of "too_few": the number of groups with the best score, and up to which value such groups have a p value.
     sharp
         False: clients differ by degrees (`core.sharpness`), or two halves of the folds give other groups.
-    stability
-        See `core.folds.Groups`; it falls short of what all records find.
     p_levels, p_coefficients
         Of linear models' estimates: that clients differ in their levels (biases), given common coefficients, and in
         their coefficients, whatever their levels. None: not tested.

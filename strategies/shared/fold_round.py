@@ -30,10 +30,7 @@ from florets.task.wire.replies import Update, read_update
 
 @dataclass(frozen=True)
 class Found:
-    """What a discovery found: how many models to train, the clients' groups, and how newcomers are placed.
-
-    `centres` is None where there is one group.
-    """
+    """What a discovery found; `count` models are to be trained, and `centres` is None where there is one group."""
 
     count: int
     assignment: dict[str, int]
@@ -47,8 +44,6 @@ class FoldRound:
 
     Attributes
     ----------
-    plan, form
-        Folds and steps, and how rows are sent; the same for all clients.
     seed
         Draws what a compressed row holds.
     held_out
@@ -57,11 +52,9 @@ class FoldRound:
         Clients whose records are all of one class send one row and are placed afterwards.
     estimates
         Rows hold a linear model's exact estimates in addition to what steps on the folds change.
-    rows
-        By client, (m, width).
-    small
-        Of clients with too few samples for folds, or too few that differ, or that learned nothing on some fold, and
-        of those with one class where `place_one_class` is set: one row, (1, width).
+    rows, small
+        By client (m, width); one row of clients with too few samples for folds, or too few that differ, or of one
+        class.
     short
         Samples of each fold of clients whose folds are smaller than the others'.
     """
@@ -108,10 +101,7 @@ class FoldRound:
         return size if 2 * size >= self.plan.size else 0
 
     def train(self, r: Round) -> Plan[Update]:
-        """Plan the exchange in which every participant trains the bank's first model.
-
-        Those without rows train the common model on their folds as well.
-        """
+        """Plan the exchange in which all train the bank's first model; those without rows the common one on folds."""
         layout, model = r.models.layout, r.models.one(0)
         others = None if r.models.bank[:1].tobytes() == self.common.bank.tobytes() else self.common.one(0)
         extra = {} if others is None else {kinds.COMMON: others}
