@@ -43,9 +43,8 @@ Handler = Callable[[Message, Context], Message]
 def within_deadline(message: Message, context: Context, call_next: Handler) -> Message:
     """Handle a message; on a deployed node, end the process where that takes longer than the message lives.
 
-    A SuperNode of Flower 1.41 waits for its ClientApp's reply without end, and takes no other message before: one
-    that hangs would cost its node every later round. The clocks of server and node may differ, so the time is
-    counted from here: when it is over the deadline has passed for certain.
+    A SuperNode of Flower 1.41 waits for its ClientApp's reply without end: one that hangs would cost its node every
+    later round. The clocks of server and node may differ, so the time is counted from here.
     """
     if not has_process_of_its_own():
         return call_next(message, context)
@@ -68,11 +67,10 @@ _OURS = __name__.partition(".")[0]
 
 @contextmanager
 def own_texts_alone(message: Message, context: Context) -> Iterator[None]:
-    """Replace an unexpected error, on a real node, by a RuntimeError; in one's own process it is passed on as it is.
+    """Replace an unexpected error, on a real node, by a RuntimeError: its text may quote data.
 
-    A library's text may hold what it was called with: "Target 7 is out of bounds", "could not convert string: 'x'".
-    Flower sends the text to the server, where it is logged. A ValueError that the project, or code that the owner
-    allowed, has raised is passed on, unless the node adds noise to all that it sends.
+    A ValueError that the project, or code that the owner allowed, has raised is passed on, unless the node adds noise
+    to all that it sends.
     """
     try:
         yield
@@ -175,26 +173,21 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
     return answer
 
 
-_PRIVACY = "privacy.kind=local or central"
 _INSTEAD = {
-    "LocalDpMod": _PRIVACY,
-    "fixedclipping_mod": _PRIVACY,
-    "adaptiveclipping_mod": _PRIVACY,
-    "secagg_mod": "secure_aggregation=true",
-    "secaggplus_mod": "secure_aggregation=true",
+    **dict.fromkeys(("LocalDpMod", "fixedclipping_mod", "adaptiveclipping_mod"), "privacy.kind=local or central"),
+    **dict.fromkeys(("secagg_mod", "secaggplus_mod"), "secure_aggregation=true"),
 }
 """Mods of Flower that fit only its own strategies, and the key of a run that does the same here."""
 
 
 def refuse_mods(mods: Sequence[Mod]) -> None:
-    """Raise ValueError for a mod of Flower's that would protect nothing, or fail, among the messages sent here."""
+    """Raise ValueError for a mod of Flower's that would not protect all of the messages sent here."""
     for mod in mods:
         own = mod if isinstance(mod, type | FunctionType) else type(mod)
         if (instead := _INSTEAD.get(own.__name__)) and own.__module__.startswith("flwr."):
             raise ValueError(
-                f"{own.__name__}: works only with a Flower strategy of one model, one message a round and Flower's "
-                f"own server side; here messages are of many kinds, and it would not protect them all. Leave it out, "
-                f"and run with {instead}"
+                f"{own.__name__}: protects only the one message a round of Flower's own strategies; here messages "
+                f"are of many kinds. Leave it out, and run with {instead}"
             )
 
 
@@ -204,19 +197,9 @@ _ANSWERS = {kind: _answering(handle) for kind, handle in _HANDLERS.items()}
 class FloretsApp(ClientApp):
     """Flower's ClientApp with the handlers above, which it finds by one look-up where nothing has to be around them.
 
-    Flower's own way to a handler takes longer than most of them take to answer one of a block's messages. It is taken
-    in a node's process that is to be held to the deadline, for a message that has no handler here, and where the app
-    was given mods or a lifespan.
-
-    Parameters
-    ----------
-    mods
-        Flower's modifiers, called around each handler, the first outermost.
-
-    Raises
-    ------
-    ValueError
-        If a mod is one of Flower's for differential privacy or secure aggregation; see `refuse_mods`.
+    Flower's own way takes longer than most answers of a block. It is taken in a node's process that is to be held to
+    the deadline, for a message that has no handler here, and where the app was given mods (see `refuse_mods`) or a
+    lifespan.
     """
 
     def __init__(self, mods: Sequence[Mod] = ()) -> None:

@@ -53,10 +53,7 @@ class _Asked:
 
 
 def in_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> Iterator[list[int]]:
-    """Yield the places of all messages, block by block; each block's results are at hand until the next is asked for.
-
-    `sent` are messages of one exchange with their clients' contexts, `size` is the most messages of a block.
-    """
+    """Yield the places of all messages, block by block; a block's results are at hand until the next."""
     alone, blocks = _cut(sent, size)
     if alone:
         yield alone
@@ -71,10 +68,7 @@ def in_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> Iterator[li
 
 
 def cut_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> tuple[list[int], list[list[int]]]:
-    """Return the places of those messages that are answered alone, and of each block, without computing anything.
-
-    `in_blocks` takes what stands at the places of one block, in their order, for one block again.
-    """
+    """Return the places of those messages that are answered alone, and of each block, as `in_blocks` takes them."""
     alone, blocks = _cut(sent, size)
     return alone, [[asked.place for asked in block] for block in blocks]
 
@@ -125,10 +119,7 @@ def _asked(place: int, message: Message, context: Context, likes: dict[Hashable,
 
 
 def _likeness(kind: str, client: Client) -> Hashable | None:
-    """Return what messages that are answered together have in common; None: this one is answered alone.
-
-    Settings of single clients (`_OWN`) do not count.
-    """
+    """Return what messages that are answered together have in common; None: this one is answered alone."""
     if client.loss not in PLAIN_LOSSES or not vectorised.takes_blocks(client.device):
         return None
     if network_of(client.module) is None:
@@ -215,10 +206,7 @@ def _trained(clients: Sequence[Client], starts: Sequence[State]) -> list[vectori
 
 
 def _by_record(block: Sequence[_Asked]) -> list[tuple[list[State], list[int]]]:
-    """Return the models of each record, and the rows of the block's messages that have it.
-
-    Messages share few records, and each is unpacked once.
-    """
+    """Return the models of each record, and the rows of the block's messages that have it: they share few records."""
     # With the record: an id is an object's own only as long as that lives.
     groups: dict[int, tuple[ArrayRecord, list[State], list[int]]] = {}
     for row, asked in enumerate(block):

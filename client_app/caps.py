@@ -1,8 +1,4 @@
-"""Caps: the most that a node does for a server, each of which its owner can lower or raise in the node config.
-
-They hold on nodes that hold somebody's own data. The defaults are far above what a legitimate run asks for, and there
-to keep a server from taking a node's memory or days of its time; docs/reference.md lists them.
-"""
+"""Caps: the most that a node with somebody's own data does for a server; its owner can lower or raise each."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

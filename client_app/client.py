@@ -30,7 +30,7 @@ from florets.task.client_data import ClientData, Part, draw_samples, hold_out
 from florets.task.node_config import shares_statistics
 from florets.task.randomness import Purpose, generator
 from florets.task.task import Task
-from florets.task.training.linear import LinearModels, LinearNames
+from florets.task.training.linear import LinearNames
 from florets.task.training.losses import Evaluated
 from florets.task.training.newton import SecondOrder
 from florets.task.training.objective import PLAIN, Objective, Proximal
@@ -41,11 +41,7 @@ from florets.task.wire import kinds
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was computed for one message, together with others; None: nothing of that kind.
-
-    `losses` (K,) are those of the message's models as they may be sent, `trained` is the model after local training,
-    `tested` its test, and `seconds` this message's share of the wall time.
-    """
+    """What was computed for one message, together with others: losses as they may be sent, training, test."""
 
     losses: NDArray[np.float64] | None = None
     trained: Trained | None = None
@@ -93,7 +89,7 @@ class Client:
 
     @property
     def hides_records(self) -> bool:
-        """Whether the server asks for noise that hides each single record (`privacy.kind=example`)."""
+        """Whether the server asks for `privacy.kind=example`."""
         return self.config.get(kinds.PRIVACY) == kinds.RECORDS
 
     @property
@@ -189,10 +185,6 @@ class Client:
     def on_device(self, state: State) -> State:
         """Return a model on this client's device; do not change it. Those of `states` are moved once."""
         return session.on_device(state, self.device)
-
-    def linear_models(self, linear: LinearNames) -> LinearModels:
-        """Return the message's models where they are linear."""
-        return session.linear_models(self.arrays(), linear)
 
     def number(self, key: str, default: float | None = None) -> float:
         """Return a number among the message's settings; raise ValueError where there is none and no default."""

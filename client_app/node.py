@@ -39,13 +39,7 @@ def _is_nodes(program: str) -> bool:
 
 
 def with_folders_config(context: Context) -> Context:
-    """Return a real node's context with what its data folder's file says; in one process the engine has read it.
-
-    Raises
-    ------
-    ValueError
-        If the file has a wrong key, or another value of a key than the SuperNode's node config.
-    """
+    """Return a real node's context with what its data folder's file says; in one process the engine has read it."""
     node = context.node_config
     if DATA_DIR not in node:
         return context
@@ -62,10 +56,7 @@ def with_folders_config(context: Context) -> Context:
 
 
 def has_owner(context: Context) -> bool:
-    """Return whether this node holds somebody's own data, whose say counts: its folder is in the node config.
-
-    Of a simulation without, server and nodes are one user's.
-    """
+    """Return whether this node holds somebody's own data, whose say counts: its folder is in the node config."""
     return DATA_DIR in context.node_config or not is_simulated(context)
 
 
@@ -88,10 +79,7 @@ def num_partitions(context: Context) -> int:
 
 
 def client_key(context: Context) -> str:
-    """Return the name under which this node is the same client again after a restart.
-
-    The partition id is padded with zeros, so that the order of the keys is that of the ids.
-    """
+    """Return the name under which this node is the same client again after a restart."""
     if CLIENT_ID in context.node_config:
         return str(context.node_config[CLIENT_ID])
     if PARTITION_ID in context.node_config:

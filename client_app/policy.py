@@ -141,13 +141,8 @@ def answered(
 ) -> RecordDict:
     """Return the handler's answer where the owner's policy lets it leave, and write what left to the node's log.
 
-    Without a policy and a log, as in a simulation, nothing is done but to answer. `is_stated` says whether an error's
-    text is the project's own, which names a rule and quotes no data.
-
-    Raises
-    ------
-    Refused
-        If the policy refuses it, or the log cannot be written: nothing leaves that is not in it.
+    Raise Refused if the policy refuses it, or the log cannot be written. `is_stated` says whether an error's text is
+    the project's own, which names a rule and quotes no data.
     """
     log = _log_of(context)
     if log is None and not any(key in context.node_config for key in POLICY_KEYS):

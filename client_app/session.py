@@ -23,7 +23,7 @@ from florets.task.node_config import DATA_DIR, PARAMETERS, TASK
 from florets.task.partitions.own import OWN
 from florets.task.registry import reads_files
 from florets.task.task import Task, TaskSpec
-from florets.task.training.linear import LinearModels, LinearNames, linear_names
+from florets.task.training.linear import LinearNames, linear_names
 from florets.task.training.modules import keeps_something
 from florets.task.wire import bank, kinds
 from florets.task.wire.records import view_array
@@ -50,8 +50,7 @@ class Recent(Generic[Found]):
 class Session:
     """Tasks, modules and unpacked models of one process, which may serve many clients in turn.
 
-    With `keeps_data` the tasks of earlier runs are kept as well: those of a later run with the same description read
-    no file again. The files must not change meanwhile.
+    With `keeps_data` the tasks of earlier runs are kept as well, and read no file again.
     """
 
     keeps_data: bool = False
@@ -65,15 +64,10 @@ class Session:
     _on_device: dict[int, dict[str, State]] = field(default_factory=dict)
     _arrays: Recent[dict[str, NDArray[np.float32]]] = field(default_factory=lambda: Recent(2))
     _linear: LinearNames | None = None
-    _stacked: Recent[LinearModels] = field(default_factory=Recent)
     _kept: tuple[str, ArrayRecord] | None = None
 
     def task(self, config: Config, context: Context) -> Task:
-        """Return the task that the message describes, with the data folder that this node may use.
-
-        Raise ValueError if it names code that this node does not allow or asks for more than it does, or if a real
-        node has no data folder: a path that a server names is never opened there.
-        """
+        """Return the task that the message describes, with the data folder that this node may use."""
         text = config.get(kinds.TASK)
         if not isinstance(text, str):
             raise ValueError(f"the message's config has no {kinds.TASK!r}; send task.TaskSpec(...).to_json()")
@@ -127,7 +121,7 @@ class Session:
 
     def _forget(self) -> None:
         self._tasks, self._modules, self._in_use, self._moved = {}, {}, {}, {}
-        self._unpacked, self._on_device, self._stacked = Recent(), {}, Recent()
+        self._unpacked, self._on_device = Recent(), {}
         self._linear = self._kept = None
 
     def client(self, config: Config, context: Context, server_round: int) -> ClientData:
@@ -170,11 +164,7 @@ class Session:
         self._in_use = {device: used for device, used in self._in_use.items() if used is self._modules[device]}
 
     def keep(self, config: Config, record: ArrayRecord, context: Context) -> bool:
-        """Keep a message's models under the name that it gives them, in place of those kept before; say whether.
-
-        Only where all messages of a node reach one process: elsewhere (a deployed node starts a process for each
-        message, Ray's are drawn from a pool) the next message would not find them.
-        """
+        """Keep a message's models under the name that it gives them; say whether the next message will come here."""
         token = config.get(kinds.BANK)
         if not isinstance(token, str) or context.node_config.get(kinds.ONE_PROCESS) is not True:
             return False
@@ -183,7 +173,7 @@ class Session:
         return True
 
     def kept(self, config: Config) -> ArrayRecord:
-        """Return the models that were kept under the name in `config`, never others."""
+        """Return the models that were kept under the name in `config`."""
         if self._kept is None or self._kept[0] != config.get(kinds.BANK):
             raise ValueError("this process no longer has the models of this round; was it restarted?")
         return self._kept[1]
@@ -222,15 +212,6 @@ class Session:
             return None
         self.module(config, context)
         return self._linear
-
-    def linear_models(self, record: ArrayRecord, names: LinearNames) -> LinearModels:
-        """Return a record's linear models; unpacked once, as in `states`."""
-
-        def read(record: ArrayRecord) -> LinearModels:
-            values = [{name: view_array(array) for name, array in model.items()} for model in bank.models(record)]
-            return LinearModels.of(values, names)
-
-        return self._stacked.of(record, read)
 
 
 session = Session()

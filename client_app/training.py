@@ -70,7 +70,8 @@ def _model_losses(client: Client) -> NDArray[np.float64]:
         count(losses=x.shape[0] * len(losses))
         return losses
     if linear := client.linear:
-        return reported(linear_losses(client.linear_models(linear), *flat(x, y), client.loss))
+        models = LinearModels.of([_in_numpy(state) for state in client.states()], linear)
+        return reported(linear_losses(models, *flat(x, y), client.loss))
     return reported(loss_vector(client.module, map(client.on_device, client.states()), x, y, client.loss))
 
 
@@ -92,8 +93,8 @@ def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]]
         count(losses=x.shape[0])
         return tested
     if linear := client.linear:
-        models = client.linear_models(linear) if arrays is None else LinearModels.of([arrays], linear)
-        return linear_test(models, *flat(x, y), client.loss)
+        model = _in_numpy(client.states()[0]) if arrays is None else arrays
+        return linear_test(LinearModels.of([model], linear), *flat(x, y), client.loss)
     module = client.module
     if arrays is None:
         load(module, client.on_device(client.states()[0]))

@@ -21,11 +21,6 @@ def adapt(module: nn.Module, options: Adapter) -> None:
     A layer W computes W + `ALPHA` / rank * B A. With ``train="b"`` A stays as it is drawn, the same for all: clients'
     mean change is then that of their mean B, and not so where means of A and of B are multiplied.
 
-    Raises
-    ------
-    ValueError
-        If peft is not installed, a name fits no layer, or a layer takes no adapter.
-
     Source: Hu et al. 2022 (LoRA, arXiv 2106.09685), eq. 3; Sun et al. 2024 (FFA-LoRA, arXiv 2403.12313), Sec. 4.
     Deviation: B begins with small random values (`SPREAD`), because methods cannot tell equal models apart.
     """

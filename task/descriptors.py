@@ -33,24 +33,10 @@ def describe(
     classes: int,
     directions: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return a client's descriptor: one row for each mean or spread.
+    """Return a client's descriptor (2 (C + 1), l): mean and spread of all samples, the classes' means, their spreads.
 
-    Parameters
-    ----------
-    features
-        (n, D), one sample a row.
-    labels
-        (n,), class of each sample; None: there are none, and every class is absent.
-    classes
-        C, number of classes.
-    directions
-        (D, l), from `projection`.
-
-    Returns
-    -------
-    (2 (C + 1), l) float64
-        Mean and spread (standard deviation) of all samples, the classes' means, the classes' spreads; `ABSENT` in
-        both rows of a class with fewer than two samples.
+    `features` are (n, D), `directions` (D, l), from `projection`. A class with fewer than two samples, and every
+    class without labels, is `ABSENT`.
 
     Source: Fenoglio et al. 2025 (FLUX), and the published code for the mark of absent classes.
     Deviation: the code can add Laplace noise to every value. The range that it is scaled by is the client's own and

@@ -89,10 +89,7 @@ def _do_without(module: Module, keys: Any) -> None:
 
 
 def untrained_entries(module: Module) -> list[str]:
-    """Return the names of the state dict's entries that no gradient moves, in their order.
-
-    These are buffers, such as batch normalisation's running statistics.
-    """
+    """Return the names of the state dict's entries that no gradient moves, such as running statistics."""
     # A tied weight stands in the state dict under each of its names.
     trained = {name for name, parameter in module.named_parameters(remove_duplicate=False) if parameter.requires_grad}
     return [name for name in module.state_dict() if name not in trained]
@@ -108,19 +105,7 @@ def with_head(module: Module, *layers: str) -> Module:
 def body_and_head(module: Module, head_layers: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the name prefixes of a model's body and of its head: together all of its entries.
 
-    The head is what personalised methods keep for each client; the body is the representation that they share.
-
-    Parameters
-    ----------
-    module
-        The model. The built-in ones know their head, an own model can be marked by `with_head`.
-    head_layers
-        Name prefixes of the head (the key `task.head_layers`); none: as the model has it.
-
-    Raises
-    ------
-    ValueError
-        If nothing says which layers are the head, or a prefix fits no entry.
+    `head_layers` are those of the key `task.head_layers`; none: as the model has it, see `with_head`.
     """
     head = _named_head(module, head_layers)
     entries = list(module.state_dict())
@@ -141,18 +126,7 @@ def body_and_head(module: Module, head_layers: Sequence[str] = ()) -> tuple[tupl
 
 
 def head_or_last(module: Module, head_layers: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the name prefixes of a model's head; where nothing says which it is, its last layer with parameters.
-
-    Parameters
-    ----------
-    module, head_layers
-        See `body_and_head`.
-
-    Raises
-    ------
-    ValueError
-        If the model has no parameters.
-    """
+    """Return the name prefixes of a model's head; where nothing says which it is, its last layer with parameters."""
     layers = [name for name, part in module.named_modules() if next(part.parameters(recurse=False), None) is not None]
     if not layers:
         raise ValueError("the model has no parameters, and so no head.")
@@ -164,11 +138,6 @@ def frozen_layers(module: Module, prefixes: Sequence[str]) -> Iterator[None]:
     """Keep the layers of these name prefixes as they are inside the block, their running statistics included.
 
     The module must be in train mode; these layers are left in eval mode.
-
-    Raises
-    ------
-    ValueError
-        If a prefix fits no entry, or nothing is left to train.
     """
     entries = list(module.state_dict())
     for prefix in prefixes:

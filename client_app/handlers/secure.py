@@ -27,18 +27,9 @@ _IN_CLEAR = (kinds.TRAIN, kinds.TRAIN_SELECT, kinds.TRAIN_ESTIMATE)
 class Standing:
     """How far a client is in its last masked round, and what it keeps until the round ends.
 
-    Attributes
-    ----------
-    server_round, attempt
-        The round, and the try of it.
-    step
-        The last of its steps: "keys", "shares", "training" (left there by an error), "masked", "unmasked".
-    member, members, keys
-        Its number, those of all whom it shares masks with, itself included, and two public keys of each.
-    secret, box_secret, seed, own_share
-        Secret keys for masks and for shares, the secret of its mask, and its own share of that.
-    peers, seed_shares, key_shares
-        Members whose shares have come, and the shares of each.
+    The last of its steps is "keys", "shares", "training" (left there by an error), "masked" or "unmasked". It has two
+    secret keys, for masks and for shares, and two public keys of each member that it shares masks with, itself
+    included; `seed` is the secret of its mask, and the shares are those of its peers.
     """
 
     server_round: int = 0

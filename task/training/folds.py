@@ -33,12 +33,9 @@ def disjoint_folds(
 ) -> list[IntArray]:
     """Draw disjoint folds of equal size, int64 (size,) each: equal records in one fold, and all of a subject's.
 
-    Near-duplicates that are detected among the records drawn share a fold, as a subject's do.
-
-    Records that are equal in inputs and targets are one record: of few columns with few values many inputs are equal
-    by chance. `subjects` (n,) say whose each record is; None: each stands for itself. Each different record is there
-    once, as long as there are enough; where there are not, each fold repeats its own until it is full. Fewer
-    different records (or subjects) than folds cannot be divided: one fold of all n samples.
+    Near-duplicates that are detected among the records drawn share a fold, as a subject's do (`subjects` (n,)). Each
+    different record is there once, as long as there are enough; where there are not, each fold repeats its own until
+    it is full. Fewer different records (or subjects) than folds cannot be divided: one fold of all n samples.
     """
     if subjects is not None:
         return _folds_of_subjects(subjects.cpu().numpy(), folds, size, rng)
@@ -69,17 +66,8 @@ few dimensions links of all lengths occur."""
 
 
 def near_duplicates(records: NDArray[Any], least: int = 2) -> IntArray | None:
-    """Return the unit (n,) of each record, near-duplicates in one; None where there are none, or too few.
+    """Return the unit (n,) of each record, near-duplicates in one; None where there are none, or few.
 
-    Parameters
-    ----------
-    records : (n, ...) array
-        Inputs; equal ones are one record.
-    least
-        Number of units needed; never fewer than 8.
-
-    Notes
-    -----
     Records of one subject or device, or augmented copies, are nearer to each other than any are by chance. The links
     of a minimum spanning tree then have a gap: a quarter or more are short, and the others, between units, are at
     least twice as long. Such records in different folds agree, and each client looks like a group by itself.
