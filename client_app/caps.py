@@ -18,13 +18,13 @@ SETTINGS: Mapping[str, node_keys.Cap] = {
     kinds.FINE_TUNE_EPOCHS: node_keys.EPOCHS,
     **dict.fromkeys((kinds.FOLD_STEPS, kinds.STEP_LOSSES), node_keys.STEPS),
     **dict.fromkeys((kinds.GRADIENT_BATCH, kinds.LOSS_BATCH, kinds.FOLD_SIZE, kinds.MIX_BATCH), node_keys.BATCH),
-    kinds.NUM_FOLDS: node_keys.FOLDS,
     # A row that is sent whole has as many entries as the model.
     kinds.FOLD_WIDTH: node_keys.PARAMETERS,
-    kinds.LOCAL_CLUSTERS: node_keys.CLUSTERS,
-    **dict.fromkeys((kinds.DIMENSIONS, kinds.VECTORS), node_keys.DIMENSIONS),
-    kinds.CLASSES: node_keys.CLASSES,
-    kinds.QUANTISE_DIGITS: node_keys.DIGITS,
+    **dict.fromkeys(
+        (kinds.NUM_FOLDS, kinds.LOCAL_CLUSTERS, kinds.DIMENSIONS, kinds.VECTORS, kinds.QUANTISE_DIGITS),
+        node_keys.DIMENSIONS,
+    ),
+    kinds.CLASSES: node_keys.COLUMNS,
 }
 """Caps of the numbers among a message's settings, by key."""
 
@@ -32,21 +32,20 @@ LISTS: Mapping[str, node_keys.Cap] = {
     kinds.SHARES: node_keys.MODELS,
     **dict.fromkeys(
         (kinds.UNTRAINED, kinds.FROZEN, kinds.SENT_LAYERS, kinds.PROFILE_LAYERS, kinds.HEAD, kinds.HANDLERS),
-        node_keys.NAMES,
+        node_keys.COLUMNS,
     ),
 }
 """Caps of the lengths of lists among a message's settings, by key."""
 
-_OPTIONS: Mapping[str, tuple[Mapping[str, node_keys.Cap], Mapping[str, node_keys.Cap], node_keys.Cap]] = {
+_OPTIONS: Mapping[str, tuple[Mapping[str, node_keys.Cap], node_keys.Cap]] = {
     "data": (
-        {"image_size": node_keys.IMAGE, "words": node_keys.COLUMNS, "length": node_keys.COLUMNS},
-        {"classes": node_keys.CLASSES},
+        {"image_size": node_keys.DIMENSIONS, "words": node_keys.COLUMNS, "length": node_keys.COLUMNS},
         node_keys.COLUMNS,
     ),
-    "partition": ({"num_outputs": node_keys.CLASSES}, {}, node_keys.COLUMNS),
-    "model": ({}, {}, node_keys.LAYERS),
+    "partition": ({"num_outputs": node_keys.COLUMNS}, node_keys.COLUMNS),
+    "model": ({}, node_keys.DIMENSIONS),
 }
-"""Of the options of a task's parts: caps of numbers by key, of lists' lengths by key, and of all other lists."""
+"""Of the options of a task's parts: caps of numbers by key, and of the lengths of lists."""
 
 
 class Limits:
@@ -87,14 +86,14 @@ class Limits:
     def check_task(self, spec: TaskSpec) -> None:
         """Refuse a task of too large numbers, see `hold`; a function that the owner allowed takes what it likes."""
         for name in ("num_clients", "num_clusters"):
-            self.hold(node_keys.CLIENTS, name, getattr(spec, name))
-        self.hold(node_keys.NAMES, "length of task.head_layers", len(spec.head_layers))
+            self.hold(node_keys.COLUMNS, name, getattr(spec, name))
+        self.hold(node_keys.COLUMNS, "length of task.head_layers", len(spec.head_layers))
         self.hold(node_keys.DIMENSIONS, "task.adapter_options.rank", spec.adapter.get("rank", 0))
         prepared = spec.table.get(PREPARED, {})
         if isinstance(prepared, Mapping):
             inputs = [*prepared.get("numeric", ()), *_categories(prepared.get("categorical", ()))]
             self.hold(node_keys.COLUMNS, "inputs of task.table", len(inputs))
-        for part, (numbers, lists, other) in _OPTIONS.items():
+        for part, (numbers, lists) in _OPTIONS.items():
             if ":" in getattr(spec, part):
                 continue
             options = dict(getattr(spec, f"{part}_options"))
@@ -105,7 +104,7 @@ class Limits:
             for key, value in _leaves(options):
                 name = f"task.{part}_options.{key}"
                 if isinstance(value, list):
-                    self.hold(lists.get(key, other), f"length of {name}", len(value))
+                    self.hold(lists, f"length of {name}", len(value))
                 else:
                     self.hold(numbers.get(key, node_keys.OPTION), name, value)
 

@@ -8,7 +8,7 @@ from flwr.clientapp import ClientApp
 
 from florets.client_app.caps import Limits
 from florets.client_app.node import is_simulated
-from florets.task.node_config import CLIENTS, NUM_PARTITIONS, PARTITION_ID
+from florets.task.node_config import COLUMNS, NUM_PARTITIONS, PARTITION_ID
 from florets.task.wire.flower import become_task
 from florets.task.wire.parcels import pack_replies, unpack
 
@@ -23,7 +23,7 @@ def opened(app: ClientApp, message: Message, context: Context) -> Message:
     if PARTITION_ID not in context.node_config:
         raise ValueError("clients_per_node: this node has data of its own and hosts one client")
     items, num_clients = unpack(message.content)
-    Limits(context.node_config).hold(CLIENTS, "clients on this node", len(items))
+    Limits(context.node_config).hold(COLUMNS, "clients on this node", len(items))
     if is_simulated(context):
         # Processes of Flower's simulation are none of its tasks, which alone may build messages.
         become_task(context.run_id, context.node_id, 0)

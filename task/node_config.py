@@ -27,24 +27,17 @@ STEPS = Cap("max-steps", 1_000_000, "steps of local training, or losses of them,
 BATCH = Cap("max-batch", 1_000_000, "samples in a batch or fold")
 MODELS = Cap("max-models", 10_000, "models in one message")
 PARAMETERS = Cap("max-parameters", 500_000_000, "parameters of a model")
-LAYERS = Cap("max-layers", 1_000, "entries in a list of the model's options")
-FOLDS = Cap("max-folds", 1_000, "folds of its data")
-CLUSTERS = Cap("max-clusters", 1_000, "clusters of K-means on its samples")
-DIMENSIONS = Cap("max-dimensions", 1_000, "dimensions of a projection, or principal vectors of a class")
-CLASSES = Cap("max-classes", 10_000, "classes")
-COLUMNS = Cap("max-columns", 100_000, "columns of a table, or tokens of a text")
-IMAGE = Cap("max-image-size", 4_096, "pixels in height and width of an image")
-CLIENTS = Cap("max-clients", 100_000, "clients or clusters that data are shared out to")
-NAMES = Cap("max-names", 10_000, "names in a list")
-DIGITS = Cap("max-digits", 15, "decimals")
+DIMENSIONS = Cap(
+    "max-dimensions",
+    4_096,
+    "folds, clusters of K-means, dimensions of a projection, layers, or pixels in height and width of an image",
+)
+COLUMNS = Cap("max-columns", 100_000, "columns, tokens of a text, classes, clients, or names in a list")
 OPTION = Cap("max-option", 1_000_000, "as any other number in the options of a built-in function")
 TASK = Cap("max-task-length", 4_000_000, "characters of the task's description")
 SECONDS = Cap("max-seconds", 1_000_000, "seconds of work on one message")
 
-ALL_CAPS = (
-    *(EPOCHS, STEPS, BATCH, MODELS, PARAMETERS, LAYERS, FOLDS, CLUSTERS, DIMENSIONS, CLASSES, COLUMNS, IMAGE),
-    *(CLIENTS, NAMES, DIGITS, OPTION, TASK, SECONDS),
-)
+ALL_CAPS = (*(EPOCHS, STEPS, BATCH, MODELS, PARAMETERS, DIMENSIONS, COLUMNS, OPTION, TASK, SECONDS),)
 
 DATA_DIR, CLIENT_ID = "data-dir", "client-id"
 PARTITION_ID, NUM_PARTITIONS = "partition-id", "num-partitions"

@@ -106,9 +106,9 @@ def test_a_list_above_its_cap_is_refused(key: str, node: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        ({"num_clients": 100_001}, "max-clients"),
-        ({"data_options": {"image_size": 4_097}}, "max-image-size"),
-        ({"partition_options": {"input_shape": [3], "num_outputs": 10_001}}, "max-classes"),
+        ({"num_clients": 100_001}, "max-columns"),
+        ({"data_options": {"image_size": 4_097}}, "max-dimensions"),
+        ({"partition_options": {"input_shape": [3], "num_outputs": 100_001}}, "max-columns"),
         ({"model_options": {"hidden": [1_000_000, 1_000]}}, "max-parameters"),
         ({"model": "x" * 4_000_001}, "max-task-length"),
     ],

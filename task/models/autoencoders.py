@@ -10,17 +10,10 @@ from florets.task.layers import with_head
 
 
 def autoencoder(input_shape: tuple[int, ...], num_outputs: int, bottleneck: int | None = None) -> nn.Module:
-    """Compress d pixels to a quarter and back; returns reconstructions (n, d).
+    """Compress d pixels to a `bottleneck` m, a quarter by default, and back; returns reconstructions (n, d).
 
-    Parameters
-    ----------
-    bottleneck
-        m, the width of the code; d // 4 by default. Layers are d -> 4m -> 2m -> m -> 2m -> 4m -> d, on MNIST
-        784-784-392-196-392-784-784 with 2,000,964 parameters.
-
-    Notes
-    -----
-    ReLU between the layers, none at the code, and a sigmoid at the end.
+    Layers are d -> 4m -> 2m -> m -> 2m -> 4m -> d with ReLU between them, none at the code, and a sigmoid at the end;
+    on MNIST they have 2,000,964 parameters.
 
     Source: CLoVE, App. C (unsupervised experiments).
     """
@@ -50,18 +43,8 @@ def conv_autoencoder(
 ) -> nn.Module:
     """Compress an image by convolutions of stride 2 to a code, and back; returns reconstructions (n, d).
 
-    Parameters
-    ----------
-    input_shape
-        (channels, height, width), d entries in all; height and width are halved by each convolution.
-    channels
-        Output channels of each convolution; [32, 64, 128] by default.
-    code
-        Width of the code. By default CIFAR-10's images have 712,835 parameters.
-
-    Notes
-    -----
-    ReLU between the layers but none at the code, and tanh at the end.
+    Each of the `channels`, [32, 64, 128] by default, halves height and width. ReLU between the layers but none at the
+    code, and tanh at the end; by default CIFAR-10's images have 712,835 parameters.
 
     Source: CLoVE, App. C (unsupervised experiments on CIFAR-10); CIFAR10Autoencoder of the published code.
     """
@@ -95,16 +78,8 @@ _SLOPE = 0.3
 def csi_autoencoder(input_shape: tuple[int, ...], num_outputs: int, code: int = 1024) -> nn.Module:
     """Compress a state of two channels (real and imaginary part) to a code, and back; returns reconstructions (n, d).
 
-    Parameters
-    ----------
-    input_shape
-        (2, height, width), d entries in all.
-    code
-        Width of the code; d / 2 in the paper on COST2100. The model has about 2 d code parameters.
-
-    Notes
-    -----
-    ``strategy.shared_layers=[encoder]`` is the encoder that the paper's clients share.
+    The `code` has d / 2 entries in the paper on COST2100. ``strategy.shared_layers=[encoder]`` is the encoder that
+    the paper's clients share.
 
     Source: CFL-GP, App. F.6. Deviation: its last leaky ReLU is left out, because inputs that are moved to 0 are
     negative as often as positive.

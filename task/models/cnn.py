@@ -19,13 +19,8 @@ def cnn(
 ) -> nn.Module:
     """Convolutions, each with ReLU and 2 x 2 max-pooling, then one linear layer; returns logits (n, num_outputs).
 
-    Parameters
-    ----------
-    channels
-        Output channels of each convolution; [6, 16] by default.
-    kernel, padding
-        Of every convolution. The defaults, 5 and 0, give the published network of 5,142 parameters on MNIST;
-        ``kernel=3 padding=1`` suits the 8 x 8 digits.
+    By default `channels` are [6, 16], and with a `kernel` of 5 it is the published network of 5,142 parameters on
+    MNIST; ``kernel=3 padding=1`` suits the 8 x 8 digits.
 
     Source: CLoVE, App. C; GenConvNet of the published code.
     """
@@ -95,15 +90,8 @@ def cifar_cnn(
 ) -> nn.Module:
     """3 x 3 convolutions with batch normalisation, ReLU and 2 x 2 max-pooling, then linear layers; returns logits.
 
-    Parameters
-    ----------
-    channels
-        Output channels of each convolution; [64, 128, 256, 512] by default.
-    hidden
-        Widths of the linear layers with ReLU and dropout; [1024, 512] by default, with 4,181,002 parameters on
-        CIFAR-10.
-    dropout
-        Fraction of their outputs that a training step leaves out, in [0, 1).
+    By default [64, 128, 256, 512] `channels` and `hidden` layers of [1024, 512] with dropout: 4,181,002 parameters on
+    CIFAR-10.
 
     Source: CLoVE, App. C; Cifar10CNN of the published code.
     """
@@ -135,12 +123,8 @@ def cifar_cnn(
 def resnet18(input_shape: tuple[int, ...], num_outputs: int, large_images: bool = False) -> nn.Module:
     """Return ResNet-18; its outputs are logits (n, num_outputs). The linear layer is the head.
 
-    Parameters
-    ----------
-    large_images
-        False: a first convolution of 3 x 3 that keeps the size, for images of 28 to 64 pixels; 11,173,962 parameters
-        on CIFAR-10. True: the first convolution of 7 x 7 and the pooling of the original, which quarter it;
-        11,181,642.
+    For images of 28 to 64 pixels the first convolution keeps the size (11,173,962 parameters on CIFAR-10); with
+    `large_images` it and the pooling of the original quarter it (11,181,642).
 
     Source: He et al., Deep Residual Learning, Table 1 (18 layers); CFL-GP, App. F.7, whose released code has the
     original's first layers on CIFAR-10: ``large_images=true``.
@@ -212,20 +196,8 @@ def text_cnn(
 ) -> nn.Module:
     """Embedding, convolutions of several lengths with ReLU and the maximum over the text, one linear layer; logits.
 
-    Parameters
-    ----------
-    input_shape
-        (length,): tokens of one text, integers from 0 of which 0 pads.
-    tokens
-        Different tokens that there may be: the words of data ``ag_news`` and 2.
-    embedding
-        Numbers that stand for one token.
-    filters
-        Output channels of each convolution.
-    kernels
-        Tokens that a convolution looks at, one entry for each of them; [3, 4, 5] by default.
-    dropout
-        Fraction of the features that a training step leaves out, in [0, 1).
+    A text is (length,) `tokens`, integers from 0 of which 0 pads; by default there are the words of data ``ag_news``
+    and 2. Each of the `kernels`, [3, 4, 5] by default, has so many `filters`.
 
     Source: CLoVE, App. C; TextCNN of the published code.
     Deviation: that code has as many outputs as clusters (6) where the texts have 4 labels, a logarithm of softmax
@@ -261,13 +233,7 @@ class TextCnn(nn.Module):
         with_head(self, "linear")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (n, num_outputs) of tokens (n, length), which come as float32.
-
-        Raises
-        ------
-        ValueError
-            If there is a token that the embedding does not have.
-        """
+        """Return logits (n, num_outputs) of tokens (n, length), which come as float32."""
         found = x.long()
         # A question about values has no place in an exported program, whose embedding refuses the token as well.
         if not torch.compiler.is_exporting() and len(found) and int(found.max()) >= self.embedding.num_embeddings:

@@ -15,13 +15,8 @@ def mlp(
 ) -> nn.Module:
     """Flatten the input, then linear layers with ReLU between them; returns logits (n, num_outputs).
 
-    Parameters
-    ----------
-    hidden
-        Widths of the hidden layers; [64] by default. An empty list gives a linear classifier.
-        IFCA's experiments on MNIST use [200].
-    batch_norm
-        Whether every hidden layer is normalised over the batch before its ReLU.
+    `hidden` are the widths of the hidden layers, [64] by default; IFCA's experiments on MNIST use [200]. With
+    `batch_norm` each is normalised over the batch before its ReLU.
     """
     widths = [prod(input_shape), *([64] if hidden is None else hidden), num_outputs]
     if min(widths) < 1:
@@ -43,17 +38,10 @@ def linear(
 ) -> nn.Module:
     """Flatten the input, then one linear layer; returns (n, num_outputs).
 
-    Parameters
-    ----------
-    bias
-        Whether the layer has one.
-    start
-        How the weights begin. ``unit``: a random vector of norm 1, where the true models of CLoVE's mixed linear
-        regression lie as well. ``uniform``: on [-scale, scale]. ``normal``: scale / sqrt(d) N(0, I), as the true
-        models of mixed regression are drawn. ``bernoulli``: each 0 or scale, by a fair coin. ``torch``: as PyTorch
-        has it. None: ``unit`` with one output, else ``torch``. But with ``unit`` and ``torch`` a bias begins at 0.
-    scale
-        Of ``uniform``, ``normal`` and ``bernoulli``.
+    By `start` the weights begin as a random vector of norm 1 (``unit``, usual with one output, where the true models
+    of CLoVE's mixed linear regression lie as well), on [-scale, scale] (``uniform``), as scale / sqrt(d) N(0, I)
+    (``normal``, the true models of mixed regression), each 0 or scale by a fair coin (``bernoulli``), or as PyTorch
+    has it (``torch``, usual else). But with ``unit`` and ``torch`` a bias begins at 0.
 
     Source: CLoVE, App. D.1.1; its Theorem's first models are made orthogonal by ``init=orthonormal``. Mixed
     regression, Sec. V. ``uniform``: CFL-GP, Sec. 5.1. ``bernoulli``: IFCA, synthetic data.

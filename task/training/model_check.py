@@ -2,7 +2,6 @@
 
 import math
 import random
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ def check_model(module: Module, x: Tensor, y: Tensor, loss: str, num_outputs: in
                 # What its outputs are is between the model and its loss.
                 size = outputs[0].numel()
             if not _fits(outputs, x, (len(x), size), loss == "cross_entropy"):
-                raise ValueError(f"{wanted}, n samples, but returned {_described(outputs, len(x))}")
+                raise ValueError(f"{wanted}, for n={len(x)} samples, but returned {_described(outputs)}")
             losses = per_sample_losses(outputs, targets, loss)
             if training:
                 _check_step(module, losses)
@@ -62,7 +61,7 @@ def _check_parameters(module: Module) -> None:
         # What stays at home may have any type: it is neither sent nor averaged.
         if name not in frozen and (value.is_complex() or (value.is_floating_point() and value.dtype not in _FLOATS)):
             raise ValueError(
-                f"its {name} has the type {_plain(value.dtype)}, and parameters and buffers must have float32: build "
+                f"its {name} has the type {value.dtype}, and parameters and buffers must have float32: build "
                 "it with .float(); train.precision=bfloat16 computes in bfloat16"
             )
         if value.device.type != "cpu":
@@ -80,7 +79,7 @@ def _called(module: Module, x: Tensor, wanted: str) -> Any:
     # The model's code may raise anything.
     except Exception as error:
         raise ValueError(
-            f"{wanted} for one tensor of inputs {_shape(x)}, but raised {type(error).__name__}: {error}"
+            f"{wanted} for one tensor of inputs {tuple(x.shape)}, but raised {type(error).__name__}: {error}"
         ) from error
 
 
@@ -112,24 +111,7 @@ def _check_step(module: Module, losses: Tensor) -> None:
         )
 
 
-def _described(value: Any, n: int = 0) -> str:
+def _described(value: Any) -> str:
     if isinstance(value, Tensor):
-        unusual = [] if value.dtype == torch.float32 else [_plain(value.dtype)]
-        unusual += [] if value.device.type == "cpu" else [f"on {value.device}"]
-        return f"one of shape {_shape(value, n)}{' ' * bool(unusual)}{', '.join(unusual)}"
-    if isinstance(value, Mapping):
-        return f"a {type(value).__name__} with the keys {', '.join(map(str, value))}: return one of its tensors"
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)} values: return one of them"
-    return "None" if value is None else f"a {type(value).__name__}"
-
-
-def _shape(value: Tensor, n: int | None = None) -> str:
-    sizes = [str(size) for size in value.shape]
-    if sizes and (n is None or value.shape[0] == n):
-        sizes[0] = "n"
-    return f"({', '.join(sizes)}{',' * (len(sizes) == 1)})"
-
-
-def _plain(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+        return f"one of shape {tuple(value.shape)}, {value.dtype}, on {value.device}"
+    return f"a {type(value).__name__}"
