@@ -110,9 +110,6 @@ def test_a_client_whose_answer_was_lost_is_placed_when_it_takes_part(
     assert clients.asked(kinds.TRAIN, 2) == [0, 1, 2]
 
 
-# One-shot
-
-
 # k-FED
 
 

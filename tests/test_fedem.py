@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord
 from scipy.optimize import minimize
 from torch import nn
 from torch.nn import functional as F
@@ -20,8 +19,6 @@ from florets.task.training.mixture import (
     fit_shares,
     responsibilities,
 )
-from florets.task.wire import kinds
-from florets.zoo import fedem as handlers
 from florets.zoo.fedem import FedEM
 from tests import fakes
 from tests.method_runs import SMALL, play
@@ -122,21 +119,6 @@ def test_a_client_that_was_away_keeps_its_shares_and_one_that_never_came_has_non
 def test_equal_models_are_refused() -> None:
     with pytest.raises(ValueError, match="all 2 initial models are equal"):
         FedEM(k=2).check(Models(fakes.models(1.0, 1.0)))
-
-
-# Messages
-
-
-@pytest.mark.parametrize("shares", [[1.0]])
-def test_a_client_refuses_shares_that_are_none(shares: list[float] | None) -> None:
-    class Stub:
-        config = ConfigRecord({} if shares is None else {kinds.SHARES: shares})
-
-        def states(self) -> list[int]:
-            return [0, 1]
-
-    with pytest.raises(ValueError, match="shares"):
-        handlers._shares(Stub())  # type: ignore[arg-type]
 
 
 # Clients that come later

@@ -124,9 +124,6 @@ def test_a_client_that_diverged_counts_as_a_hundred_times_the_median(claim: floa
     assert np.isfinite(gaussian_rewards(np.full((4, 2), np.inf), np.ones(4))).all()
 
 
-# Interactions
-
-
 # Splits
 
 
@@ -157,6 +154,3 @@ def test_without_groups_nothing_is_split() -> None:
     assert best_split(affinities(blocks([2, 1]), 0.1), 2) is None
     split = [best_split(affinities(blocks([20], seed=seed), 0.1), 2) is not None for seed in range(20)]
     assert sum(split) <= 4
-
-
-# Settings

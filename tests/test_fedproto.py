@@ -65,7 +65,7 @@ def test_who_is_away_stays_in_the_means_and_a_lost_reply_changes_nothing_of_its_
     same = [key for key in after.prototypes if np.array_equal(after.prototypes[key], before.prototypes[key])]
     assert same == ["4"]
     assert np.array_equal(after.personal.vectors["4"], before.personal.vectors["4"])
-    found_records = found.strategy.clients._prototypes()[kinds.PROTOTYPES]
+    found_records = found.strategy._prototypes()[kinds.PROTOTYPES]
     means, classes = global_prototypes(list(after.prototypes.values()), list(after.counts.values()))
     assert "4" in after.prototypes
     np.testing.assert_array_equal(found_records[kinds.CLASSES].numpy(), classes)

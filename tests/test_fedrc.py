@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord
 
 from florets.commands.main import main
 from florets.conf.compose import compose
@@ -18,7 +17,6 @@ from florets.strategies.base.encoding import encode
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import Frozen
 from florets.task.training.mixture import class_rarity, class_sums, fit_shares, responsibilities, sample_losses
-from florets.task.wire import kinds
 from florets.zoo import fedem as handlers
 from tests.method_runs import SMALL, play
 
@@ -86,27 +84,7 @@ def test_it_parts_concepts_where_fedem_parts_labels() -> None:
     assert found["fedem"] < 0.5
 
 
-# Messages
-
-
-@pytest.mark.parametrize(
-    ("told", "loss", "why"),
-    [([0.5, 0.6, 0.5, 0.5], "cross_entropy", "sum to 1")],
-)
-def test_a_client_refuses_class_shares_that_are_none(told: list[float], loss: str, why: str) -> None:
-    class Stub:
-        config = ConfigRecord({kinds.CLASS_SHARES: told})
-
-        class task:
-            num_outputs = 2
-
-        def states(self) -> list[int]:
-            return [0, 1]
-
-    stub = Stub()
-    stub.loss = loss  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match=why):
-        handlers._class_shares(stub)  # type: ignore[arg-type]
+# Saved groups
 
 
 def test_saved_class_shares_that_do_not_fit_are_refused() -> None:

@@ -16,13 +16,7 @@ TRAIN_PROBE = "florets.strategies.cfl_gp.client:train_probe"
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeUpdate(Update):
-    """Reply to `TRAIN_PROBE`.
-
-    Attributes
-    ----------
-    profile
-        The client's gradient on the probe, or what local training changes in it, float32 (d,).
-    """
+    """Reply to `TRAIN_PROBE`: `profile` (d,) is the gradient on the probe, or what local training changes in it."""
 
     profile: Annotated[npt.NDArray[np.float32], Tensor("d", name="profile", record="profile")]
 

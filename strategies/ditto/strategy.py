@@ -34,15 +34,10 @@ class DittoSettings(Settings):
 
 @dataclass
 class DittoState(State):
-    """The clients' models; `assignment` numbers them from 1, in the order in which the clients were first seen.
-
-    Attributes
-    ----------
-    reference
-        The first model, from which every personal one starts.
-    """
+    """The clients' models; `assignment` numbers them from 1, in the order in which the clients were first seen."""
 
     personal: PersonalModels = field(default_factory=PersonalModels)
+    # The first model, from which every personal one starts.
     reference: Models | None = None
 
 

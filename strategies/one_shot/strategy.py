@@ -48,14 +48,9 @@ class OneShotSettings(ManyModels):
 
 @dataclass
 class OneShotState(FrozenGroups):
-    """What is remembered of the groups, and of how they were found.
+    """What is remembered of the groups, and of how they were found."""
 
-    Attributes
-    ----------
-    reference
-        The model that estimates by training start from; None before round 1.
-    """
-
+    # The model that estimates by training start from; None before round 1.
     reference: Models | None = None
 
 
