@@ -21,7 +21,7 @@ LOST = 3
 
 def remember(client: Client) -> RecordDict:
     """Count this client's messages in its state."""
-    state = client._received.context.state
+    state = client.context.state
     seen = int(state["seen"]["count"]) + 1 if "seen" in state else 1  # type: ignore[call-overload, index, arg-type]
     state["seen"] = ConfigRecord({"count": seen})
     return reply(None, {"seen": seen, "process": os.getpid()})
@@ -29,14 +29,14 @@ def remember(client: Client) -> RecordDict:
 
 def end(client: Client) -> RecordDict:
     """End the process of the client that is meant, as the system does where memory is short."""
-    if int(client._received.context.node_config["partition-id"]) == client.config.get("whose"):
+    if int(client.context.node_config["partition-id"]) == client.config.get("whose"):
         os.kill(os.getpid(), signal.SIGKILL)
     return reply(None, {"process": os.getpid()})
 
 
 def hang(client: Client) -> RecordDict:
     """Let the client that is meant never answer."""
-    if int(client._received.context.node_config["partition-id"]) == client.config.get("whose"):
+    if int(client.context.node_config["partition-id"]) == client.config.get("whose"):
         time.sleep(1000)
     return reply(None, {"process": os.getpid()})
 
