@@ -13,7 +13,7 @@ from typing import Any
 
 import tomli_w
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import DictLoader, Environment, StrictUndefined
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -71,7 +71,8 @@ _HOST = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*"
 )
 _PATH = re.compile(r"(/[\w.-]+)+", re.ASCII)
-_TEMPLATES = Path(__file__).parent / "kit"
+_TEMPLATES = Path(__file__).with_name("kit.md")
+"""One after the other, each below a line with its name; Flower packs no other kinds of text into an app."""
 
 
 @dataclass(frozen=True)
@@ -357,8 +358,9 @@ class _Kits:
 
     def __init__(self, plan: Plan, authority: Path) -> None:
         self._plan, self._authority = plan, authority
+        parts = re.split(r"^<!-- file: (\S+) -->\n", _TEMPLATES.read_text(encoding="utf-8"), flags=re.MULTILINE)
         self._templates = Environment(
-            loader=FileSystemLoader(_TEMPLATES),
+            loader=DictLoader(dict(zip(parts[1::2], parts[2::2], strict=True))),
             undefined=StrictUndefined,
             trim_blocks=True,
             keep_trailing_newline=True,
@@ -424,7 +426,7 @@ class _Kits:
         for name in ("image", "systemd", "state"):
             (folder / name).mkdir(mode=0o700)
         for name, template in files.items():
-            text = self._templates.get_template(f"{template}.md").render(values)
+            text = self._templates.get_template(template).render(values)
             credentials.write_new(folder / name, text.encode(), 0o700 if name in scripts else 0o600)
         authority = (self._authority / credentials.AUTHORITY).read_bytes()
         credentials.write_new(folder / credentials.AUTHORITY, authority)

@@ -1,11 +1,8 @@
 """Hooks of the site's build: pages from other folders, links, equations, what is written from code and data."""
 
-import base64
 import html
 import importlib
 import inspect
-import json
-import math
 import os
 import posixpath
 import re
@@ -15,16 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap, Normalize
-
 import florets
 from florets.commands.help import Row, keys_of_strategy, reference
 from florets.commands.main import WORDS, help_on
 from florets.conf.presets import choices
-from florets.reports import figures
-from florets.strategies import STRATEGIES, TITLES
+from florets.strategies import STRATEGIES
 from florets.strategies.registry import find_strategy
 from florets.task.node_config import ALL_CAPS
 
@@ -36,7 +28,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-DATA: dict[str, Any] = json.loads(Path(__file__).with_name("pictures.json").read_text(encoding="utf-8"))
 
 _IN_SITE = {
     "README.md": "index.md",
@@ -49,8 +40,8 @@ _IN_SITE = {
 }
 """Pages outside docs/, and their places in the site; those in papers/ keep theirs."""
 
-_written = set[tuple[str | None, ...]]()
-"""The markers that pages had."""
+_written = set[str | None]()
+"""The methods that pages had."""
 
 _package = tempfile.TemporaryDirectory()
 """The package as an installed wheel has it, for mkdocstrings, which reads files and not imports."""
@@ -150,7 +141,7 @@ def _in_repository(text: str, name: str) -> str:
 
 def _marker(found: re.Match[str]) -> str:
     written = _MARKERS.get(found[1])
-    _written.add(found.groups())
+    _written.add(found[2])
     return found[0] if written is None else f"\n{written(found[2]) if found[2] else written()}\n"
 
 
@@ -172,9 +163,9 @@ def on_post_page(output: str, page: "Page", config: "MkDocsConfig") -> str:
 
 
 def on_post_build(config: "MkDocsConfig") -> None:
-    """Refuse a site without the picture, or the source, of a method."""
-    if missing := {(kind, name) for kind in ("picture", "method") for name in STRATEGIES} - _written:
-        raise ValueError(f"no page has: {', '.join(f'<!-- {kind}: {name} -->' for kind, name in sorted(missing))}")
+    """Refuse a site without the source of a method."""
+    if missing := sorted(set(STRATEGIES) - _written):
+        raise ValueError(f"no page has: {', '.join(f'<!-- method: {name} -->' for name in missing)}")
 
 
 def _equation(latex: str, display: str) -> str:
@@ -263,116 +254,11 @@ def _method(name: str) -> str:
     return "<details>\n" + "\n".join(parts) + "\n</details>"
 
 
-# Pictures
-
-
-_ROUNDS = "Rotated digits, 20 clients in four groups, 20 rounds, seed 0."
-_COMPARED = {"losses": "Loss by model", "shares": "Share by model", "distances": "Distances"}
-"""Titles of what clients are compared by that is a matrix; anything else is drawn as points in a plane."""
-
-
-def _picture(name: str) -> str:
-    """Draw a method's run from docs/pictures.json."""
-    data, told = DATA[name], _ROUNDS
-    with figures.styled():
-        if name == "two_phase":
-            told = "Mixed regression, 200 clients in 3 clusters (mixed_regression/a), seed 0; phase 1: five rounds."
-            curves = {TITLES[one]: values for one, values in data.items()}
-            picture = figures.new_picture(6.0, 3.4)
-            _curves(picture.subplots(), curves, "number", "Distance from the true models")
-        else:
-            panels: list[Callable[[Axes, dict[str, Any]], None]] = []
-            if 1 < len({*data["models"][-1]} - {"."}) < len(data["groups"]):
-                panels.append(_assignments)
-            if "rows" in data:
-                panels.append(_compared)
-            picture = figures.new_picture(3.2 * len(panels or [0]) + 5.0, 3.4)
-            *axes, last = picture.subplots(1, len(panels or [0]) + 1)
-            for one, draw in zip(axes, panels or [_by_client], strict=True):
-                draw(one, data)
-            shown = dict.fromkeys((name, "fedavg", "local"))
-            curves = {TITLES[one]: [value / 100 for value in DATA[one]["accuracy"]] for one in shown}
-            _curves(last, curves, "fraction", "Accuracy, mean over the clients")
-    with tempfile.TemporaryDirectory() as folder:
-        (path,) = picture.save(Path(folder) / "picture.svg")
-        svg = base64.b64encode(path.read_bytes()).decode()
-    label = f'alt="A run of {html.escape(TITLES[name])}" style="max-width: 100%"'
-    return f'<figure><img src="data:image/svg+xml;base64,{svg}" {label}><figcaption>{told}</figcaption></figure>'
-
-
-def _rows(data: dict[str, Any]) -> tuple[list[int], figures.ClientRows]:
-    """Return the clients in the order of their true groups, and the rows of a heat map of them."""
-    order = sorted(range(len(data["groups"])), key=lambda client: (data["groups"][client], client))
-    return order, figures.ClientRows(
-        [str(client) for client in order], [f"group {data['groups'][one]}" for one in order]
-    )
-
-
-def _assignments(axes: Axes, data: dict[str, Any]) -> None:
-    order, rows = _rows(data)
-    models = [
-        [math.nan if (model := row[client]) == "." else int(model, 36) for row in data["models"]] for client in order
-    ]
-    colours = ListedColormap(figures.COLOURS)
-    extent = (0.5, len(data["models"]) + 0.5, len(order) - 0.5, -0.5)
-    last = len(figures.COLOURS) - 1
-    axes.imshow(models, colours, aspect="auto", interpolation="nearest", vmin=0, vmax=last, extent=extent)
-    axes.set(title="Model of each client (colour)", xlabel="round", yticks=[])
-    figures.tidy(axes, None)
-    figures.count_in(axes.xaxis)
-    rows.part(axes)
-
-
-def _compared(axes: Axes, data: dict[str, Any]) -> None:
-    kind, values, (order, rows) = data["kind"], np.array(data["rows"], dtype=np.float64), _rows(data)
-    if kind in _COMPARED:
-        values = values[np.ix_(order, order)] if kind == "distances" else values[order]
-        norm, shades = (Normalize(0, 1), "YlGnBu") if kind == "shares" else (figures.colour_scale(values), "YlGnBu_r")
-        figures.heat_map(axes, values, [""] * len(order), (), norm=norm, cmap=shades)
-        rows.part(axes)
-    else:
-        groups = np.array(data["groups"])
-        figures.draw_points(axes, values, groups, groups)
-        figures.frame(axes)
-    title = _COMPARED.get(kind, f"The clients' {kind}")
-    axes.set_title(f"{title}, round {data['round']}")
-
-
-def _by_client(axes: Axes, data: dict[str, Any]) -> None:
-    order, rows = _rows(data)
-    for one, mark, label in (
-        (data, "o", "this method"),
-        (DATA["fedavg"], "x", "FedAvg"),
-        (DATA["local"], "|", "Local-only"),
-    ):
-        axes.plot([one["clients"][client] for client in order], range(len(order)), mark, label=label)
-    axes.set(title="Accuracy of each client in %", yticks=[])
-    axes.invert_yaxis()
-    figures.tidy(axes, "x")
-    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3, fontsize=9)
-    rows.part(axes)
-
-
-def _curves(axes: Axes, curves: dict[str, Sequence[float]], form: str, title: str) -> None:
-    lines = [
-        figures.Line(np.arange(1, len(values) + 1), np.array(values), label=name, style=figures.line_style(number))
-        for number, (name, values) in enumerate(curves.items())
-    ]
-    for line in lines:
-        figures.draw_line(axes, line)
-    figures.tidy(axes)
-    figures.count_in(axes.xaxis)
-    figures.set_limits(axes, form, lines)
-    axes.set(title=title, xlabel="round")
-    figures.label_ends(axes, lines)
-
-
 _MARKERS: dict[str, Callable[..., str]] = {
     "api": _api,
     "configuration": _configuration,
     "caps": _caps,
     "commands": _commands,
     "method": _method,
-    "picture": _picture,
 }
 """Functions that write the text in place of a comment `<!-- name: argument -->`, by name."""
