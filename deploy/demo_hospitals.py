@@ -42,11 +42,6 @@ def tables(case: str = "homogeneous", seed: int = 0) -> dict[str, tuple[NDArray[
     everybody: what differs between hospitals is the case's.
 
     `seed` deals the patients to the hospitals, and shuffles.
-
-    Raises
-    ------
-    ValueError
-        If there is no such case.
     """
     from sklearn.datasets import load_breast_cancer  # slow to import
 

@@ -73,13 +73,7 @@ class Federation:
         return f"{HOST}:{self.port}"
 
     def add(self, nodes: Mapping[str, Mapping[str, str | int]]) -> None:
-        """Provision, register and start nodes with these node configs; the first ones bring the server with them.
-
-        Raises
-        ------
-        DeploymentError
-            If a part does not start, or the SuperLink does not take a key.
-        """
+        """Provision, register and start nodes with these node configs; the first ones bring the server with them."""
         self._sites += [
             {"name": name, "port": flower_processes.free_port(), **config} for name, config in nodes.items()
         ]
@@ -102,13 +96,7 @@ class Federation:
         self.nodes[name].process = self.start_program(name, str(kit / "start.sh"), [], kit)
 
     def start_superlink(self) -> None:
-        """Start the SuperLink, for the first time or again with the same database.
-
-        Raises
-        ------
-        DeploymentError
-            If it does not start.
-        """
+        """Start the SuperLink, for the first time or again with the same database."""
         kit = self.kits / SERVER
         self.superlink = self.start_program(SERVER, str(kit / "start.sh"), [], kit)
         if not flower_processes.wait_for_port(self.superlink, self.port, _START_SECONDS):
@@ -140,24 +128,12 @@ class Federation:
         return self._in_kit("health.sh", kit=name).returncode == 0
 
     def run(self, app: Path, run_config: dict[str, str]) -> str:
-        """Submit a run and return its id.
-
-        Raises
-        ------
-        FlowerRunError
-            If Flower does not take it.
-        """
+        """Submit a run and return its id."""
         settings = " ".join(f"{key}={json.dumps(value)}" for key, value in run_config.items())
         return str(self._answer("run", str(app), "--run-config", settings)["run-id"])
 
     def status(self, run_id: str) -> tuple[str, str]:
-        """Return what Flower says of a run, such as "running" or "finished:completed", and the details.
-
-        Raises
-        ------
-        FlowerRunError
-            If it says nothing of it.
-        """
+        """Return what Flower says of a run, such as "running" or "finished:completed", and the details."""
         (run,) = self._answer("ls", "--run-id", run_id)["runs"]
         return str(run["status"]), str(run.get("status-details", ""))
 

@@ -118,13 +118,7 @@ class Plan:
 
 
 def read_plan(path: Path) -> Plan:
-    """Read a federation's YAML file.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be read, or a value in it is wrong; the text lists every problem.
-    """
+    """Read a federation's YAML file."""
     try:
         values: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
     except OSError as error:
@@ -249,12 +243,6 @@ def provision(plan: Plan, folder: Path) -> list[str]:
     Nothing that exists is overwritten except the server's copy of the plan: in a federation with kits, nodes are
     added, and a server's certificate that was moved away is made anew. A node is known by its public key in the
     server's kit, since its own kit may be at its site. What was interrupted continues.
-
-    Raises
-    ------
-    ConfigError
-        If the folder holds something else or another federation, has every kit already, or has kits that were made
-        from other values.
     """
     server, authority = folder / SERVER, folder / AUTHORITY
     known = {path.stem for path in (server / PUBLIC_KEYS).glob("*.pub")}

@@ -88,13 +88,7 @@ def write_clients(path: Path, rows: Sequence[ClientRow]) -> None:
 
 
 def read_clients(folder: Path) -> list[ClientRow]:
-    """Return the clients of a finished run.
-
-    Raises
-    ------
-    OSError, ValueError
-        If its ``clients.csv`` is missing, or is none that a run wrote.
-    """
+    """Return the clients of a finished run."""
     with (folder / CLIENTS).open(newline="", encoding="utf-8") as file:
         try:
             return list(_read(csv.DictReader(file, strict=True)))

@@ -3,16 +3,11 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from statistics import fmean
-
-import numpy as np
-from numpy.typing import NDArray
 
 from florets.conf.schema import Config
 from florets.reports.console import counted
 from florets.reports.summary import RoundLine, last
-from florets.strategies.base.report import STABLE_FROM, ClientRound, Evaluation
-from florets.task.training.settings import Training
+from florets.strategies.base.report import STABLE_FROM, Evaluation
 
 _WORST_CROSS_ENTROPY = 1000.0
 """No benign training ends near it: guessing has the logarithm of the number of classes."""
@@ -29,12 +24,6 @@ _ROUNDS = 5
 """Rounds in which a training loss should fall."""
 _MARGIN = 0.05
 """Of the way from guessing to perfection, or of the first training loss: what counts as nothing learned."""
-
-_LOST = 0.15
-"""Probability of the right class that averaging takes from local training before it is reported. On the digits and
-MNIST federations where groups are right, and on those of one distribution, it is below 0.05."""
-_TUNED = 0.1
-"""Accuracy that fine-tuning adds before it is reported: to models of the right groups it adds up to 0.02."""
 
 
 def too_few_models(config: Config) -> str:
@@ -151,76 +140,4 @@ def worse_than_constant(evaluations: Mapping[str, Evaluation]) -> str:
         f"mean, and R2 is below 0 at {below} of {counted(len(known), 'client')}. The clients need levels or models "
         "of their own (florets advise), or training learned too little (more rounds, targets of a smaller scale) or "
         "has diverged (lower train.learning_rate, for example to a third)"
-    )
-
-
-def lost_by_averaging(
-    strategy: str,
-    training: Training,
-    clients: Mapping[str, ClientRound],
-    evaluations: Mapping[str, Evaluation],
-    assignment: Mapping[str, int],
-    matrix: tuple[Sequence[str], NDArray[np.float64]] | None,
-) -> str:
-    """Return what is to be said where models of classes fit far worse than their clients' own training; else nothing.
-
-    A client's training loss of the last round is a mean over its way from its group's model to one of its own. In one
-    pass each record counts before a step is made on it, so that it flatters nobody. Where the averaged model fits
-    the same records far worse, and the test records too, averaging undoes in each round what the clients gain: they
-    should not share it. Several passes may memorise records: of these nothing is said.
-
-    Parameters
-    ----------
-    strategy
-        Its name.
-    clients
-        What each did in the last round.
-    matrix
-        Client keys, and the mean loss (M, K) of each final model on each client's training data.
-    """
-    if matrix is None:
-        return ""
-    now, before = [], []
-    for key, losses in zip(*matrix, strict=True):
-        part, test, model = clients.get(key), evaluations.get(key), assignment.get(key)
-        # Masked and noised updates come with a training loss of 0.
-        if part is None or not part.train_loss or not part.samples or test is None or model is None:
-            continue
-        steps = training.num_steps(math.ceil(part.samples / training.batch_size))
-        if (steps - 1) * training.batch_size < part.samples:
-            # The better of the two: clients may be tested with other models than these.
-            now.append(max(_probability(float(losses[model])), _probability(test.loss)))
-            before.append(_probability(part.train_loss))
-    gains = [one - other for one, other in zip(before, now, strict=True)]
-    if not gains or 2 * sum(gain > 0 for gain in gains) <= len(gains) or fmean(gains) <= _LOST:
-        return ""
-    return (
-        f"the models are far below what each client reaches by itself: the right class has a probability of "
-        f"{fmean(before):.2f} during local training, and of {fmean(now):.2f} in the averaged model afterwards "
-        f"({counted(len(gains), 'client')}). These clients should not share a model; {_other_methods(strategy)}"
-    )
-
-
-def _probability(loss: float) -> float:
-    return math.exp(-loss) if math.isfinite(loss) else 0.0
-
-
-def _other_methods(strategy: str) -> str:
-    others = [f"strategy={name}" for name in ("discovery", "local") if name != strategy]
-    return f"compare {' and '.join(others)}"
-
-
-def lifted_by_tuning(strategy: str, evaluations: Mapping[str, Evaluation]) -> str:
-    """Return what is to be said where fine-tuned copies are far more accurate than the models; else nothing."""
-    known = [(e.accuracy, e.tuned.accuracy) for e in evaluations.values() if e.tuned is not None]
-    pairs = [(plain, tuned) for plain, tuned in known if plain is not None and tuned is not None]
-    if not pairs or 2 * sum(tuned > plain for plain, tuned in pairs) <= len(pairs):
-        return ""
-    plain, tuned = (fmean(column) for column in zip(*pairs, strict=True))
-    if tuned - plain <= _TUNED:
-        return ""
-    return (
-        f"the models are far below what each client reaches by itself: their test accuracy is {plain:.1%}, that of "
-        f"copies after fine_tune_epochs {tuned:.1%}. Let each client train on from its model, or "
-        f"{_other_methods(strategy)}"
     )

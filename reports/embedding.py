@@ -102,13 +102,7 @@ def rounds_of(folder: Path) -> dict[int, Path]:
 
 
 def embedding(folder: Path, round: int | None = None) -> Embedding:
-    """Return what a round of a run compared its clients by; None: the last one that compared them.
-
-    Raises
-    ------
-    ConfigError
-        If the run has nothing of that round.
-    """
+    """Return what a round of a run compared its clients by; None: the last one that compared them."""
     files = rounds_of(folder)
     if not files:
         raise ConfigError([f"{folder}: holds no {EMBEDDINGS}; the strategy compared no clients."])

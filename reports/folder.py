@@ -34,13 +34,7 @@ STOP = "stop"
 
 
 def open_folder(folder: Path) -> bool:
-    """Empty the folder of a new run, but for the marker, and say whether an earlier run was there.
-
-    Raises
-    ------
-    ValueError
-        If there is something in the folder that no run has left: it is never removed.
-    """
+    """Empty the folder of a new run, but for the marker, and say whether an earlier run was there."""
     earlier = (folder / MARKER).is_file() and not (folder / MARKER).is_symlink()
     others = [entry for entry in folder.iterdir() if not earlier or entry.name != MARKER]
     if others and not earlier:
@@ -60,13 +54,7 @@ def open_folder(folder: Path) -> bool:
 
 
 def reopen_folder(folder: Path, rounds: int) -> list[RoundLine]:
-    """Make an interrupted run's folder what it was after `rounds` rounds, and return those rounds' lines.
-
-    Raises
-    ------
-    ValueError
-        If ``rounds.jsonl`` lacks one of them.
-    """
+    """Make an interrupted run's folder what it was after `rounds` rounds, and return those rounds' lines."""
     lines: list[RoundLine] = []
     # Lost with the power, or edited: nothing behind the first line that cannot be read is of use.
     with contextlib.suppress(ValueError, OSError):
@@ -90,13 +78,7 @@ class WriteFailed(OSError):
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let a failure to write say which file it was: the system does so only where a file cannot be opened.
-
-    Raises
-    ------
-    WriteFailed
-        In place of an OSError.
-    """
+    """Let a failure to write say which file it was: the system does so only where a file cannot be opened."""
     try:
         yield
     except WriteFailed:
@@ -114,13 +96,7 @@ def no_link(path: str, flags: int) -> int:
 
 
 def make_inside(folder: Path) -> None:
-    """Make a folder within a run's folder where it is missing.
-
-    Raises
-    ------
-    WriteFailed
-        If it cannot be made, or is a symbolic link.
-    """
+    """Make a folder within a run's folder where it is missing."""
     with naming(folder):
         folder.mkdir(exist_ok=True)
         if folder.is_symlink():
@@ -140,13 +116,7 @@ def private(wanted: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole_file(path: Path, mode: Literal["w", "wb"] = "w") -> Iterator[IO[Any]]:
-    """Open a file for writing aside, and rename it: a reader sees either the old file or the whole new one.
-
-    Raises
-    ------
-    WriteFailed
-        If it cannot be written; nothing of it is left then.
-    """
+    """Open a file for writing aside, and rename it: a reader sees either the old file or the whole new one."""
     aside = path.with_name(f"{path.name}.part")
     with naming(path):
         try:
@@ -169,13 +139,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def append_lines(path: Path, text: str) -> None:
-    """Append whole lines, on the disk when this returns: a killed run has no half of a round.
-
-    Raises
-    ------
-    WriteFailed
-        If it cannot be written.
-    """
+    """Append whole lines, on the disk when this returns: a killed run has no half of a round."""
     with naming(path), open(path, "a", newline="", encoding="utf-8", opener=no_link) as file:
         file.write(text)
         _to_disk(file)
@@ -227,13 +191,6 @@ class FolderLock:
     """Hold a run's folder, which is made where it is missing, until `release`, or the end of the block or process.
 
     The folder itself is locked: no file shows, and none stays behind. Systems that cannot do that hold nothing.
-
-    Raises
-    ------
-    FolderBusy
-        If another process holds the folder.
-    ValueError
-        If it cannot be made.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -345,13 +302,7 @@ def refuse_taken(target: Path) -> None:
 
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
-    """Yield a folder aside, which gets the name when the block has ended.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be written.
-    """
+    """Yield a folder aside, which gets the name when the block has ended."""
     # Unlike a folder of `tempfile`, it has the permissions that the user's own have.
     aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:

@@ -26,11 +26,6 @@ def rounds(folder: Path) -> "DataFrame":
     Nested figures are columns: ``seconds_train``, ``replies_ok``, ``cluster_size_0``, ``accuracy_worst_tenth``.
     ``rejected`` counts clients. Details of single algorithms keep their names, nested ones joined by ``_``
     (``discovery_p_value``); lists are in the file alone. A score's mean over the clients has the score's name.
-
-    Raises
-    ------
-    ConfigError
-        If the folder has no such file.
     """
     import pandas as pd
 
@@ -44,13 +39,7 @@ def rounds(folder: Path) -> "DataFrame":
 
 
 def clients(folder: Path) -> "DataFrame":
-    """Return a row for each client as it was at the end of the run, from ``clients.csv``.
-
-    Raises
-    ------
-    ConfigError
-        If the folder has no such file: it is written at the end.
-    """
+    """Return a row for each client as it was at the end of the run, from ``clients.csv``."""
     return _table(folder / CLIENTS)
 
 
@@ -59,11 +48,6 @@ def clients_over_rounds(folder: Path) -> "DataFrame":
 
     Rows that the file leaves out, because nothing happened to a client, are here: with the model and the true cluster
     that it had, not sampled, at no cost. A client that joined later has none before.
-
-    Raises
-    ------
-    ConfigError
-        If the folder has no such file, as of a run of an earlier version.
     """
     import pandas as pd
 
@@ -93,13 +77,7 @@ def clients_over_rounds(folder: Path) -> "DataFrame":
 
 
 def assignments(folder: Path) -> "DataFrame":
-    """Return the model of each client (columns) after each round (rows); missing where it has none.
-
-    Raises
-    ------
-    ConfigError
-        As `clients_over_rounds`.
-    """
+    """Return the model of each client (columns) after each round (rows); missing where it has none."""
     return clients_over_rounds(folder).pivot(index="round", columns="client", values="cluster")
 
 

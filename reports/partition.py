@@ -70,13 +70,7 @@ class Holdings:
 
 
 def holdings_of(task: Task) -> Holdings:
-    """Return what the clients of a task hold that shares out a data set.
-
-    Raises
-    ------
-    ValueError
-        If the task's data or partition cannot be made.
-    """
+    """Return what the clients of a task hold that shares out a data set."""
     shards, digits = task.shards, len(str(task.num_clients - 1))
     clients = [task.client(number) for number in range(task.num_clients)]
     train, test, columns = _counted(clients, task.num_outputs)
@@ -99,13 +93,7 @@ def holdings_of(task: Task) -> Holdings:
 
 
 def holdings_of_nodes(tasks: Sequence[Task], nodes: Sequence[dict[str, Any]]) -> Holdings:
-    """Return what nodes with data of their own hold, given a task for each and its node config.
-
-    Raises
-    ------
-    ValueError
-        If a node's data cannot be read or do not fit; the text names the node.
-    """
+    """Return what nodes with data of their own hold, given a task for each and its node config."""
     clients = []
     for task, node in zip(tasks, nodes, strict=True):
         try:

@@ -113,11 +113,6 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
 
     An empty `title` stands for the name of the experiment; without `pictures` no plots are drawn, which take most of
     a small run's end.
-
-    Raises
-    ------
-    OSError
-        If ``summary.json``, ``rounds.jsonl``, ``clients.csv`` or ``config.yaml`` is missing: the run has not ended.
     """
     summary = summaries.RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
     lines = summaries.read_lines(folder)

@@ -113,13 +113,7 @@ _COLUMNS = {(part, name): f"{part}_{name}" for part in get_args(Part) for name i
 
 
 def column_of(part: Part, name: str) -> str:
-    """Return the column of a score, or of the number of ``examples``, in tables of clients.
-
-    Raises
-    ------
-    KeyError
-        If there is no such score.
-    """
+    """Return the column of a score, or of the number of ``examples``, in tables of clients."""
     return _COLUMNS[part, name]
 
 

@@ -127,13 +127,7 @@ class RoundLine(Curves):
 
 
 def read_line(text: str) -> RoundLine:
-    """Read a line that a run wrote.
-
-    Raises
-    ------
-    ValueError
-        If the text is not a JSON object with the keys of `RoundLine`.
-    """
+    """Read a line that a run wrote."""
     line: RoundLine = json.loads(text)
     _check_keys(line, RoundLine.__required_keys__, "round's line")
     return line

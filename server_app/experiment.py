@@ -9,11 +9,9 @@ from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import yaml
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 
 from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
@@ -23,8 +21,6 @@ from florets.reports.console import counted
 from florets.reports.diagnostics import (
     chance_level,
     divergence,
-    lifted_by_tuning,
-    lost_by_averaging,
     refusals,
     too_few_models,
     worse_than_constant,
@@ -48,7 +44,7 @@ from florets.server_app.tracker import Tracker, Tracking
 from florets.server_app.tracker_stores import make_trackers
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.loop import NOTHING, Earlier
-from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, ClientRound, RoundReport
+from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.layers.budget import BUDGET_FILE, Budget, read_budget
 from florets.strategies.registry import find_strategy
@@ -250,7 +246,6 @@ class _Run:
         self._patience = Patience(config, recorder.lines, best)
         self._note_clients()
         recorder.names = task.client_names
-        self._last_clients: Mapping[str, ClientRound] = {}
 
     def earlier(self) -> Earlier:
         """Return what the strategy must know of the rounds that the run has done."""
@@ -269,7 +264,6 @@ class _Run:
         )
         validation = validation_figure(report.evaluations, config.measure)
         line = recorder.round(report, distances, self._truth.data_changed(now), validation)
-        self._last_clients = report.clients
         # For regressions the end alone is judged: their loss may fall slowly, and the clusters be right.
         froze = STABLE_FROM in line["details"] and config.task.loss == "cross_entropy"
         if froze and (warning := self._chance_level(recorder.lines)):
@@ -317,9 +311,7 @@ class _Run:
         if self._stopped:
             rounds = f"round {len(recorder.lines)} of {self._total}"
             recorder.warn(f"stopped after {rounds}. {self._checkpointing.how_to_go_on('')}")
-        # The last round's training says nothing about an earlier one's models.
-        matrix = losses if best_round in (None, len(recorder.lines)) else None
-        for warning in self._diagnoses(recorder.lines[:best_round], matrix):
+        for warning in self._diagnoses(recorder.lines[:best_round]):
             recorder.warn(warning)
         # A run that was resumed after its last round has had no round since.
         self._note_clients()
@@ -357,21 +349,13 @@ class _Run:
     def _chance_level(self, lines: Sequence[RoundLine]) -> str:
         return chance_level(self._config.task.loss, self._task.num_outputs, lines)
 
-    def _diagnoses(
-        self, lines: Sequence[RoundLine], matrix: tuple[Sequence[str], NDArray[np.float64]] | None
-    ) -> Iterator[str]:
-        """Yield what may be wrong with the results of a run that ended with these lines and this loss matrix."""
-        config, strategy = self._config, self._strategy
-        name, tests = config.strategy.name, strategy.evaluations
-        of_classes = config.task.loss == "cross_entropy" and strategy.privacy is None
+    def _diagnoses(self, lines: Sequence[RoundLine]) -> Iterator[str]:
+        """Yield what may be wrong with the results of a run that ended with these lines."""
         end = (
-            divergence(config.task.loss, lines)
-            or worse_than_constant(tests)
+            divergence(self._config.task.loss, lines)
+            or worse_than_constant(self._strategy.evaluations)
             or self._chance_level(lines)
-            or lifted_by_tuning(name, tests)
         )
-        if not end and of_classes:
-            end = lost_by_averaging(name, config.train, self._last_clients, tests, strategy.assignment, matrix)
         yield from filter(None, (end, *refusals(self._recorder.lines)))
 
 

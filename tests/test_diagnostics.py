@@ -15,14 +15,12 @@ from florets.conf.compose import compose
 from florets.reports.diagnostics import (
     chance_level,
     divergence,
-    lost_by_averaging,
     too_few_models,
     worse_than_constant,
 )
 from florets.reports.summary import round_line
 from florets.strategies.base.exchange import Replies
-from florets.strategies.base.report import STABLE_FROM, ClientRound, Evaluation
-from florets.task.training.settings import Training
+from florets.strategies.base.report import STABLE_FROM, Evaluation
 
 
 def line(number: int, **changes: Any) -> dict[str, Any]:
@@ -98,38 +96,6 @@ def test_a_regression_far_worse_than_each_clients_mean_is_told_and_one_without_s
     assert text(*[values(1.0)] * 3, values(40.0)) == ""
     assert "have diverged at 1 of 4 clients (3): the RMSE" in text(*[values(1.0)] * 3, values(4000.0))
     assert text(Evaluation(20, 0.1, 0.9), Evaluation(20, 0.1, None, scores={"rmse": 0.0, "r2": 1.0})) == ""
-
-
-def after_averaging(way: float, own: float, test: float, samples: int = 100, **training: Any) -> str:
-    """Four clients in two groups: the right class's probabilities on the way, in the group's model, in the test."""
-    keys = ["a", "b", "c", "d"]
-    matrix = np.full((4, 2), 9.0)
-    matrix[[0, 1, 2, 3], [0, 0, 1, 1]] = -math.log(own)
-    train_loss = 0.0 if way == 1.0 else -math.log(way)
-    return lost_by_averaging(
-        "pacfl",
-        Training(batch_size=20, **training),
-        {key: ClientRound(train_loss=train_loss, samples=samples) for key in keys},
-        {key: Evaluation(50, -math.log(test), 0.5) for key in keys},
-        {"a": 0, "b": 0, "c": 1, "d": 1},
-        (keys, matrix),
-    )
-
-
-def test_models_that_undo_what_their_clients_learn_are_told() -> None:
-    text = after_averaging(0.8, 0.5, 0.45)
-    assert (
-        "a probability of 0.80 during local training, and of 0.50 in the averaged model afterwards (4 clients)"
-        in text
-    )
-    assert "compare strategy=discovery and strategy=local" in text
-    # As good as on the way; tested with a better model than the averaged one; training data fitted better than tests.
-    assert after_averaging(0.8, 0.75, 0.7) == after_averaging(0.8, 0.5, 0.8) == after_averaging(0.8, 0.8, 0.5) == ""
-    # Records may be memorised in several passes; a masked update has no loss.
-    assert after_averaging(0.8, 0.5, 0.45, local_epochs=2.0) == after_averaging(1.0, 0.5, 0.45) == ""
-    assert bool(after_averaging(0.8, 0.5, 0.45, local_steps=5)) is True
-    assert after_averaging(0.8, 0.5, 0.45, local_steps=6) == ""
-    assert lost_by_averaging("pacfl", Training(), {}, {}, {}, None) == ""
 
 
 def test_training_that_diverges_ends_with_the_learning_rate_as_the_cause(
