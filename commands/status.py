@@ -65,8 +65,7 @@ def lines_of(folder: Path) -> Iterator[str]:
     from florets.server_app.progress import describe
 
     state = state_of(folder)
-    names = state.names
-    yield f"{names.experiment} {names.strategy}, seed {names.seed} ({names.task}) in {folder}"
+    yield f"{state.names} in {folder}".strip()
     yield _words(state) + (f" {state.reason}" if state.reason else "")
     if state.waiting:
         yield f"Log: {state.waiting}"

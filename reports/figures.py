@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import io
-import logging
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -31,8 +28,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from florets.conf.problems import ConfigError
 from florets.reports.folder import whole_file
-
-log = logging.getLogger("florets")
 
 # Okabe and Ito's palette, in an order that keeps neighbours apart for every kind of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
@@ -99,28 +94,15 @@ class Picture(Figure):
         return paths
 
     def _write(self, target: IO[bytes], suffix: str, dots: int) -> None:
-        with warnings.catch_warnings(record=True) as found, rc_context({"svg.hashsalt": "florets"}):
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(), rc_context({"svg.hashsalt": "florets"}):
+            # Letters that no font has become boxes; long names in a small figure leave no room for the layout.
+            warnings.filterwarnings("ignore", "Glyph .* missing from|constrained_layout not applied")
             self.savefig(target, dpi=dots, format=suffix.removeprefix("."), metadata=_METADATA.get(suffix))
-        for one in found:
-            if re.match("Glyph .* missing from", str(one.message)):
-                _say_boxes()
-            # Long names in a small figure leave no room for its axes: it is drawn without that layout.
-            elif not str(one.message).startswith("constrained_layout not applied"):
-                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
         self._write(buffer, ".png", 110)
         return buffer.getvalue()
-
-
-@cache
-def _say_boxes() -> None:
-    log.warning(
-        "pictures: no font of this machine has some letters of the names in them, which are drawn as boxes; install "
-        "one that has them, such as Noto Sans CJK"
-    )
 
 
 @contextmanager

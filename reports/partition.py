@@ -41,10 +41,6 @@ class Holdings:
     """Fraction of a client's train samples that are of its own cluster (M,)."""
     changes: dict[int, str]
     """What is done to the samples of each cluster, in words."""
-    distinct: int = 0
-    """Rows of the data set that are in a client's train samples; 0 where the nodes have data of their own."""
-    repeated: int = 0
-    """Those of them that are in several clients'."""
 
     @property
     def has_labels(self) -> bool:
@@ -75,7 +71,6 @@ def holdings_of(task: Task) -> Holdings:
     clients = [task.client(number) for number in range(task.num_clients)]
     train, test, columns = _counted(clients, task.num_outputs)
     rows = [np.concatenate([piece.train for piece in shard.pieces]) for shard in shards]
-    holders = np.unique(np.concatenate([np.unique(part) for part in rows]), return_counts=True)[1]
     changes: dict[int, str] = {}
     for piece in (piece for shard in shards for piece in shard.pieces):
         changes.setdefault(piece.cluster, described(piece.transform))
@@ -87,8 +82,6 @@ def holdings_of(task: Task) -> Holdings:
         columns=columns,
         own=np.array([len(shard.train) / len(part) for shard, part in zip(shards, rows, strict=True)]),
         changes=changes,
-        distinct=len(holders),
-        repeated=int((holders > 1).sum()),
     )
 
 
@@ -152,11 +145,7 @@ def tiles_of(held: Holdings) -> list[tuple[str, str, str]]:
     tiles = [
         ("clients", f"{len(held.keys)}", ""),
         ("clusters", f"{known}" if known else "not known", ""),
-        (
-            "train samples",
-            f"{int(held.sizes.sum())}",
-            f"{held.repeated} of {held.distinct} samples on several clients" if held.repeated else "",
-        ),
+        ("train samples", f"{int(held.sizes.sum())}", ""),
         ("of a client", _span(held.sizes), f"tested on {_span(held.test.sum(axis=1))}"),
         (f"{_what(held)} of a client", _span(of_labels), f"of {len(held.columns)}"),
         ("skew", f"{held.skew(slice(None)):.2f}", f"{within:.2f} within clusters" if known else ""),

@@ -30,8 +30,8 @@ Runs = Sequence[Sequence[Curves]]
 def run_figure(lines: Sequence[RoundLine]) -> figures.Picture | None:
     """Return a run's ARI and accuracy (or loss) over its rounds; None where nothing is known.
 
-    The band is one standard deviation over clients; a vertical line marks the round from which on the clustering is
-    frozen, the end of a first phase whose ARI is that of its anchors, or where clients' data change.
+    The band is one standard deviation over clients; vertical lines mark a frozen clustering, the end of a first phase
+    and the first change of clients' data.
     """
     keys = _with_curves(known_quantities([lines]), [lines])
     panels = {key: _panel(lines, key) for key in keys}
@@ -47,12 +47,10 @@ def run_figure(lines: Sequence[RoundLine]) -> figures.Picture | None:
         if stable is not None:
             figures.mark(rows, stable, f"stable from round {stable}", last)
         if 0 < first < last:
-            figures.mark(rows, first + 0.5, end_of_phase_1(lines[first - 1]), last)
-        changed = [line["data_changed"] for line in lines]
-        starts = [place for place, now in enumerate(changed) if now and not (place and changed[place - 1])]
-        for place in starts:
-            words = f"data of {counted(changed[place], 'client')} change" if place == starts[0] else "again"
-            figures.mark(rows, lines[place]["round"], words, last, height=0.16)
+            figures.mark(rows, first + 0.5, "end of phase 1", last)
+        if changed := next((line for line in lines if line["data_changed"]), None):
+            words = f"data of {counted(changed['data_changed'], 'client')} change"
+            figures.mark(rows, changed["round"], words, last, height=0.16)
     return picture
 
 
@@ -154,16 +152,6 @@ def mean_line(runs: Runs, key: Curve) -> figures.Line:
     mean = np.array([np.mean(values[r]) for r in rounds], dtype=np.float64)
     least = np.array([np.min(values[r]) for r in rounds], dtype=np.float64)
     return figures.Line(np.array(rounds, dtype=np.int64), mean, np.array(std, dtype=np.float64), least=least)
-
-
-def end_of_phase_1(line: RoundLine) -> str:
-    """Return the label of the end of phase 1, given its last round."""
-    if line["ari"] is None or covers_all(line):
-        return "end of phase 1"
-    return f"end of phase 1 (ARI: {line['ari_clients']} of {line['ari_of']} clients)"
-
-
-# Means over the values of a key
 
 
 # Losses of all models on all clients
@@ -292,10 +280,10 @@ class Spectrum:
     """Of the profile, falling."""
 
 
-def spectra_of(folder: Path, lines: Sequence[RoundLine] | None = None) -> list[Spectrum]:
+def spectra_of(folder: Path) -> list[Spectrum]:
     """Return the spectra that a run's folder holds (`strategy.spectrum_rounds`), round by round."""
     kept = []
-    for line in read_lines(folder) if lines is None else lines:
+    for line in read_lines(folder):
         if SPECTRUM in line["details"]:
             of = embedding(folder, line["round"])
             features = of.vectors.astype(np.float64)
@@ -315,23 +303,6 @@ def in_a_plane(features: NDArray[np.float64]) -> NDArray[np.float64]:
 
 _PANEL = 2.15
 """Inches of the side of a panel of features."""
-
-
-@figures.styled()
-def spectra_figure(spectra: Sequence[Spectrum]) -> figures.Picture | None:
-    """Return a run's features, a panel for each round, above the singular values; None where it has none."""
-    if not spectra:
-        return None
-    picture = figures.new_picture(max(_PANEL * len(spectra), 6.0), _PANEL + 3.0)
-    above, below = picture.subfigures(2, 1, height_ratios=(_PANEL + 0.5, 2.5), squeeze=False)[:, 0]
-    for axes, spectrum in zip(above.subplots(1, len(spectra), squeeze=False)[0], spectra, strict=True):
-        _features(axes, spectrum)
-        axes.set_title(f"round {spectrum.server_round}", fontsize=10, pad=4)
-    _name_clusters(above, spectra)
-    axes = below.subplots()
-    _singular_values(axes, spectra)
-    axes.set_title("Singular values")
-    return picture
 
 
 @figures.styled()

@@ -24,7 +24,7 @@ SCORE_FIGURES = ("mean", "std", "weighted", "worst", "worst_tenth", "median", "q
 MOST_COLUMNS = 30
 """With more models than this the table of clusters is left out."""
 _SHOWN: tuple[Part, ...] = ("test", "tuned_test")
-_PLOTS = ("curves", "discovery", "spectrum", "loss_matrix")
+_PLOTS = ("curves", "discovery", "loss_matrix")
 """Names of a run's figures, without `.png`."""
 
 Row = dict[str, str]
@@ -60,12 +60,6 @@ gives. Right: how alike what two clients learned is, clients sorted by group.</p
 {% endif %}
 {% endcall %}
 
-{% call section("What was clustered", shown=plots.spectrum) %}
-<p>Above: each client's features in some rounds, in the three directions in which they differ most, drawn obliquely.
-Below: the singular values of what clients sent until then; the features belong to the largest.</p>
-{{ image(plots.spectrum, "Features of the clients by true cluster, and singular values") }}
-{% endcall %}
-
 {% call section("Clusters", clusters[0], clusters[1]) %}{{ table(clusters[1], "confusion") }}{% endcall %}
 
 {% call section("Losses", shown=plots.loss_matrix) %}
@@ -90,7 +84,6 @@ Below: the singular values of what clients sent until then; the features belong 
 {% call section("Time, traffic, replies") %}
 <div class="columns">
 {{ table(parts, "", "Seconds, by part of the round") }}
-{{ table(phases, "", "Per round, by phase") }}
 {{ table(replies, "", "Replies, all rounds") }}
 </div>
 {% endcall %}
@@ -137,7 +130,6 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
         scores=scores(summary),
         predictions=predictions(_rows(folder / "confusion.csv")),
         parts=parts(lines),
-        phases=phases(lines),
         replies=replies(lines),
         clients=client_table(clients),
         num_clients=len(clients),
@@ -161,9 +153,9 @@ def draw_plots(
 ) -> dict[str, dict[str, Any]]:
     """Draw a run's figures into its folder; return those that exist, for the page."""
     # matplotlib takes a second that only pictures need.
-    from florets.reports.run_figures import evidence_figure, losses_of, run_figure, spectra_figure, spectra_of
+    from florets.reports.run_figures import evidence_figure, losses_of, run_figure
 
-    pictures = {"curves": run_figure(lines), "spectrum": spectra_figure(spectra_of(folder, lines))}
+    pictures = {"curves": run_figure(lines)}
     evidence = summaries.last_evidence(lines)
     if evidence and evidence["scores"] and evidence["similarity"]:
         pictures["discovery"] = evidence_figure(evidence)
@@ -311,31 +303,17 @@ def confusion(clients: Sequence[ClientRow], num_models: int) -> tuple[str, Table
 
 
 def parts(lines: Sequence[summaries.RoundLine]) -> Table:
-    """Return the time of each part of the rounds, what no part accounts for, and the total."""
+    """Return the time of each part of the rounds, and the total."""
     totals: dict[str, float] = {}
     for line in lines:
         for part, seconds in line["seconds"].items():
             if part != "total":
                 totals[part] = totals.get(part, 0.0) + seconds
     everything = sum(summaries.round_seconds(line) for line in lines)
-    other = everything - sum(totals.values())
-    if everything and other > 0.005 * everything:
-        totals["other"] = other
     rows: Table = [["part", "all rounds", "per round", "share"]]
     for part, seconds in [*totals.items(), ("total", everything)] if lines else ():
         share = f"{seconds / everything:.0%}" if everything else "-"
         rows.append([part, f"{seconds:.2f}", f"{seconds / len(lines):.3f}", share])
-    return rows
-
-
-def phases(lines: Sequence[summaries.RoundLine]) -> Table:
-    """Return what a round of each phase moves and takes, on average."""
-    rows: Table = [["phase", "rounds", "down", "up", "seconds"]]
-    for phase in dict.fromkeys(line["phase"] for line in lines):
-        same = [line for line in lines if line["phase"] == phase]
-        down, up = (size(of_all / len(same)) for of_all in summaries.traffic(same))
-        seconds = sum(map(summaries.round_seconds, same)) / len(same)
-        rows.append([phase.replace("_", " "), len(same), down, up, f"{seconds:.2f}"])
     return rows
 
 

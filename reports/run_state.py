@@ -1,16 +1,15 @@
-"""The state of a run, from the files in its folder: it may not have begun, be going on, or be over."""
+"""The state of a run, from the files in its folder: it may be going on or be over."""
 
 import contextlib
 import csv
 import io
 import os
 import re
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
@@ -54,12 +53,8 @@ def clients_of(folder: Path) -> tuple[dict[str, Contact], dict[str, int]]:
     """Return each client's part in the exchanges of a run, and the group of each that has one."""
     contacts: dict[str, Contact] = {}
     groups: dict[str, int] = {}
-    try:
-        text = (folder / CLIENTS_OVER_ROUNDS).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return contacts, groups
-    # The last line may not be whole yet; a name may hold what `str.splitlines` takes for the end of a line.
-    for row in csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1], newline="")):
+    # A name may hold what `str.splitlines` takes for the end of a line.
+    for row in csv.DictReader(io.StringIO(_whole_lines(folder / CLIENTS_OVER_ROUNDS), newline="")):
         client, number, group = row.get("client"), row.get("round") or "", row.get("cluster") or ""
         if not client or not number.isdecimal():
             continue
@@ -71,45 +66,50 @@ def clients_of(folder: Path) -> tuple[dict[str, Contact], dict[str, int]]:
     return contacts, groups
 
 
-Status = Literal["waiting", "starting", "running", "silent", "ended", "finished"]
-"""waiting: there is no run yet; starting: no round is over; silent: no round for long, it may have been killed;
-ended: it failed or was interrupted."""
+def _whole_lines(path: Path) -> str:
+    """Return a file without a last line that is still being written; nothing where there is no file."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return text[: text.rfind("\n") + 1]
+
+
+Status = Literal["starting", "running", "ended", "finished"]
+"""starting: no round is over; ended: it failed or was interrupted."""
 OVER = ("ended", "finished")
 
-_LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d [\d:,]+ ([A-Z]+) (.*)")
+_LOG_ENTRY = re.compile(r"^\d{4}-\d\d-\d\d [\d:,]+ [A-Z]+ ", re.MULTILINE)
+_ENDED = "The run ended early"
+"""Begins the last entry of a log whose run failed or was interrupted."""
 _RECENT = 5
 """Rounds by whose time that of the next ones is estimated."""
-_ENDED = "The run ended early"
-"""Begins the last line of a log whose run failed or was interrupted, after its time and level."""
-
-
-@dataclass(frozen=True)
-class Names:
-    """A run's names, from its configuration; empty where it has none yet."""
-
-    experiment: str = ""
-    strategy: str = ""
-    seed: str = ""
-    task: str = ""
 
 
 @dataclass(frozen=True)
 class RunState:
-    """A run as it is now."""
+    """A run as it is now.
+
+    Attributes
+    ----------
+    names
+        Experiment, strategy, seed, data, partition and model, as far as its configuration has them.
+    total
+        Rounds that the run has in all, None where that is not known.
+    reason
+        Why it ended early.
+    waiting
+        For whom it waits, and how long, where its log ends so.
+    """
 
     folder: Path
     status: Status
-    names: Names = field(default_factory=Names)
-    lines: Sequence[RoundLine] = ()
+    names: str
+    lines: Sequence[RoundLine]
     total: int | None = None
-    """Rounds that the run has in all, None where that is not known."""
-    age: float = 0.0
-    """Seconds since the last round."""
     reason: str = ""
-    """Why it ended early."""
-    summary: RunSummary | None = None
     waiting: str = ""
-    """For whom it waits, and how long, where its log ends so."""
+    summary: RunSummary | None = None
 
     @property
     def round_time(self) -> float | None:
@@ -118,58 +118,45 @@ class RunState:
 
     @property
     def left(self) -> float | None:
-        """Estimated seconds until the last round is over, from the last rounds' times; None where not known."""
+        """Estimated seconds until the last round is over; None where not known."""
         if self.status != "running" or self.total is None or self.round_time is None:
             return None
-        rounds = self.total - len(self.lines)
-        return max(rounds * self.round_time - min(self.age, self.round_time), 0.0) if rounds > 0 else 0.0
+        return max(self.total - len(self.lines), 0) * self.round_time
 
     @property
     def words(self) -> str:
         """How far the run is, in a sentence."""
-        done = counted(len(self.lines), "round")
         rounds = f"round {len(self.lines)}" + (f" of {self.total}" if self.total else "")
-        if self.status == "waiting":
-            return "Waiting for a run in this folder."
         if self.status == "starting":
             return "The run has begun; no round is over yet."
         if self.summary is not None and self.summary.stopped:
             return f"Stopped after {rounds}; it can go on."
-        if self.status == "finished":
-            return f"Finished after {done}."
-        if self.status == "ended":
-            return f"Ended early, after {done}."
-        if self.status == "silent":
-            age = duration(self.age)
-            return f"No news for {age}, after {rounds}: the run may be waiting for clients, or was killed."
-        if self.left is None:
-            return f"Running: {rounds}."
-        # Without a precision that an estimate does not have.
-        left = float(max(round(self.left), 1)) if self.left < 100 else float(round(self.left / 10) * 10)
-        return f"Running: {rounds}; about {duration(left)} left."
+        if self.status == "running":
+            # Two digits: an estimate has no more.
+            left = "" if self.left is None else f"; about {duration(float(f'{self.left:.2g}'))} left"
+            return f"Running: {rounds}{left}."
+        done = counted(len(self.lines), "round")
+        return f"Finished after {done}." if self.status == "finished" else f"Ended early, after {done}."
 
 
 def state_of(folder: Path) -> RunState:
-    """Read the files of a run, which need not exist yet, and return what they say."""
-    try:
-        text = (folder / MARKER).read_text(encoding="utf-8", errors="replace")
-        age = max(time.time() - (folder / MARKER).stat().st_mtime, 0.0)
-    except OSError:
-        return RunState(folder, "waiting")
-    lines = _lines(text)
+    """Read the files of a run, and return what they say."""
+    lines: list[RoundLine] = []
+    with contextlib.suppress(ValueError):
+        for line in _whole_lines(folder / MARKER).splitlines():
+            lines.append(read_line(line))
     names, total = _configuration(folder)
-    reason, waiting = _end_of_log(folder / "run.log")
+    _, *entries = _LOG_ENTRY.split(_whole_lines(folder / "run.log")) or [""]
+    last = entries[-1].strip() if entries else ""
+    reason = last.partition(": ")[2] if last.startswith(_ENDED) else ""
+    waiting = last if last.startswith("waiting for ") else ""
+    summary = _summary(folder)
     status: Status = "running" if lines else "starting"
-    if (summary := _summary(folder)) is not None:
-        status, reason = "finished", None
-    elif reason is not None:
+    if summary is not None:
+        status = "finished"
+    elif last.startswith(_ENDED):
         status = "ended"
-    elif lines and age > max(60.0, 10 * fmean(map(round_seconds, lines[-_RECENT:]))):
-        status = "silent"
-    return RunState(folder, status, names, lines, total, age, reason or "", summary, waiting)
-
-
-_FastSafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return RunState(folder, status, names, lines, total, reason, waiting, summary)
 
 
 def runs_below(folder: Path) -> list[Path]:
@@ -184,71 +171,21 @@ def runs_below(folder: Path) -> list[Path]:
     return sorted(found, key=found.__getitem__, reverse=True)
 
 
-def _lines(text: str) -> list[RoundLine]:
-    """Return the whole lines; a run may be writing the last one."""
-    found: list[RoundLine] = []
-    for line in text[: text.rfind("\n") + 1].splitlines():
-        try:
-            found.append(read_line(line))
-        except ValueError:
-            break
-    return found
-
-
-def _configuration(folder: Path) -> tuple[Names, int | None]:
+def _configuration(folder: Path) -> tuple[str, int | None]:
+    """Return a run's names and its number of rounds, as far as its configuration can be read."""
     try:
-        values = yaml.load((folder / "config.yaml").read_text(encoding="utf-8"), _FastSafeLoader)
-    except (OSError, ValueError, yaml.YAMLError, RecursionError):
-        return Names(), None
-    if not isinstance(values, dict):
-        return Names(), None
-    strategy, task = values.get("strategy"), values.get("task")
-    parts = task if isinstance(task, dict) else {}
-    names = Names(
-        experiment=str(values.get("experiment", "")),
-        strategy=str(strategy.get("name", "") if isinstance(strategy, dict) else strategy),
-        seed=str(values.get("seed", "")),
-        task=", ".join(str(parts[name]) for name in ("data", "partition", "model") if name in parts),
-    )
+        values: Any = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        strategy, task = values["strategy"], values.get("task", {})
+        parts = ", ".join(str(task[name]) for name in ("data", "partition", "model") if name in task)
+        names = f"{values.get('experiment')} {strategy['name']}, seed {values.get('seed')} ({parts})"
+    except (OSError, ValueError, yaml.YAMLError, AttributeError, KeyError, TypeError):
+        return "", None
     rounds = values.get("num_rounds")
     # Code that the configuration names is not imported to show a state.
     with contextlib.suppress(ConfigError):
         config = saved_config(folder)
         rounds = config.num_rounds + config.strategy.settings.rounds_before
     return names, rounds if isinstance(rounds, int) else None
-
-
-def _log_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the level and the text of the last lines of a log; a line that is part of a text belongs to it."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(path.stat().st_size - 8192, 0))
-            lines = file.read().decode("utf-8", errors="replace").splitlines()
-    except OSError:
-        return
-    level, parts = "", list[str]()
-    for line in lines:
-        if found := _LOG_LINE.fullmatch(line):
-            if level:
-                yield level, "\n".join(parts)
-            level, parts = found[1].lower(), [found[2]]
-        else:
-            parts.append(line)
-    if level:
-        yield level, "\n".join(parts)
-
-
-def _end_of_log(path: Path) -> tuple[str | None, str]:
-    """Return why the run ended early, None where its log does not end so, and what it waits for, if it does."""
-    reason, waiting = None, ""
-    for level, text in _log_lines(path):
-        if level == "error" and text.startswith(_ENDED):
-            reason = text.partition(": ")[2].strip()
-        elif level in ("info", "warning"):
-            # A resumed run has written lines since.
-            reason = None
-        waiting = text if text.startswith("waiting for ") else ""
-    return reason, waiting
 
 
 def _summary(folder: Path) -> RunSummary | None:

@@ -325,12 +325,9 @@ def test_the_rounds_named_keep_features_and_all_singular_values() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.pictures
-def test_a_run_shows_its_features_in_its_report(tmp_path: Path) -> None:
+def test_a_run_keeps_its_features(tmp_path: Path) -> None:
     assert main([*SHORT, "strategy.spectrum_rounds=[2,6]", "quiet=true", f"results_dir={tmp_path}"]) == 0
     (folder,) = (path.parent for path in tmp_path.rglob("report.html"))
-    assert (folder / "spectrum.png").is_file()
-    assert "What was clustered" in (folder / "report.html").read_text()
     found = spectra_of(folder)
     assert [spectrum.server_round for spectrum in found] == [2, 6]
     assert found[0].clusters.tolist() == [number // 5 for number in range(20)]

@@ -1,6 +1,5 @@
 """The state of a run, from the files in its folder while it goes on."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,27 +26,22 @@ def going_on(folder: Path) -> Iterator[None]:
 
 def test_a_run_that_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    assert state_of(folder).status == "waiting"
     with going_on(folder):
         state = state_of(folder)
         assert (state.status, len(state.lines), state.total) == ("running", 2, 8)
         # A round took one second, six are left.
         assert state.left == pytest.approx(6.0, abs=1.0)
-        assert (state.names.experiment, state.names.strategy, state.names.seed) == ("tiny", "clove", "7")
+        assert state.names == "tiny clove, seed 7 (digits, mlp)"
         assert state.words.startswith("Running: round 2 of 8; about")
 
 
-def test_a_run_that_was_ended_killed_or_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_was_ended_or_is_over(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), going_on(tmp_path / "ended"):
         raise RuntimeError("two of <four> clients")
     ended = state_of(tmp_path / "ended")
     assert (ended.status, ended.reason) == ("ended", "two of <four> clients")
     record(tmp_path / "over")
     assert state_of(tmp_path / "over").status == "finished"
-    with going_on(tmp_path / "killed"):
-        later = time.time() + 3600
-    monkeypatch.setattr("florets.reports.run_state.time.time", lambda: later)
-    assert state_of(tmp_path / "killed").status == "silent"
 
 
 def test_clients_are_those_of_whole_lines_each_with_its_last_group_and_reply(tmp_path: Path) -> None:
