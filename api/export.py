@@ -27,6 +27,7 @@ from florets.server_app.run_models import Arrays, RunModels, load_run
 from florets.strategies.layers.budget import BUDGET_FILE, read_budget
 from florets.strategies.registry import find_strategy
 from florets.task.data.tables.declaration import MISSING
+from florets.task.training.linear import linear_names
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -114,6 +115,7 @@ def model_card(folder: Path, found: Exported) -> str:
         spent=read_budget(folder / BUDGET_FILE) if config.privacy.has_noise else None,
         label=find_strategy(config.strategy.name).label,
         is_own=is_own(config),
+        is_linear=linear_names(run.task.module_to_load(), config.task.loss) is not None,
         is_mixed=any(len(shares) > 1 for shares in found.sites.values()),
         is_local=len(set(used)) == len(used),
         is_images=len(run.task.input_shape) == 3 and run.task.input_shape[0] in (1, 3),

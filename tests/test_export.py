@@ -16,6 +16,7 @@ import torch
 import yaml
 from numpy.typing import NDArray
 
+import florets
 from florets.api.export import Exported, _write_models, export
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
@@ -134,8 +135,20 @@ def test_an_export_is_whole_and_names_its_sites(run: Path, exported: Path) -> No
     front, body = card.removeprefix("---\n").split("---\n", 1)
     assert yaml.safe_load(front)["tags"][-1] == "ifca"
     assert "clustered federated learning" in body or "personalised federated learning" in body
+    assert "| model | `mlp`" in body
     # Whom the models are of is for their makers to tell.
     assert "north" not in body
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_card_of_linear_models_names_newtons_steps_and_no_learning_rate(tmp_path: Path) -> None:
+    sites = {name: (np.eye(4, dtype=np.float32)[[0, 1, 2, 3] * 3], np.arange(12) % 2) for name in ("a", "b")}
+    keys = {"task.model": "mlp", "task.model_options": {"hidden": []}, "train.solver": "newton"}
+    found = florets.run(clients=sites, strategy="fedavg", num_rounds=1, quiet=True, results_dir=tmp_path, **keys)
+    export(found.folder, tmp_path / "card")
+    card = (tmp_path / "card" / "README.md").read_text()
+    assert "| model | linear, 10 parameters and buffers |" in card
+    assert "| local training | 2 Newton step(s) with ridge 1 in a round |" in card
 
 
 def test_nothing_that_exists_is_overwritten(run: Path, tmp_path: Path) -> None:

@@ -102,7 +102,9 @@ def test_status_names_who_is_late_and_for_how_long(tmp_path: Path, capsys: pytes
         "02": "ok ok - -",
         "03": "error ok ok invalid",
     }
-    with Recorder(tmp_path / "run", "experiment: tiny\nseed: 7\nnum_rounds: 8\nstrategy: {name: clove}\n", "tiny", "clove", 7, 8) as recorder:
+    with Recorder(
+        tmp_path / "run", "experiment: tiny\nseed: 7\nnum_rounds: 8\nstrategy: {name: clove}\n", "tiny", "clove", 7, 8
+    ) as recorder:
         recorder.clients(CLIENTS)
         for number in range(1, 5):
             parts = {
