@@ -1,4 +1,4 @@
-"""Drift, clients that change groups in a simulation: the shards of all clients in each round."""
+"""Drift, clients that change groups in a simulation: the shards of all clients after each change."""
 
 from collections.abc import Sequence
 
@@ -9,31 +9,18 @@ from florets.task.randomness import Purpose, generator
 from florets.task.settings import Drift
 
 
-class ShardsByRound:
-    """The shards of all clients in each round.
+def shards_by_version(drift: Drift, first: Sequence[Shard], seed: int) -> list[list[Shard]]:
+    """Return the shards of all clients, by partition id, before the first change and after each.
 
     Clients that move trade their data among each other: each one gets those of a client that leaves another group.
     So groups keep their sizes, and no sample is dealt twice, whatever the partition.
     """
-
-    def __init__(self, drift: Drift, first: Sequence[Shard], seed: int) -> None:
-        self._drift = drift
-        # All is drawn now: what cannot work shows before the first round.
-        self._shards = [list(first)]
-        for start in drift.rounds:
-            before = self._shards[-1]
-            traded = trades(
-                [shard.cluster for shard in before], drift.fraction, generator(seed, start, Purpose.DRIFT)
-            )
-            self._shards.append([before[traded.get(client, client)] for client in range(len(before))])
-
-    def version(self, server_round: int) -> int:
-        """Return the number of changes until a round: in two rounds of one number all clients have the same data."""
-        return sum(start <= server_round for start in self._drift.rounds)
-
-    def at(self, server_round: int) -> list[Shard]:
-        """Return the shards of a round, by partition id; 0 stands for the time before the first one."""
-        return self._shards[self.version(server_round)]
+    versions = [list(first)]
+    for start in drift.rounds:
+        before = versions[-1]
+        traded = trades([shard.cluster for shard in before], drift.fraction, generator(seed, start, Purpose.DRIFT))
+        versions.append([before[traded.get(client, client)] for client in range(len(before))])
+    return versions
 
 
 def trades(clusters: Sequence[int], fraction: float, rng: np.random.Generator) -> dict[int, int]:

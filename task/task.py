@@ -20,7 +20,7 @@ from florets.task.client_data import ClientData, with_validation
 from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
 from florets.task.data.own import describe, find_files
 from florets.task.data.tables.description import Description
-from florets.task.drift import ShardsByRound
+from florets.task.drift import shards_by_version
 from florets.task.layers import at_home, body_and_head, keep_at_home, load_at_home
 from florets.task.partitions.own import OWN, Agreement
 from florets.task.partitions.shard import Shard, check_shards
@@ -139,24 +139,26 @@ class Task:
         return {place: shard.name for place, shard in enumerate(self.shards) if shard.name}
 
     @cached_property
-    def _by_round(self) -> ShardsByRound | None:
-        drift = Drift.of(self.spec.drift)
-        if not drift.rounds:
-            return None
-        return ShardsByRound(drift, self.shards, self.spec.seed)
+    def _drift(self) -> Drift:
+        return Drift.of(self.spec.drift)
+
+    @cached_property
+    def _versions(self) -> list[list[Shard]]:
+        # All is drawn at once: what cannot work shows before the first round.
+        return shards_by_version(self._drift, self.shards, self.spec.seed)
 
     @property
     def drifts(self) -> bool:
         """Whether clients' data change from round to round."""
-        return self._by_round is not None
+        return bool(self._drift.rounds)
 
     def version(self, server_round: int) -> int:
-        """Return the same for two rounds only where all clients have the same data in both."""
-        return 0 if self._by_round is None else self._by_round.version(server_round)
+        """Return the number of changes until a round: in two rounds of one number all clients have the same data."""
+        return sum(start <= server_round for start in self._drift.rounds)
 
     def shards_at(self, server_round: int) -> list[Shard]:
-        """Return the shard of each client in a round."""
-        return self.shards if self._by_round is None else self._by_round.at(server_round)
+        """Return the shard of each client in a round; 0 stands for the time before the first one."""
+        return self._versions[self.version(server_round)]
 
     def cluster_of(self, partition_id: int, server_round: int = 0) -> int:
         """Return the true cluster of a client in a round."""

@@ -17,7 +17,7 @@ from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.server_app.build import build_models, build_task
 from florets.server_app.final_models import Truth
-from florets.task.drift import ShardsByRound, trades
+from florets.task.drift import shards_by_version, trades
 from florets.task.partitions.shard import Shard
 from florets.task.settings import Drift
 from florets.task.wire import bank
@@ -61,10 +61,7 @@ def test_clients_that_move_trade_with_other_groups(sizes: list[int], fraction: f
 
 def test_in_every_round_no_row_is_dealt_twice_and_groups_keep_their_sizes() -> None:
     first = shards([3, 3, 2])
-    by_round = ShardsByRound(Drift.of({"rounds": [3, 8], "fraction": 0.5}), first, seed=1)
-    for server_round, version in ((0, 0), (2, 0), (3, 1), (7, 1), (8, 2), (12, 2)):
-        now = by_round.at(server_round)
-        assert by_round.version(server_round) == version
+    for version, now in enumerate(shards_by_version(Drift.of({"rounds": [3, 8], "fraction": 0.5}), first, seed=1)):
         assert sorted(row for shard in now for row in rows(shard)) == list(range(160))
         assert sorted(row for shard in now for row in rows(shard, "test")) == list(range(64))
         assert Counter(shard.cluster for shard in now) == {0: 3, 1: 3, 2: 2}
