@@ -28,28 +28,18 @@ def linear(
 ) -> Dataset:
     """Draw K linear models of d coefficients, and samples of each: x ~ N(0, I), y = <x, theta> + noise.
 
+    A sample's group is its true model, so the partition ``by_class`` gives each cluster one model.
+
     Parameters
     ----------
-    num_clusters
-        K. A sample's group is its true model, so the partition ``by_class`` gives each cluster one model.
-    d
-        Dimension of x, at least 2.
-    delta
-        Distances between true models on the sphere lie in [delta, 5 delta].
     noise
         Standard deviation of the noise on y.
-    samples_per_cluster
-        Samples of each model.
     train_share
-        The first so many of them are the train set, the others the test set.
+        Fraction of the `samples_per_cluster` samples of each model that is the train set.
     true_models
-        ``sphere``: unit vectors (CLoVE). ``gaussian``: ``scale`` / sqrt(d) N(0, I) (mixed regression, Sec. V).
-        ``bernoulli``: each coordinate 0 or ``scale``, by a fair coin (the synthetic data of IFCA's released code).
-    scale
-        About the norm of a ``gaussian`` true model; the coordinates of a ``bernoulli`` one.
+        ``sphere``: unit vectors at distances in [`delta`, 5 `delta`] (CLoVE). ``gaussian``: `scale` / sqrt(d) N(0, I)
+        (mixed regression, Sec. V). ``bernoulli``: each coordinate 0 or `scale`, evenly (IFCA's released code).
 
-    Notes
-    -----
     Deviation: CLoVE's published code seeds models and samples alike, so that its first sample is its first model (not
     normalised); here they are independent.
 
@@ -136,17 +126,8 @@ def lines(
 ) -> Dataset:
     """Draw samples of K lines: x ~ U(0, cos phi), y = x tan phi + noise, with phi in steps of `gap_degrees` around 0.
 
-    Parameters
-    ----------
-    num_clusters
-        K: three lines have the angles -gap, 0 and gap. A sample's group is its line, so the partition ``by_class``
-        gives each cluster one line.
-    gap_degrees
-        Angle between neighbouring lines, in degrees.
-    noise
-        Standard deviation of y around its line: squared, the least mean squared error that a model can have.
-    train_per_line, test_per_line
-        Samples of each line.
+    Three lines have the angles -gap, 0 and gap. A sample's group is its line, so the partition ``by_class`` gives
+    each cluster one line. `noise` is the standard deviation of y around its line.
 
     Source: CFL-GP, Sec. 5.1 and App. F.4; the numbers of samples are those of its published code.
     Deviation: there, train and test samples, and the x of all lines, come from equal seeds; here all are independent.

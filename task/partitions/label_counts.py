@@ -4,7 +4,7 @@ import numpy as np
 
 from florets.task.data.dataset import Dataset, IntArray
 from florets.task.partitions.amounts import apportion, cluster_counts
-from florets.task.partitions.shard import Shard, check_bounds, rows_by_group
+from florets.task.partitions.shard import Shard, rows_by_group
 
 
 def label_counts(
@@ -14,19 +14,11 @@ def label_counts(
     rng: np.random.Generator,
     counts: list[list[int]] | None = None,
     clients_per_cluster: list[int] | None = None,
-    test_samples_per_client: int | None = None,
 ) -> list[Shard]:
     """Give every client of cluster k ``counts[k][c]`` train samples of label c, no sample twice.
 
-    Parameters
-    ----------
-    counts
-        One line a cluster, with a number for each label of the data set.
-    clients_per_cluster
-        Number of clients of each cluster; None: spread evenly.
-    test_samples_per_client
-        Test samples of each client, in the proportions of its train labels (largest remainders) and drawn anew for
-        each client, so that two may be tested on one sample; None: in the data set's proportion of test to train.
+    Test samples are in the data set's proportion of test to train, and in the proportions of a client's train labels
+    (largest remainders); they are drawn anew for each client, so that two may be tested on one sample.
 
     Source: made for FedPAC (arXiv 2306.11867), whose clients have a part of their samples of all labels alike and the
     rest of three labels, and for Per-FedAvg (arXiv 2002.07948), whose clients are of two kinds.
@@ -34,7 +26,6 @@ def label_counts(
     """
     train, test = rows_by_group(data)
     per_cluster = cluster_counts(num_clients, num_clusters, clients_per_cluster)
-    check_bounds(None, test_samples_per_client)
     clusters = np.repeat(np.arange(num_clusters), per_cluster)
     wanted = _table(counts, num_clusters, len(train))[clusters]
     ends = np.cumsum(wanted, axis=0)
@@ -49,7 +40,7 @@ def label_counts(
     share = len(data.x_test) / len(data.x_train)
     shards = []
     for client, (cluster, mine) in enumerate(zip(clusters.tolist(), wanted, strict=True)):
-        asked = max(1, round(share * int(mine.sum()))) if test_samples_per_client is None else test_samples_per_client
+        asked = max(1, round(share * int(mine.sum())))
         tests = _drawn(client, apportion(asked, mine.astype(np.float64)), test, rng)
         shards.append(Shard(cluster, np.concatenate([part[client] for part in parts]), tests))
     return shards
@@ -70,7 +61,7 @@ def _drawn(client: int, counts: IntArray, test: list[IntArray], rng: np.random.G
         if count > len(rows):
             raise ValueError(
                 f"client {client} is to be tested on {count} samples of label {label}, and the test set has "
-                f"{len(rows)}: give a lower task.partition_options.test_samples_per_client."
+                f"{len(rows)}: ask for fewer in task.partition_options.counts."
             )
     return np.concatenate(
         [rng.choice(rows, size=n, replace=False) for n, rows in zip(counts, test, strict=True) if n]

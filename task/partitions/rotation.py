@@ -94,12 +94,10 @@ def rotation_blocks(
 ) -> list[Shard]:
     """Cut a pool in file order into one block an angle, deal each block to its clients, and split on each client.
 
+    Client c of C has angle number floor(A c / C) of A; A / K neighbouring angles are one true cluster.
+
     Parameters
     ----------
-    num_clients
-        C: client c has angle number floor(A c / C) of A.
-    num_clusters
-        K: neighbouring angles are one true cluster, A / K of them.
     angles
         Degrees, counter-clockwise; by default the full turn in K even steps. Multiples of 90 are exact; others take
         the nearest pixel.
@@ -153,12 +151,7 @@ def rotation_mixture(
 ) -> list[Shard]:
     """Cut a pool in three parts: one as it is, one turned by 180 degrees, and one each of whose images is either.
 
-    Parameters
-    ----------
-    num_clusters
-        3: the mixture is the last cluster.
-    kappa
-        Probability that an image of the mixture is left as it is; the nearer to 0 or 1, the harder to tell apart.
+    There are 3 clusters, the mixture is the last: with probability `kappa` an image of it is left as it is.
 
     Source: CFL-GP, Sec. 5.2 (Fig. 3) and App. F.5.2.
     """
@@ -200,12 +193,11 @@ def rotated_anchors(
 ) -> list[Shard]:
     """Turn the images of each cluster; clients 0 to K - 1 are the clusters' anchors.
 
-    Turns are 0, 90, 180 and 270 degrees counter-clockwise for up to 4 clusters, else the full turn in even steps.
+    Turns are 0, 90, 180 and 270 degrees counter-clockwise for up to 4 clusters, else the full turn in even steps. The
+    other clients are spread evenly over the clusters, cluster by cluster.
 
     Parameters
     ----------
-    num_clients, num_clusters
-        K clients are anchors, one a cluster; the others are spread evenly over the clusters, cluster by cluster.
     anchor_samples, samples_per_client
         Train images of an anchor and of every other client. No image is dealt twice.
     test_samples_per_client
