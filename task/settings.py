@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
 from florets.task.keys import as_declared, range_problems, setting
+from florets.task.registry import Kind, names
 
 T = TypeVar("T")
 
@@ -128,27 +129,22 @@ def scales_targets(loss: str) -> bool:
     return loss in SQUARED or quantile_of(loss) is not None
 
 
+def _named(kind: Kind) -> str:
+    return f"{', '.join(names(kind))} or a function as package.module:function"
+
+
 @dataclass(frozen=True)
 class TaskConfig:
     """Data, how they are spread over clients, model and loss."""
 
-    data: str = setting(
-        "digits",
-        "digits, mnist, fashion_mnist, mnist_and_fashion, emnist, femnist, cifar10, ag_news, "
-        "amazon_reviews, cost2100, heart_disease, schools, linear, lines, channels, own (your files), or a "
-        "function as package.module:function",
-    )
+    data: str = setting("digits", f"{_named('data')} (own: your files)")
     partition: str = setting(
         "rotation",
-        "how samples are divided among clients: composed (from parts, see docs/partitions.md), natural, rotation, "
-        "rotation_blocks, rotation_mixture, rotated_anchors, label_skew_1 to label_skew_4, concept_shift, "
-        "by_class, label_counts, n_way, random_clusters, own (each node its own data), or an import path",
+        f"how samples are divided among clients: {_named('partition')} (composed: from parts, see "
+        "docs/partitions.md; own: each node its own data)",
     )
     model: str = setting(
-        "mlp",
-        "model: auto (with data of your own: linear for tables, else mlp), mlp, cnn, cifar_cnn, "
-        "resnet18, text_cnn, linear, autoencoder, conv_autoencoder or csi_autoencoder, "
-        "or an import path",
+        "mlp", f"model: auto (with data of your own: linear for tables, else mlp), {_named('model')}"
     )
     loss: str = setting(
         "cross_entropy",

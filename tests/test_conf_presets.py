@@ -1,7 +1,6 @@
 """Every shipped file of conf/ composes with every strategy and says what it is."""
 
 import dataclasses
-import re
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
@@ -14,7 +13,6 @@ from florets.conf.schema import Config
 from florets.conf.validate import MOST_COMPARED
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import settings_type
-from florets.task.registry import names
 from florets.task.settings import TaskConfig
 from florets.task.training.settings import Training
 
@@ -107,10 +105,3 @@ def test_of_several_choices_the_first_is_the_default_as_the_help_says():
         for field in dataclasses.fields(kind):
             if get_origin(hints[field.name]) is Literal:
                 assert field.default == get_args(hints[field.name])[0]
-
-
-@pytest.mark.parametrize("kind", ["data", "partition", "model"])
-def test_the_help_names_every_registered_function(kind):
-    text = {field.name: field.metadata["help"] for field in dataclasses.fields(TaskConfig)}[kind]
-    text = text.replace("label_skew_1 to label_skew_4", "label_skew_1 label_skew_2 label_skew_3 label_skew_4")
-    assert [name for name in names(kind) if name not in re.findall(r"\w+", text)] == []
