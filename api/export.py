@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from florets.conf.extras import version
 from florets.conf.problems import ConfigError
-from florets.conf.typed import show
+from florets.conf.schema import show
 from florets.reports.clients import ClientRow, read_clients
 from florets.reports.console import counted
 from florets.reports.folder import refuse_taken, whole_folder, write_arrays

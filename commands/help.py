@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 from florets.commands.verbs import VERBS, verb
 from florets.conf.presets import choices, text_of
 from florets.conf.problems import ConfigError
-from florets.conf.schema import Config, walk
-from florets.conf.typed import read_strategy, show
+from florets.conf.schema import Config, read_strategy, show, walk
 from florets.strategies.registry import UnknownStrategy, find_strategy, settings_type, strategy_names
 from florets.strategies.settings import Experiment, Privacy, Settings
 from florets.task.settings import TaskConfig

@@ -23,8 +23,7 @@ from florets.conf.overrides import (
 )
 from florets.conf.presets import GROUPS, choices, preset_values, read_file
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.schema import OPTION_KEYS, OWN, Config, known_keys
-from florets.conf.typed import read_strategy, show, words_of
+from florets.conf.schema import OPTION_KEYS, OWN, Config, known_keys, read_strategy, show, words_of
 from florets.conf.validate import checked_config
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import DEFAULT, find_strategy

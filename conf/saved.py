@@ -16,8 +16,7 @@ from florets.conf.compose import follow
 from florets.conf.consent import TRUST, import_paths, require_trust
 from florets.conf.overrides import Given, dotted, nest, overlay, quote, read_overrides
 from florets.conf.problems import ConfigError
-from florets.conf.schema import WITHOUT_EFFECT, Chosen, Config, as_plain
-from florets.conf.typed import show
+from florets.conf.schema import WITHOUT_EFFECT, Chosen, Config, as_plain, show
 from florets.conf.validate import checked_config
 from florets.strategies.registry import DEFAULT, UnknownStrategy, find_strategy, settings_type
 

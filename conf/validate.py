@@ -10,8 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.schema import AUTO, OWN, Config
-from florets.conf.typed import read_config, show
+from florets.conf.schema import AUTO, OWN, Config, read_config, show
 from florets.strategies.coverage import protection_problems, too_few
 from florets.strategies.registry import usable_settings
 from florets.strategies.settings import Settings

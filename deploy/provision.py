@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from florets.conf.extras import version
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.typed import show
+from florets.conf.schema import show
 from florets.conf.validate import DEVICE
 from florets.deploy import credentials
 from florets.reports.folder import whole_folder

@@ -9,8 +9,7 @@ from florets.conf.consent import TRUST, imported_functions, read_trust
 from florets.conf.overrides import Given, dotted, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, resume_command, saved_config
-from florets.conf.schema import WITHOUT_EFFECT, Config, as_plain
-from florets.conf.typed import show
+from florets.conf.schema import WITHOUT_EFFECT, Config, as_plain, show
 from florets.reports.folder import FINISHED, FolderLock
 from florets.reports.summary import RunSummary
 from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
