@@ -21,8 +21,8 @@ from florets.reports.folder import whole_file, write_arrays
 from florets.server_app.data_agreement import PREPROCESSING, read_preprocessing
 from florets.server_app.own_code import look_for_given
 from florets.strategies.base.encoding import decode, encode
+from florets.strategies.base.groups import FoldTraining, Frozen
 from florets.strategies.base.models import Models
-from florets.strategies.base.placement import FoldTraining, Frozen
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.task.data.array_scale import ArrayScale

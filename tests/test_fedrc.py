@@ -14,8 +14,8 @@ from florets.engines.engine import run
 from florets.server_app.build import build_models, build_task
 from florets.server_app.run_models import FROZEN, load_run, read_frozen
 from florets.strategies.base.encoding import encode
+from florets.strategies.base.groups import Frozen
 from florets.strategies.base.models import Models
-from florets.strategies.base.placement import Frozen
 from florets.task.training.mixture import class_rarity, class_sums, fit_shares, responsibilities, sample_losses
 from florets.zoo import fedem as handlers
 from tests.method_runs import SMALL, play

@@ -15,7 +15,7 @@ from florets.conf.compose import compose
 from florets.engines.engine import run
 from florets.server_app.build import build_task
 from florets.server_app.run_models import load_run
-from florets.strategies.base.placement import scale_rows
+from florets.strategies.base.groups import scale_rows
 from florets.strategies.core.cluster import canonical
 from florets.task.descriptors import describe
 from florets.task.models.mlp import mlp

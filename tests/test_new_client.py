@@ -19,7 +19,7 @@ from florets.engines.engine import run
 from florets.server_app.build import build_task
 from florets.server_app.run_models import CLUSTERS, load_run, read_frozen
 from florets.strategies.base.encoding import encode
-from florets.strategies.base.placement import Frozen
+from florets.strategies.base.groups import Frozen
 from florets.strategies.core.cluster import nearest_centroid
 from florets.task.data.new_data import Form, read_new
 from florets.task.new_client import model_losses, predict

@@ -7,8 +7,8 @@ import numpy as np
 from flwr.app import RecordDict
 
 from florets import Experiment, Round, Update
+from florets.strategies.base.groups import Frozen
 from florets.strategies.base.models import Models
-from florets.strategies.base.placement import Frozen
 from florets.strategies.core import FloatArray
 from florets.strategies.core.robust import bounded, most_hostile
 from florets.task.wire import codec, kinds

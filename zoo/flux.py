@@ -12,8 +12,8 @@ from scipy.spatial.distance import pdist, squareform
 from florets import Round, Settings, State, Steps, Strategy, setting
 from florets.client_app.client import Client as LocalClient
 from florets.strategies.base.exchange import Replies
+from florets.strategies.base.groups import Frozen, scale_rows
 from florets.strategies.base.models import Models
-from florets.strategies.base.placement import Frozen, scale_rows
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids

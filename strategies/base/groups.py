@@ -1,11 +1,16 @@
-"""`Groups`: clients in clusters, and the model of each cluster."""
+"""`Groups`: clients in clusters, and the model of each cluster; `Frozen`: groups that newcomers are placed in."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from florets.strategies.base.models import Models
 from florets.strategies.core import BoolArray, FloatArray, IntArray
+from florets.strategies.core.placement import Centres, place
+from florets.task.wire.folds import RowForm
 
 Rows = FloatArray | Callable[[BoolArray], FloatArray]
 """Rows (M, D) to group, or a function of the mask (M,) of those that define what is common."""
@@ -73,3 +78,104 @@ def grouped(keys: Sequence[str], rows: Rows, _: int, cluster: Cluster) -> Groups
     everybody = np.ones(len(keys), dtype=np.bool_)
     values = rows(everybody) if callable(rows) else rows
     return Groups(keys, values, cluster(values), ~everybody)
+
+
+FIT, FIT_ONE = 0.5, 0.1
+"""Fraction of a group's usual cosine below which the group does not fit a client; the one row of a client with few
+samples is noisier."""
+UNLABELLED = 2
+"""Rows of a descriptor that need no labels: mean and spread of all samples. They come first."""
+
+
+def scale_rows(descriptors: FloatArray, low: FloatArray, width: FloatArray) -> FloatArray:
+    """Return descriptors (..., B, l) with row b as (value - low_b) / width_b; 0 where the row had one value.
+
+    Source: Fenoglio et al. 2025 (FLUX): every statistic is brought to [0, 1] on its own, so that all weigh alike.
+    """
+    same = width[:, np.newaxis] == 0
+    moved = descriptors - low[:, np.newaxis]
+    scaled: FloatArray = np.where(same, 0.0, moved / np.where(same, 1.0, width[:, np.newaxis]))
+    return scaled
+
+
+@dataclass(frozen=True)
+class FoldTraining:
+    """How the clients of a discovery train the common model on folds of their data, and how rows are compressed."""
+
+    folds: int
+    size: int
+    steps: int
+    rate: float
+    form: RowForm
+    estimates: bool = False
+
+    def size_of(self, num_examples: int) -> int:
+        """Return the fold size of a client with this many samples; 0: too few, it trains once on all of them.
+
+        Folds of half the run's size still suffice to tell whether a group fits.
+        """
+        size = min(self.size, num_examples // self.folds)
+        return size if 2 * size >= self.size else 0
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """All that is needed to assign a newcomer to one of a run's groups.
+
+    Clients are compared `by` their ``losses`` of all models (CLoVE), what a common model learns on ``folds`` of their
+    data (discovery), ``descriptors`` of its features (FLUX), or the ``classes`` of their data (FedRC).
+
+    Attributes
+    ----------
+    centroids
+        One for each group: mean loss vector (C, K); direction of the mean row (K, width); mean scaled descriptor
+        (K, 2 (C + 1), l); P_k(y), (K, C), above 0, each row with sum 1.
+    models
+        Those on which the loss vectors were taken, or the common one; None: no model is needed.
+    model_of_cluster
+        Model matched to each cluster, (C,); empty: group g trains model g.
+    origin, scale
+        Of rows the mean of all clients' and each group's usual cosine (`Centres`); of descriptors minimum and range.
+    seed
+        Draws the projection of rows or features.
+    """
+
+    by: Literal["losses", "folds", "descriptors", "classes"]
+    centroids: FloatArray
+    models: Models | None = None
+    model_of_cluster: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    origin: FloatArray = field(default_factory=lambda: np.zeros(0))
+    scale: FloatArray = field(default_factory=lambda: np.zeros(0))
+    square_root: bool = False
+    seed: int = 0
+    training: FoldTraining | None = None
+
+    @classmethod
+    def by_losses(cls, groups: Groups, models: Models, square_root: bool = False) -> "Frozen":
+        """Return groups that were made of losses of these models."""
+        return cls("losses", groups.centroids, models, groups.models, square_root=square_root)
+
+    def nearest_model(self, losses: FloatArray) -> int:
+        """Return the model of the cluster whose centroid is nearest to one loss vector (K,)."""
+        # SciPy is for the server: a node that imports a strategy of its author's for a handler may lack it.
+        from florets.strategies.core.cluster import nearest_centroid
+
+        vector = np.sqrt(np.maximum(losses, 0.0)) if self.square_root else losses
+        nearest = nearest_centroid(np.atleast_2d(vector), self.centroids)[0]
+        return int(self.model_of_cluster[nearest])
+
+    def nearest_descriptor(self, descriptor: FloatArray, labelled: bool = True) -> int:
+        """Return the group nearest to a descriptor (2 (C + 1), l), the lowest of equals; two rows need no labels."""
+        rows = slice(None) if labelled else slice(UNLABELLED)
+        gaps = self.centroids[:, rows] - scale_rows(descriptor, self.origin, self.scale)[np.newaxis, rows]
+        return int(np.argmin((gaps**2).sum(axis=(1, 2))))
+
+    def place_rows(self, rows: NDArray[np.floating], in_run: bool = False) -> tuple[int, float]:
+        """Return the group of a client that sent these rows (m, width), -1 where none fits, and the cosine.
+
+        One with few samples that takes part in training (`in_run`) joins the nearest group: its one row is too noisy
+        to leave it without a model.
+        """
+        few = FIT_ONE if not in_run else None
+        centres = Centres(self.origin, self.centroids, self.scale)
+        return place(rows.astype(np.float64), centres, few if len(rows) == 1 else FIT)

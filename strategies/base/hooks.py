@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -18,25 +18,28 @@ from florets.strategies.base.layer import Layer
 from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
 from florets.strategies.base.method import Method
 from florets.strategies.base.models import Averaging, Models, untrained_of
-from florets.strategies.base.report import Detail, Evaluation, RoundReport, named
+from florets.strategies.base.report import Detail, Evaluation, RoundReport, State, named
 from florets.strategies.base.round import Plan, Round, Sealed, Steps
 from florets.strategies.core import FloatArray
-from florets.strategies.settings import LossData, RunKeys
+from florets.strategies.settings import LossData, RunKeys, Settings
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import filled
 from florets.task.wire.replies import Update
 
+S = TypeVar("S", bound=Settings)
+M = TypeVar("M", bound=State)
 
-class Hooks(FlowerStrategy):
+
+class Hooks(FlowerStrategy, Generic[S, M]):
     """What Flower calls on a strategy; `Strategy` defines its rounds.
 
     `layers` and `privacy`, the run's budget, are set up by `protect`; `last` is the current round, or the last one.
     """
 
-    settings: Any
-    state: Any
+    settings: S
+    state: M
     run: RunKeys
     averaging: Averaging
     federation: Federation
@@ -60,8 +63,7 @@ class Hooks(FlowerStrategy):
     @property
     def assignment(self) -> dict[str, int]:
         """Model index of every client that has one, by client key."""
-        found: dict[str, int] = self.state.assignment
-        return found
+        return self.state.assignment
 
     @property
     def mixtures(self) -> Mapping[str, FloatArray]:
@@ -71,12 +73,12 @@ class Hooks(FlowerStrategy):
     @property
     def phase(self) -> str:
         """Phase of the current round, for the report."""
-        return str(self.state.phase)
+        return self.state.phase
 
     @property
     def rounds_before(self) -> int:
         """Rounds that the algorithm needs before those that `num_rounds` counts."""
-        return int(self.settings.rounds_before)
+        return self.settings.rounds_before
 
     @abstractmethod
     def test(self, r: Round) -> Plan[TestResult]:
@@ -96,8 +98,7 @@ class Hooks(FlowerStrategy):
     @property
     def evaluations(self) -> dict[str, Evaluation]:
         """Results of the last test evaluation, by client key."""
-        found: dict[str, Evaluation] = self.state.evaluations
-        return found
+        return self.state.evaluations
 
     @property
     def context(self) -> Round:

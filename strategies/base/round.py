@@ -12,9 +12,8 @@ from florets.strategies.base.asking import Asking, Handler
 from florets.strategies.base.evaluation import EvaluationSettings
 from florets.strategies.base.exchange import Read, Replies, Request
 from florets.strategies.base.federation import RoundFailed
-from florets.strategies.base.groups import Cluster, Grouping, Groups, Rows, grouped
+from florets.strategies.base.groups import Cluster, Frozen, Grouping, Groups, Rows, grouped
 from florets.strategies.base.models import Averaging, Models, Updates
-from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.task.wire import codec, kinds

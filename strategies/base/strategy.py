@@ -3,15 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 from florets.strategies.base.asking import handler_paths
 from florets.strategies.base.evaluation import EvaluationSettings
 from florets.strategies.base.federation import Federation
-from florets.strategies.base.hooks import Hooks
+from florets.strategies.base.groups import Frozen
+from florets.strategies.base.hooks import Hooks, M, S
 from florets.strategies.base.method import Method
 from florets.strategies.base.models import Averaging, GradientAveraging, Models, averaging_of
-from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import Detail, State
 from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.core import FloatArray
@@ -20,7 +20,6 @@ from florets.strategies.settings import (
     Averages,
     ChooseK,
     FirstRound,
-    LossData,
     RunKeys,
     Settings,
     choice_of,
@@ -32,11 +31,8 @@ from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import FOLDS, GRADIENTS, MASKED, MODELS
 
-S = TypeVar("S", bound=Settings)
-M = TypeVar("M", bound=State)
 
-
-class Strategy(Hooks, ABC, Generic[S, M]):
+class Strategy(Hooks[S, M], ABC):
     """One model for each group of clients; a subclass says in `round` who trains which.
 
     Parameters
@@ -86,18 +82,12 @@ class Strategy(Hooks, ABC, Generic[S, M]):
     method: ClassVar[type[Method[Any, Any]] | None] = None
     """How clients train within their groups; None: local training as the run has it."""
 
-    settings: S
-    state: M
     k: int | Literal["auto"] | None
     first_round: FirstRound | None
     choose_k: ChooseK | None
-    loss_data: LossData | None
-    loss_batch: int | None
     input_shape: tuple[int, ...]
     num_outputs: int
     loss: str
-    seed: int
-    personal: Method[Any, Any] | None
 
     def __init__(
         self,

@@ -6,8 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from florets.strategies.base.groups import Groups
-from florets.strategies.base.placement import Frozen
+from florets.strategies.base.groups import Frozen, Groups
 from florets.strategies.base.report import STABLE_FROM, State
 from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
@@ -52,11 +51,7 @@ class CLoVESettings(ByLosses):
 
 @dataclass
 class CLoVEState(State):
-    """What CLoVE remembers.
-
-    `histories` are the last assignments of each client, `silent` the consecutive rounds in which one took part and
-    did not answer, `clustered` the clients that a clustering has placed, `frozen` the clusters once they are.
-    """
+    """What CLoVE remembers: clients' last assignments, the rounds in which they did not answer, and its clusters."""
 
     phase: str = "clustering"
     histories: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -68,10 +63,9 @@ class CLoVEState(State):
 class CLoVE(Strategy[CLoVESettings, CLoVEState]):
     """Clustering of loss vector embeddings: clients with similar losses on all models belong together.
 
-    Source: CLoVE, Alg. 1 and 2, section 3; the released code for the random first round.
-    Deviation: `first_round=random` gives round 1's clients random models, as in the paper's experiments; Alg. 1
-    begins with losses (`evaluate`). On the quickstart's rotations ARI is 1.00 ± 0.00 with random and 0.93 ± 0.16
-    with evaluate, on pairs of labels 1.00 with either (5 seeds).
+    Source: CLoVE, Alg. 1 and 2, section 3; the released code for the random first round. Deviation:
+    `first_round=random` gives round 1's clients random models, as in the paper's experiments; Alg. 1 begins with
+    losses (`evaluate`). On the quickstart's rotations ARI is 1.00 ± 0.00 with random and 0.93 ± 0.16 with evaluate.
     Deviation: the server keeps the clients' histories and decides who is stable, as in the released code, so that a
     client that restarts loses nothing; in the paper each client keeps its own and declares itself stable.
     """
@@ -103,17 +97,13 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         return r.average(updates)
 
     def cluster_losses(self, losses: FloatArray, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the cluster of each loss vector (M,), from 0 without a gap, at most `k`; a subclass may differ.
-
-        `losses` (M, K) are in the order of the client keys, and not to be changed; `rng` is for every draw.
-        """
+        """Return the cluster of each loss vector (M, K), from 0 without a gap, at most `k`; a subclass may differ."""
         return cluster(losses, k, self.settings.clustering, rng)
 
     def match(self, losses: FloatArray, clusters: IntArray, previous: IntArray) -> IntArray:
         """Return the model of each cluster (C,), all different; a subclass may differ.
 
-        `losses` (M, K) are never square roots (Lemma A.16; the released code takes them here, too), `clusters` (M,)
-        are those of `cluster_losses`, and `previous` (M,) has each client's model so far, -1 for none.
+        `losses` are no roots (Lemma A.16; the released code's are); `previous` (M,) is -1 for clients without one.
         """
         if self.settings.matching == "min_cost":
             return match_min_cost(losses, clusters)
@@ -136,7 +126,6 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         self.state.clustered |= groups.keys()
 
     def _remember(self, groups: Mapping[str, int]) -> None:
-        """Append the models of a round's clients to their histories."""
         length, histories = self.settings.stability_rounds, self.state.histories
         histories.update({key: (*histories.get(key, ()), model)[-length:] for key, model in groups.items()})
 

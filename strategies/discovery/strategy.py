@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from florets.strategies.base.placement import Frozen
+from florets.strategies.base.groups import Frozen
 from florets.strategies.base.report import ADVICE, STABLE_FROM
 from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
@@ -132,14 +132,12 @@ class Discovery(Strategy[DiscoverySettings, DiscoveryState]):
             state.details[ADVICE] = no_group_fits(sorted(unfit))
 
     def _note_unsure(self, keys: Iterable[str]) -> None:
-        """Note clients to place again once the groups' models have trained."""
         self.state.unsure |= dict.fromkeys(sorted(keys), self.context.server_round + _TRAINED)
 
     def _place_anew(self, r: Round) -> None:
         """Place clients with few samples once more, by their losses of the groups' models.
 
-        One row of ten samples is mostly noise. The losses of models trained on the groups' data tell the same samples
-        apart, and the client's own part in these models is as small as its data.
+        One row of ten samples is mostly noise; these losses tell the same samples apart.
         """
         unsure = self.state.unsure
         due = [client for client in r.participants if unsure.get(client.key, math.inf) <= r.server_round]

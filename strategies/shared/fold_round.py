@@ -7,8 +7,8 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
+from florets.strategies.base.groups import FoldTraining, Frozen
 from florets.strategies.base.models import Models
-from florets.strategies.base.placement import FoldTraining, Frozen
 from florets.strategies.base.report import Client
 from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import BoolArray, FloatArray, IntArray
