@@ -20,7 +20,7 @@ from florets.deploy.provision import SERVER
 from florets.engines import flower_processes
 from florets.engines.flower_run import FlowerRunError, app_to_send
 from florets.reports.folder import MARKER
-from florets.reports.summary import RoundLine, RunSummary, read_lines
+from florets.reports.summary import RunSummary, read_lines
 from florets.task.data.demo_data import write_folders
 
 EXPERIMENT = "own_digits"
@@ -99,7 +99,7 @@ def upgrade(federation: Federation, name: str) -> None:
 def run_one(
     federation: Federation, title: str, overrides: str, results: Path, after_round: Callable[[], None]
 ) -> float | None:
-    """Run once, print what it left and what it cost, and return its final ARI."""
+    """Run once, print what it left, and return its final ARI."""
     say(f"{title}: ./flwr.sh run . --run-config \"experiment='{EXPERIMENT}' overrides='{overrides}' ...\"")
     started = time.monotonic()
     # Tests in the last round alone, each round being one exchange more with them.
@@ -113,7 +113,6 @@ def run_one(
         raise DeploymentError(f"the run left no models in {folder}")
     if summary.discovery:
         say(f"Discovery: {summary.discovery}")
-    print_costs(read_lines(folder))
     say(f"Results on the server: {folder}")
     say(f"Models: {models} ({models.stat().st_size:,} bytes)")
     return summary.final_ari
@@ -194,22 +193,6 @@ def follow(
                 f"the run has not ended after {_RUN_SECONDS / 60:.0f} minutes:\n{federation.log(SERVER)[-3000:]}"
             )
         time.sleep(0.5)
-
-
-def exchanges_of(line: RoundLine) -> int:
-    """Return how often a round sent messages to the nodes and waited for all replies."""
-    asked_before = {"losses", "place"} & line["seconds"].keys()
-    return 1 + len(asked_before) + int(line["evaluated"] > 0)
-
-
-def print_costs(lines: Sequence[RoundLine]) -> None:
-    """Print what each round cost: exchanges, and seconds for each."""
-    print("\nround  phase       exchanges  seconds  seconds per exchange")
-    for line in lines:
-        count, seconds = exchanges_of(line), line["seconds"]["total"]
-        print(f"{line['round']:>5}  {line['phase']:<10}  {count:>9}  {seconds:>7.1f}  {seconds / count:>20.1f}")
-    total, seconds = sum(map(exchanges_of, lines)), sum(line["seconds"]["total"] for line in lines)
-    print(f"  all              {total:>11}  {seconds:>7.1f}  {seconds / total:>20.1f}\n", flush=True)
 
 
 def say(text: str) -> None:

@@ -288,22 +288,18 @@ def _replace_plan(file: Path, plan: Plan, known: Collection[str]) -> None:
 
 
 def _changes(before: Plan, plan: Plan, known: Collection[str]) -> Iterator[str]:
-    """Yield the values that kits hold already and the plan has otherwise."""
-    for key in ("port", "bind"):
-        if (old := getattr(before, key)) != (new := getattr(plan, key)):
-            yield (
-                f"server.{key}={new}: the kits that exist were made with {old}; restore it, or name a new folder "
-                "with to= (new keys for the server and all nodes)."
-            )
+    """Yield what kits hold already and the plan has otherwise."""
+    if (plan.port, plan.bind) != (before.port, before.bind):
+        yield (
+            f"server: the kits that exist were made with port={before.port} and bind={before.bind}; restore them, or "
+            "name a new folder with to= (new keys for the server and all nodes)."
+        )
     sites = {site.name: site for site in before.sites if site.name in known}
     for site in plan.sites:
-        if site.name not in sites:
-            continue
-        old, new = ({"port": each.port, **each.config} for each in (sites[site.name], site))
-        for key in [key for key in {**old, **new} if old.get(key) != new.get(key)]:
+        if (old := sites.get(site.name, site)) != site:
             yield (
-                f"nodes[{site.name}].{key}={show(new.get(key))}: its kit was made with {show(old.get(key))}; restore "
-                f"it (the site may edit its own node.toml), or move {site.name}/ and "
+                f"nodes[{site.name}]: its kit was made with {show({'port': old.port, **old.config})}; restore these "
+                f"(the site may edit its own node.toml), or move {site.name}/ and "
                 f"{SERVER}/{PUBLIC_KEYS}/{site.name}.pub away for a new kit with a new key."
             )
 

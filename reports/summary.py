@@ -65,8 +65,7 @@ class Curves(TypedDict):
 class RoundLine(Curves):
     """One line of ``rounds.jsonl``.
 
-    A figure that is not known or not finite is None; no key is ever absent. What is read by a name that another key
-    decides has a `Figure` for that name, as in `quantities.QUANTITIES`, so that mypy knows whether lines have it.
+    A figure that is not known or not finite is None; no key is ever absent.
 
     Attributes
     ----------
@@ -76,22 +75,12 @@ class RoundLine(Curves):
     accuracy, loss
         Unweighted means over the ``evaluated`` clients, of which ``diverged`` have a loss that is not finite;
         ``_std`` is over clients, ``tuned_`` of fine-tuned copies.
-    metrics
-        Every score's figures.
-    validation
-        The figure of `florets.server_app.patience`.
-    cluster_sizes
-        The clients of each model.
-    client_seconds, gradient_passes, loss_passes
-        `RoundReport.work`.
     rejected
         Reasons by client.
     tries
         Above 1 where too few clients replied.
     data_changed
         Clients that have other data than in the round before.
-    details
-        The algorithm's own.
     """
 
     phase: str
@@ -265,12 +254,7 @@ def round_line(
 ) -> RoundLine:
     """Turn the report of a round into its line of ``rounds.jsonl``.
 
-    Parameters
-    ----------
-    truth, clients
-        True cluster of each client that reported one; all clients' keys.
-    distances, data_changed, validation
-        As in the line.
+    `truth`: the true cluster of each client that reported one; `clients`: all clients' keys.
     """
     evaluations = list(report.evaluations.values())
     plain, copies = means(evaluations), means(tuned(evaluations))
