@@ -4,7 +4,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -188,6 +187,11 @@ def _numeric_columns(
         is_id = names_records or (counts_records and bool(whole[place]) and name not in wanted)
         enough = subjects[place] >= declared.min_count and not is_id
         few = subjects[place] < _QUANTILES * declared.min_count
+        shape = {}
+        # Of a few different values a rare one is no tail.
+        if enough and not few and different > description.MOST_GUESSED:
+            outer = _outer(values[:, place], owners, declared.min_count)
+            shape = tails.figures_of(ordered[:n, place], float(mean[place]), float(m2[place]), outer)
         found[name] = description.ColumnSummary(
             name=name,
             kind="numeric" if n else "empty",
@@ -201,12 +205,8 @@ def _numeric_columns(
             m2=float(m2[place]) if enough else math.nan,
             # Of few values the outer quantiles would be the extreme records'.
             quantiles=_quantiles(ordered[:n, place], float(m2[place])) if enough and not few else (),
+            **shape,
         )
-        # Of a few different values a rare one is no tail.
-        if enough and not few and different > description.MOST_GUESSED:
-            outer = _outer(values[:, place], owners, declared.min_count)
-            shape = tails.figures_of(ordered[:n, place], float(mean[place]), float(m2[place]), outer)
-            found[name] = replace(found[name], **shape)
     return found
 
 

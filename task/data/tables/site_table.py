@@ -87,7 +87,9 @@ class SiteTable:
         if prepared is None:
             for path, part, frame in zip(paths, parts, frames, strict=True):
                 check_target(path, part, frame[target], declared)
-        kept = [_targeted(frame, declared, target) for frame in frames]
+        kept = [frame.dropna(subset=[target]) for frame in frames]
+        if not all(map(len, kept)):
+            raise ValueError(f"no record of a file has a target {target!r}.")
         untargeted = sum(len(frame) for frame in frames) - sum(len(frame) for frame in kept)
         frame = pd.concat(kept, ignore_index=True) if len(kept) > 1 else kept[0].reset_index(drop=True)
         if rows_of is not None:
@@ -97,10 +99,7 @@ class SiteTable:
         group = group if group in frame.columns else ""
         regression = None
         if len(kept) > 1:
-            cut = len(kept[0])
-            train, test = np.arange(cut), np.arange(cut, len(frame))
-            if not len(train) or not len(test):
-                raise ValueError(f"{paths[0].name} or {paths[1].name} has no record with a target.")
+            train, test = np.split(np.arange(len(frame)), [len(kept[0])])
             subjects = subjects_of(frame, group)
             both = set() if subjects is None else set(subjects[train].tolist()) & set(subjects[test].tolist())
             if both:
@@ -108,8 +107,9 @@ class SiteTable:
                 notes = (*notes, f"{len(both)} subjects of the group's column have records in both files")
         else:
             regression = prepared.is_regression if prepared else _is_regression(frame[target], declared)
-            rng = generator(seed, 0, Purpose.DATA, client)
-            train, test = _split(frame, declared, target, group, regression, test_share, rng)
+            strata = _strata(frame[target], declared, regression)
+            rng, whose = generator(seed, 0, Purpose.DATA, client), subjects_of(frame, group)
+            train, test = split_rows(strata, whose, test_share, rng, regression, declared.stratify)
         guessed = any(part.guessed for part in parts)
         table = Table(frame, notes, guessed=guessed)
         return cls(declared, table, train, test, untargeted, group, regression, prepared)
@@ -182,14 +182,6 @@ class SiteTable:
         )
 
 
-def _targeted(frame: "pd.DataFrame", declared: Declaration, target: str) -> "pd.DataFrame":
-    """Return the records with a target."""
-    kept = frame.dropna(subset=[target])
-    if not len(kept):
-        raise ValueError(f"no record has a target {target!r}.")
-    return kept
-
-
 def _is_regression(targets: "pd.Series[Any]", declared: Declaration) -> bool:
     """Return whether a site takes its targets for values, before the sites have agreed."""
     if declared.regression is not None or declared.classes:
@@ -198,23 +190,14 @@ def _is_regression(targets: "pd.Series[Any]", declared: Declaration) -> bool:
     return bool(np.isfinite(numbers).all()) and len(np.unique(numbers)) > MOST_GUESSED
 
 
-def _split(
-    frame: "pd.DataFrame",
-    declared: Declaration,
-    target: str,
-    group: str,
-    is_regression: bool,
-    test_share: float,
-    rng: np.random.Generator,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    groups = subjects_of(frame, group)
-    values = frame[target].astype(object)
-    numbers = as_numbers(values)
-    if not is_regression:
-        raws = {raw: name for name, raws in declared.classes.items() for raw in raws}
-        known = values.map(lambda text: raws.get(str(text), str(text))).to_numpy(dtype=np.str_)
-        numbers = np.unique(known, return_inverse=True)[1].astype(np.float64)
-    return split_rows(numbers, groups, test_share, rng, is_regression, declared.stratify)
+def _strata(targets: "pd.Series[Any]", declared: Declaration, regression: bool) -> NDArray[np.float64]:
+    """Return the values (n,) along which, or the numbers of the classes in each of which, records are split."""
+    targets = targets.astype(object)
+    if regression:
+        return as_numbers(targets)
+    raws = {raw: name for name, raws in declared.classes.items() for raw in raws}
+    known = targets.map(lambda text: raws.get(str(text), str(text))).to_numpy(dtype=np.str_)
+    return np.unique(known, return_inverse=True)[1].astype(np.float64)
 
 
 def subjects_of(frame: "pd.DataFrame", group: str) -> NDArray[np.int64] | None:
