@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from time import perf_counter
+from time import monotonic, perf_counter
 from types import FunctionType
 
 import torch
@@ -21,20 +21,27 @@ from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.handlers.hello import describe, hello
 from florets.client_app.handlers.secure import keys, masked, refuse_clear, shares, unmask
-from florets.client_app.node import config_of, consent_of, has_process_of_its_own, is_simulated, with_folders_config
-from florets.client_app.parcels import opened
+from florets.client_app.node import (
+    config_of,
+    consent_of,
+    has_process_of_its_own,
+    is_simulated,
+    with_folders_config,
+    with_node_config,
+)
 from florets.client_app.policy import answered
 from florets.client_app.session import session
 from florets.client_app.training import losses, train, train_select
 from florets.task.consent import Refused
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did, raised_in
-from florets.task.node_config import SECONDS
+from florets.task.node_config import COLUMNS, NUM_PARTITIONS, PARTITION_ID, SECONDS
 from florets.task.registry import OwnCodeFailed
 from florets.task.training.losses import counted
 from florets.task.wire import kinds
-from florets.task.wire.flower import filled
+from florets.task.wire.flower import become_task, filled
 from florets.task.wire.noise import ANSWERED
+from florets.task.wire.parcels import pack_replies, unpack
 from florets.task.wire.replies import Work
 
 Handler = Callable[[Message, Context], Message]
@@ -192,6 +199,31 @@ def refuse_mods(mods: Sequence[Mod]) -> None:
 
 
 _ANSWERS = {kind: _answering(handle) for kind, handle in _HANDLERS.items()}
+
+
+def opened(app: ClientApp, message: Message, context: Context) -> Message:
+    """Answer a parcel: each of its messages by itself, as `app` would answer it on a node of its own."""
+    config = context.node_config
+    if PARTITION_ID not in config:
+        raise ValueError("clients_per_node: this node has data of its own and hosts one client")
+    items, num_clients = unpack(message.content)
+    Limits(config).hold(COLUMNS, "clients on this node", len(items))
+    if is_simulated(context):
+        # Processes of Flower's simulation are none of its tasks, which alone may build messages.
+        become_task(context.run_id, context.node_id, 0)
+    begun = monotonic()
+    replies: list[RecordDict | str] = []
+    for item in items:
+        left = message.metadata.ttl - (monotonic() - begun)
+        try:
+            inner = Message(item.content, context.node_id, item.kind, ttl=left, group_id=message.metadata.group_id)
+            own = {PARTITION_ID: item.client, **({NUM_PARTITIONS: num_clients} if NUM_PARTITIONS in config else {})}
+            reply = app(inner, with_node_config(context, {**config, **own}))
+            replies.append(reply.error.reason or "" if reply.has_error() else reply.content)
+        except Exception as error:  # as in every Flower runtime, whatever a client raises is its reply alone
+            log.debug("client %d of node %d failed", item.client, context.node_id, exc_info=True)
+            replies.append(f"{type(error).__name__}: {error}")
+    return Message(pack_replies(replies), reply_to=message)
 
 
 class FloretsApp(ClientApp):

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from flwr.app import ConfigRecord, ConfigRecordValues, Context, RecordDict
@@ -51,7 +52,11 @@ def with_folders_config(context: Context) -> Context:
                 f"{key} has one value in the SuperNode's --node-config and another in {file.name} of the data; keep "
                 "one of them"
             )
-    config = {**stated, **node}
+    return with_node_config(context, {**stated, **node})
+
+
+def with_node_config(context: Context, config: dict[str, Any]) -> Context:
+    """Return a context with another node config."""
     return Context(context.run_id, context.node_id, config, context.state, context.run_config, context.series_id)
 
 

@@ -45,10 +45,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def model_losses(client: Client) -> NDArray[np.float64]:
-    """Return the mean loss of each of the message's models on the samples that losses are taken on.
-
-    Asked to, this client adds noise to them (`privacy.kind=local` or `example`).
-    """
+    """Return the mean loss of each of the message's models on `loss_data`, with noise where the run asks for it."""
     if client.hides_records:
         asked, (x, y) = _declared(client), client.loss_data
         if not asked.losses:
@@ -102,10 +99,7 @@ def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]]
 
 
 def update(client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINING) -> dict[str, Any]:
-    """Train a model, or take its gradient; return the fields of an `Update`: what the server asked for, and the loss.
-
-    `purpose` names the draws of training.
-    """
+    """Train a model, or take its gradient; return the fields of an `Update`. `purpose` names the draws."""
     arrays, mean = work(client, state, purpose)
     if client.hides_records:
         return {"values": packed(arrays), "train_loss": 0.0, "num_examples": client.num_examples}
@@ -116,10 +110,7 @@ def update(client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINI
 
 
 def work(client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINING) -> tuple[Arrays, float]:
-    """Return the arrays that the server asked for, a gradient or the model after local training, and the mean loss.
-
-    The arrays may share the process's module: use them before another model is loaded. `purpose` names the draws.
-    """
+    """Return the arrays that the server asked for, a gradient or a trained model, and the mean loss."""
     if client.hides_records:
         arrays, mean = _of_hidden_records(client, state, purpose), 0.0
     elif sends_gradient(client):
@@ -135,11 +126,7 @@ def sends_gradient(client: Client) -> bool:
 
 
 def local_gradient(client: Client, state: State, objective: Objective | None = None) -> tuple[Arrays, float]:
-    """Return a model's gradient on this client's data, or a batch of them, and the mean loss.
-
-    Of the entries that no gradient moves the values after the pass are returned, where the message names them. For an
-    objective that is None the message's is taken.
-    """
+    """Return a model's gradient on this client's data, or a batch of them, and the mean loss; see `loop.gradient`."""
     load(client.module, state)
     return loop.gradient(
         client.module,
@@ -160,10 +147,9 @@ def trained(
     objective: Objective | None = None,
     training: Training | None = None,
 ) -> tuple[Arrays, float]:
-    """Train a model on this client's data; return its arrays and the mean loss.
+    """Train a model on this client's data; return its arrays, good until the next model is loaded, and the mean loss.
 
-    The arrays may be the module's own memory, and are good only until the next model is loaded. `purpose` names the
-    draws; for an objective or a training that is None the message's is taken.
+    `purpose` names the draws; for an objective or a training that is None the message's is taken.
     """
     # Computed together with other clients': only where the message asks for plain training, of which it has one.
     done = client.prepared.trained
@@ -239,10 +225,7 @@ def trains_by_newton(client: Client) -> bool:
 def _by_solver(
     client: Client, state: State, purpose: Purpose | str, objective: Objective, training: Training
 ) -> tuple[Arrays, float] | None:
-    """Solve a proximal problem in closed form, or take damped Newton steps, where that is asked for and can be done.
-
-    What Newton's steps begin with is kept for who sends it.
-    """
+    """Solve a proximal problem in closed form, or take damped Newton steps, where that is asked for."""
     data, mu = client.data, objective.proximal_mu
     if client.number(kinds.EXACT_PROXIMAL, 0) and mu and training.has_closed_form:
         load(client.module, state)
@@ -281,10 +264,7 @@ def _in_numpy(state: State) -> Arrays:
 
 
 def told_of_training(client: Client) -> dict[str, Any]:
-    """Return what an `Update` says of the training just done: halvings; gradient and Hessian, where asked for.
-
-    These are sums over records, as multi-centre statistics adds them up. A node may keep them to itself.
-    """
+    """Return what an `Update` says of the training just done: halvings; gradient and Hessian, where asked for."""
     terms = client.second_order
     if kinds.PRIVACY not in client.config and client.halvings:
         return {"halvings": client.halvings}
@@ -345,10 +325,7 @@ def changes(arrays: Mapping[str, NDArray[Any]], state: State) -> Arrays:
 
 
 def _quantised(client: Client, arrays: Arrays, state: State) -> Arrays:
-    """Return gradients, or what training changed in a model, with the decimals that the server asks for.
-
-    Beside a gradient, too, entries without one are sent as the model's values: of these the changes count.
-    """
+    """Return gradients, or what training changed in a model, with the decimals that the server asks for."""
     how, digits = str(client.config.get(kinds.QUANTISE, "none")), int(client.number(kinds.QUANTISE_DIGITS, 0))
     if how == "none":
         return arrays
@@ -381,8 +358,6 @@ def values_of(module: Module) -> Arrays:
 
 def train(client: Client) -> RecordDict:
     """Train the model that came, or the kept one that is named, and return it or its gradient.
-
-    Asked to, this client also says what its losses were from step to step.
 
     Source: CLoVE Alg. 1, l. 19 and 21; stability: section 3, "Checking for cluster stability".
     """

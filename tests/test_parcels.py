@@ -7,8 +7,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from florets.client_app.app import app
-from florets.client_app.parcels import opened
+from florets.client_app.app import app, opened
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config

@@ -157,10 +157,8 @@ def fold_changes(
 ) -> Float32:
     """Train a model on each fold alone, in steps on all of the fold; return what each changes, (m, D) float32.
 
-    The changes are those of the trainable parameters, in the order of the state; `untrained` names the entries that
-    no gradient moves, and counters need not be named. Samples of classes are weighted, see `class_weights`. Networks
-    that can be computed side by side are, all folds by one step: on some fifteen samples call overhead dominates a
-    step. `rng` seeds dropout; the module is scratch.
+    The changes are those of the trainable parameters (not `untrained`), in the order of the state. Samples of classes
+    are weighted, see `class_weights`. `rng` seeds dropout; the module is scratch.
     """
     training = replace(training, batch_size=len(folds[0]))
     names = [name for name, value in state.items() if value.is_floating_point() and name not in untrained]
@@ -205,9 +203,8 @@ def rows_of_folds(
 ) -> Float32:
     """Return a client's rows (m, D), or with `estimates` (m, 2 D): see `fold_changes` and `estimates_on`.
 
-    Steps of training are taken on the first `size` records of each part. With `estimates` they begin at a model of
-    zeros: what a linear model learns first there says how the inputs lie, which its estimate does not. Both halves
-    have length 1. Of a model that is not linear the second half is zero.
+    With `estimates` steps begin at a model of zeros: what a linear model learns first there says how the inputs lie,
+    which its estimate does not. Both halves have length 1; of a model that is not linear the second half is zero.
     """
     names = linear_names(module, loss) if estimates else None
     start = state if names is None else {name: torch.zeros_like(value) for name, value in state.items()}
@@ -280,10 +277,9 @@ def _of_length_one(rows: Float32) -> Float32:
 def class_weights(labels: Tensor) -> Tensor:
     """Return the weight of each sample of a fold (n,), of mean 1: one over the square root of its class's count.
 
-    Which classes a fold happens to hold is noise, and what classes a client has more of is an effect of its own that
-    hides its group's: both weigh less then. Groups that differ by their classes alone are still found, which full
-    balance (without the root) makes harder. The counts are the fold's own, and not the client's: the folds would
-    compensate each other, and the test of discovery needs folds that are independent.
+    Which classes a fold or a client has more of hides its group, and weighs less then; full balance (without the
+    root) makes groups that differ by their classes alone harder to find. With the client's own counts the folds would
+    compensate each other, and discovery tests folds that are independent.
     """
     weights = torch.bincount(labels).to(torch.float32)[labels].rsqrt()
     return weights / weights.mean()
