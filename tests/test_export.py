@@ -91,14 +91,11 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_raw_records_are_predicted_without_florets_as_with_it(run: Path, exported: Path, tmp_path: Path) -> None:
-    # The site's own names, units and marks; a gap, a word that nobody had, and a record with both.
-    raw = "id2;sex;age_months;chol\nn1;F;744,5;210,25\nn2;other;600;-9\n=n3;?;;\n"
+    # A gap, a word that nobody had, and a record with both.
+    raw = "patient;sex;age;chol\nn1;F;62,5;210,25\nn2;other;50;\n=n3;?;;\n"
     (tmp_path / "new.csv").write_text(raw)
-    (tmp_path / "new.toml").write_text(
-        'rename = {id2 = "patient", age_months = "age"}\nmissing = ["-9"]\nscale = {age = 0.08333333333333333}\n'
-    )
     site = [
-        {"patient": "n1", "sex": "F", "age": 744.5 / 12, "chol": 210.25},
+        {"patient": "n1", "sex": "F", "age": 62.5, "chol": 210.25},
         {"patient": "n2", "sex": "other", "age": 50, "chol": None},
         {"patient": "=n3", "age": "NA"},
     ]
