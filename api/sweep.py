@@ -15,7 +15,6 @@ from florets.engines import engine
 from florets.reports.summary import Curve
 from florets.reports.tables import ResultTable
 from florets.studies.sweep import report
-from florets.studies.sweep.best import Best, best_of
 from florets.studies.sweep.jobs import JOBS, SUMMARY, Job, group_jobs, read_jobs
 from florets.task.device import one_thread_within
 
@@ -63,9 +62,9 @@ class Sweep:
         return {name: measure.title for name, measure in report.measures_of(self._jobs).items()}
 
     @property
-    def best(self) -> Best | None:
+    def best(self) -> report.Best | None:
         """The best setting by validation data; None without such data or with one setting."""
-        return best_of(self._jobs)
+        return report.best_of(self._jobs)
 
     def table(self, columns: str | Sequence[str] | None = None) -> ResultTable:
         """Return means ± sample standard deviations over the seeds, a row for each setting, the best in bold.

@@ -10,7 +10,7 @@ from florets.commands.verbs import VERBS, verb
 from florets.conf.presets import choices, text_of
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, read_strategy, show, walk
-from florets.strategies.registry import UnknownStrategy, find_strategy, settings_type, strategy_names
+from florets.strategies.registry import find_strategy, settings_type, strategy_names
 from florets.strategies.settings import Experiment, Privacy, Settings
 from florets.task.settings import TaskConfig
 from florets.task.training.settings import Training
@@ -80,7 +80,7 @@ def commands() -> Iterator[Row]:
 def reference() -> list[tuple[str, list[Row]]]:
     """Return the presets, strategies and keys, in sections with a title each."""
     presets = [Row(name, " ".join(_comment("experiment", name)[:2])) for name in choices("experiment")]
-    settings, broken = _strategies()
+    settings = {name: settings_type(name) for name in strategy_names()}
     strategies = [Row(name, str(kind.__doc__).splitlines()[0]) for name, kind in settings.items()]
     strategies.append(Row("<module>:<Class>", "A strategy of your own, by its import path; see docs/extending.md."))
     files = [Row(name, "".join(_comment(group, name)[:1])) for group in ("task", "train") for name in choices(group)]
@@ -89,7 +89,7 @@ def reference() -> list[tuple[str, list[Row]]]:
     top.sort(key=lambda row: row.name not in {"seed", *Experiment.__annotations__, *Config.__annotations__})
     return [
         ("Presets (experiment=...); those under paper/ are what `florets reproduce` runs", presets),
-        ("Strategies (strategy=...)", strategies + broken),
+        ("Strategies (strategy=...)", strategies),
         ("Tasks (task=...) and optimisers (train=...)", files),
         ("Keys of every experiment", top),
         (
@@ -142,19 +142,6 @@ def _values(kind: type, field: "Field[Any]") -> str:
     words = [word for option in (hint, *get_args(hint)) if get_origin(option) is Literal for word in get_args(option)]
     default = show(field.default)
     return " | ".join([default, *(word for word in words if word != default)])
-
-
-def _strategies() -> tuple[dict[str, type[Settings]], list[Row]]:
-    """Return the settings of all strategies by name, and why one that a package offers cannot be used."""
-    found: dict[str, type[Settings]] = {}
-    broken: list[Row] = []
-    for name in strategy_names():
-        try:
-            found[name] = settings_type(name)
-        except UnknownStrategy as error:
-            # Another package's fault must not take the help away.
-            broken.append(Row(name, f"cannot be used: {error}"))
-    return found, broken
 
 
 def _strategy_keys(strategies: Mapping[str, type[Settings]]) -> list[Row]:

@@ -9,10 +9,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import yaml
 
@@ -51,33 +51,24 @@ _MODULES = ("node", "plan", "reproduce")
 WORDS = tuple(sorted((*VERBS, *_MODULES)))
 
 
-@dataclass(frozen=True)
-class Arguments:
-    """The command line, read: what to do, and the overrides."""
+class Arguments(NamedTuple):
+    """The command line, read: the overrides, and what the options ask for."""
 
-    overrides: tuple[str, ...] = ()
-    sweep: bool = False
-    quiet: bool = False
-    show: bool = False
-    keep: bool = False
-    debug: bool = False
-    help: bool = False
-    version: bool = False
+    overrides: tuple[str, ...]
+    options: frozenset[str]
 
 
 def read_arguments(arguments: Sequence[str]) -> Arguments:
     """Return the command line, read."""
     options = [text for text in arguments if text.startswith("-")]
-    unknown = [text for text in options if text not in _FLAGS]
-    if unknown:
-        names = ", ".join([*_FLAGS, "--config-dir <folder>"])
+    names = ", ".join([*_FLAGS, "--config-dir <folder>"])
+    if unknown := [text for text in options if text not in _FLAGS]:
         raise ConfigError(
             [f"{text}: there is no such option ({names}).{did_you_mean(text, _FLAGS)}" for text in unknown]
         )
+    asked = frozenset(_FLAGS[text] for text in options)
     overrides = [text for text in arguments if not text.startswith("-")]
-    if any(_FLAGS[text] == "quiet" for text in options):
-        overrides.append("quiet=true")
-    return Arguments(tuple(overrides), **{_FLAGS[text]: True for text in options})
+    return Arguments((*overrides, *(["quiet=true"] if "quiet" in asked else [])), asked)
 
 
 def _end_in_order() -> list[int]:
@@ -179,32 +170,33 @@ def _act(arguments: Arguments) -> int:
     """Do what the command line asks for."""
     caller = Path.cwd()
     import_from(caller)
-    if arguments.version:
+    overrides, asked = arguments
+    if "version" in asked:
         print(f"florets {version()}")
         return 0
-    if arguments.help:
+    if "help" in asked:
         from florets.commands.help import help_text, strategy_help
 
-        named = [text.removeprefix("strategy=") for text in arguments.overrides if text.startswith("strategy=")]
+        named = [text.removeprefix("strategy=") for text in overrides if text.startswith("strategy=")]
         print(strategy_help(named[-1], _width()) if named else help_text(_width()))
         return 0
-    if arguments.keep and not arguments.sweep:
+    if "keep" in asked and "sweep" not in asked:
         raise ConfigError("--continue: goes on with a sweep and needs -m; a single run goes on with resume=<folder>.")
-    if arguments.sweep and any(text.startswith("resume=") for text in arguments.overrides):
+    if "sweep" in asked and any(text.startswith("resume=") for text in overrides):
         raise ConfigError("resume: goes on with one run; leave out -m and name the folder of that run.")
-    if arguments.show:
-        config = one_run.prepare(arguments.overrides, caller)
+    if "show" in asked:
+        config = one_run.prepare(overrides, caller)
         print(yaml.safe_dump(as_plain(config), sort_keys=False), end="")
         return 0
-    if arguments.sweep:
+    if "sweep" in asked:
         from florets.studies.go_on import Engine
         from florets.studies.sweep.launch import run_sweep
 
-        return run_sweep(arguments.overrides, caller, Engine(engine.run, engine.resume), arguments.keep)[0]
+        return run_sweep(overrides, caller, Engine(engine.run, engine.resume), "keep" in asked)[0]
     # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
     from florets.api.run import run_overrides
 
-    _print_summary(run_overrides(arguments.overrides))
+    _print_summary(run_overrides(overrides))
     return 0
 
 

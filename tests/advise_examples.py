@@ -4,8 +4,7 @@ import numpy as np
 
 from florets.reports.pooled import PartStatistics, TestStatistics
 from florets.studies.advise.advice import Advice, Evidence, advise
-from florets.studies.advise.compare import Criterion
-from florets.studies.advise.constant import ConstantAnswer
+from florets.studies.advise.compare import ConstantAnswer, Criterion
 from florets.studies.advise.measures import Name
 from florets.studies.advise.methods import Question
 from florets.studies.advise.outcomes import Finding, Outcome

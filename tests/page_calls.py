@@ -132,7 +132,7 @@ def _florets(arguments: Sequence[str]) -> None:
         if any(text.startswith("resume=") for text in given.overrides):
             _beside_resume([text.partition("=")[0] for text in given.overrides])
         else:
-            for job in _jobs(given.overrides) if given.sweep else [list(given.overrides)]:
+            for job in _jobs(given.overrides) if "sweep" in given.options else [list(given.overrides)]:
                 compose(job)
 
 

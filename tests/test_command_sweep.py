@@ -15,8 +15,8 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.reports.summary import RunSummary
-from florets.studies.sweep.best import Best
 from florets.studies.sweep.keys import decode, encode, expand, read_sweep
+from florets.studies.sweep.report import Best
 from florets.studies.tune import tune_overrides
 from tests.test_command import summary_of
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from florets.studies.advise.causes import Reason
-from florets.studies.advise.compare import FEW_RECORDS, Criterion, Difference, best, choose
-from florets.studies.advise.constant import ConstantAnswer
+from florets.studies.advise.compare import FEW_RECORDS, ConstantAnswer, Criterion, Difference, best, choose
 from florets.studies.advise.methods import METHODS
 from florets.studies.advise.outcomes import Finding, Outcome
 

@@ -249,25 +249,15 @@ def rule_of(
     `losses`: by client, of each group's model on its training records. `gains`: whether a model per group predicts
     better than one for all, also with intercepts, by more than chance.
     """
-    if len(groups) < 2:
+    if len(groups) < 2 or not gains:
         return None
     outside = tuple(sorted(key for group in groups[1:] for key in group))
-    cross = cross_losses(outside, losses, models)
-    if not gains or (cross is not None and cross[0] < _CROSS * cross[1]):
-        return None
-    return Reason("rule", outside, cross=cross)
-
-
-def cross_losses(
-    clients: Sequence[str], losses: Mapping[str, Sequence[float]], models: Mapping[str, int]
-) -> tuple[float, float] | None:
-    """Return the mean loss, over some clients, of the best model of another group, and of their own."""
-    others, own = [], []
-    for key in clients:
-        row, model = losses.get(key, ()), models.get(key)
-        if model is not None and len(row) > max(model, 1):
-            own.append(row[model])
-            others.append(min(loss for number, loss in enumerate(row) if number != model))
-    if not own or not all(map(math.isfinite, (*own, *others))):
-        return None
-    return math.fsum(others) / len(others), math.fsum(own) / len(own)
+    known = {key: losses[key] for key in outside if key in models and len(losses.get(key, ())) > max(models[key], 1)}
+    if not known:
+        return Reason("rule", outside)
+    own = float(np.mean([row[models[key]] for key, row in known.items()]))
+    others = [min(loss for model, loss in enumerate(row) if model != models[key]) for key, row in known.items()]
+    cross = float(np.mean(others)), own
+    if not all(map(math.isfinite, cross)):
+        return Reason("rule", outside)
+    return None if cross[0] < _CROSS * own else Reason("rule", outside, cross=cross)

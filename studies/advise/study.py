@@ -23,8 +23,7 @@ from florets.server_app.data_findings import Finding as CheckFinding
 from florets.server_app.progress import silent
 from florets.studies.advise.advice import Advice, Evidence, advise
 from florets.studies.advise.causes import Reason, differences, rule_of
-from florets.studies.advise.compare import Criterion
-from florets.studies.advise.constant import ConstantAnswer
+from florets.studies.advise.compare import ConstantAnswer, Criterion
 from florets.studies.advise.measures import Name, seconds_of, suitable
 from florets.studies.advise.methods import Question, as_regression, candidates, first_run, note, search
 from florets.studies.advise.outcomes import (

@@ -29,10 +29,9 @@ from florets.reports.summary import RunSummary
 from florets.server_app.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.studies import one_run
 from florets.studies.go_on import Engine, finished_run, go_on, plain
-from florets.studies.sweep.best import best_of
 from florets.studies.sweep.jobs import Job
 from florets.studies.sweep.keys import check_jobs, decode, encode, expand, read_sweep
-from florets.studies.sweep.report import write_sweep
+from florets.studies.sweep.report import best_of, write_sweep
 from florets.task import given
 from florets.task.edited_modules import reload_edited
 
