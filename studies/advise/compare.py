@@ -225,19 +225,6 @@ class Criterion:
             return np.empty(0)
         return gain(1.0, 0.0, self.measure) * (own.astype(np.float64) - other.astype(np.float64))
 
-    def gain_of(self, first: PartStatistics, second: PartStatistics) -> tuple[float, float, float]:
-        """Return a client's own gain of one method over another, and its 95 % interval by paired replicates.
-
-        NaN ends where the client sends no replicates, or too few resamples have a figure.
-        """
-        mean = gain(self.own(first), self.own(second), self.measure)
-        replicates = self._replicates(first, second)
-        known = replicates[np.isfinite(replicates)]
-        if len(known) < 100:
-            return mean, math.nan, math.nan
-        low, high = np.quantile(known, [0.025, 0.975])
-        return mean, float(low), float(high)
-
 
 @dataclass(frozen=True)
 class _Terms:

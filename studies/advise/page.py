@@ -26,7 +26,6 @@ table.methods th, table.sites th, table.methods td:last-child, table.methods td:
 table.sites td:last-child { white-space: normal; }
 table.methods th:first-child { min-width: 9.5rem; }
 table.methods .chosen { background: #eaf4fb; font-weight: 600; }
-table.sites td.gain { color: var(--good); font-weight: 600; }
 table.sites td:last-child { text-align: left; color: var(--quiet); }
 code { font: .9rem ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere; }
 ul.why li { overflow-wrap: anywhere; }
@@ -67,9 +66,7 @@ others (1 = exactly, 0 = not at all). Right: how alike what two {{ words.site }}
 {% if words.rows | length > most_sites %}
 <p>The first {{ most_sites }}; all are in advice.json, next to this page.</p>
 {% endif %}
-<p>{{ form.title[0] | upper }}{{ form.title[1:] }} on the test records. Gain: advised over
-{{ "one model" if words.alternative == "fedavg" else "alone" }}, with a 95 % interval by resampling the
-{{ words.site }}'s own test records.</p>
+<p>{{ form.title[0] | upper }}{{ form.title[1:] }} on the test records; of few records it is mostly noise.</p>
 {{ table(sites, "sites") }}
 {% endcall %}
 
@@ -180,12 +177,11 @@ def _versus(gain: Difference | None, words: Words) -> str:
 def _sites(words: Words) -> list[list[Cell]]:
     """Return the table of the sites."""
     group = ["group"] if len(words.advice.finding.groups) > 1 else []
-    head = [words.site, *group, "training records", "test records", "advised", "alone", "one model", "gain", ""]
+    head = [words.site, *group, "training records", "test records", "advised", "alone", "one model", ""]
     rows: list[list[Cell]] = [[*head]]
     for row in words.rows[:MOST_SITES]:
-        look = {"class": "gain"} if row.low > 0 else {"class": "amiss"} if row.high < 0 else {}
         own = ["-" if row.group is None else str(row.group)] if group else []
         counts = [str(row.train) if row.train else "-", str(row.test)]
         figures = [value(figure, words.measure) for figure in (row.advised, row.alone, row.one_model)]
-        rows.append([row.name, *own, *counts, *figures, (words.interval_of(row), look), row.note])
+        rows.append([row.name, *own, *counts, *figures, row.note])
     return rows

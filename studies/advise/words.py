@@ -9,7 +9,7 @@ from florets.reports.console import counted, duration, size
 from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import Advice
 from florets.studies.advise.causes import Reason
-from florets.studies.advise.compare import FEW_RECORDS, QUANTILE, TRIFLE, is_over_records, joined_accuracy
+from florets.studies.advise.compare import QUANTILE, TRIFLE, is_over_records, joined_accuracy
 from florets.studies.advise.measures import (
     FORMS,
     Name,
@@ -46,8 +46,7 @@ VERDICTS: dict[Kind, str] = {
 class SiteRow:
     """One site: its group, from 1, its records, and its figures by the advised method, alone and by one for all.
 
-    `gain` is the advised method's over the alternative, with its 95 % interval by the site's own test records. NaN is
-    what is not known; `note` says why the site enters no comparison.
+    NaN is what is not known; `note` says why the site enters no comparison.
     """
 
     key: str
@@ -58,9 +57,6 @@ class SiteRow:
     advised: float
     alone: float
     one_model: float
-    gain: float
-    low: float
-    high: float
     note: str = ""
 
 
@@ -72,7 +68,6 @@ class Words:
         self.site = "site" if question.is_own else "client"
         self.measure = advice.criterion.measure
         self.is_regression = self.measure == "r2"
-        self.alternative = "fedavg" if advice.chosen == "local" else "local"
 
     @cached_property
     def rows(self) -> list[SiteRow]:
@@ -83,11 +78,6 @@ class Words:
         advice, criterion, outcomes = self.advice, self.advice.criterion, self.advice.outcomes
         groups = advice.finding.groups if len(advice.finding.groups) > 1 else ()
         known = {one.name: one.test[key] for one in advice.fit if key in one.test}
-        chosen, other = advice.best.test.get(key), known.get(self.alternative)
-        is_one_class = key in advice.evidence.one_class
-        gain = (math.nan, math.nan, math.nan)
-        if chosen is not None and other is not None and not is_one_class:
-            gain = criterion.gain_of(chosen, other)
 
         def figure(test: PartStatistics | None) -> float:
             return math.nan if test is None else criterion.own(test)
@@ -100,11 +90,10 @@ class Words:
             next((number for number, group in enumerate(groups, start=1) if key in group), None),
             0 if train is None else int(train[0] if self.is_regression else train.sum()),
             max(one.test[key].n for one in outcomes if key in one.test),
-            figure(chosen),
+            figure(advice.best.test.get(key)),
             figure(known.get("local")),
             figure(known.get("fedavg")),
-            *gain,
-            "one class only" if is_one_class else "few records" if key in advice.few else "",
+            "one class only" if key in advice.evidence.one_class else "few records" if key in advice.few else "",
         )
 
     @property
@@ -230,12 +219,6 @@ class Words:
 
     def _groups(self) -> Iterator[str]:
         finding, chosen = self.advice.finding, self.advice.chosen
-        if finding.kind == "none" and finding.p_value is not None:
-            often = max(1, round(100 * finding.p_value))
-            yield (
-                f"The updates of {self.site}s without groups would look as different as these in {often} of 100 "
-                "cases."
-            )
         if finding.kind != "groups":
             return
         if len(finding.groups) <= _MOST_GROUPS:
@@ -356,19 +339,3 @@ class Words:
                 f"Records of one class only: {self.named(one_class)}. Nothing there tells the classes apart: no part "
                 "in comparisons or in the search for groups."
             )
-        few = [key for key in self.advice.few if key not in one_class]
-        if few and len(few) < len(self.rows):
-            who = self.sites(len(few)) if len(few) > _MOST_LISTED else self.named(few)
-            yield (
-                f"Fewer than {FEW_RECORDS} test records: {who}. Their own figures are mostly noise; methods are "
-                "compared over all records together."
-            )
-
-    def interval_of(self, row: SiteRow) -> str:
-        """Return a site's gain with its interval."""
-        if math.isnan(row.gain):
-            return "-"
-        mean, low, high = (amount(one, math.inf, self.measure, sign=True) for one in (row.gain, row.low, row.high))
-        if math.isnan(row.low) or "or more" in mean:
-            return mean
-        return f"{mean.removesuffix(' points')} ({low.removesuffix(' points')} to {high.removesuffix(' points')})"

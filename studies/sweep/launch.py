@@ -25,8 +25,7 @@ from florets.conf.saved import absolute, results_folder
 from florets.conf.schema import Config
 from florets.reports.console import counted, say
 from florets.reports.folder import WriteFailed, write_whole
-from florets.reports.summary import RunSummary
-from florets.server_app.own_code import changed_files, changed_words, code_on_disk, recorded_code
+from florets.server_app.own_code import code_on_disk
 from florets.studies import one_run
 from florets.studies.go_on import Engine, finished_run, go_on, plain
 from florets.studies.sweep.jobs import Job
@@ -81,7 +80,14 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
         config = one_run.prepare(overrides, sweep.caller)
         folder = results_folder(config, overrides)
         job = replace(job, folder=str(folder), measure=one_run.measure_name(config))
-        summary, note = _result(sweep, config if alone else replace(config, quiet=True), overrides, folder)
+        config = config if alone else replace(config, quiet=True)
+        earlier = finished_run(folder, plain(config), code_on_disk(config)) if sweep.keep else None
+        if earlier is not None:
+            summary, note = earlier, "; finished before"
+        elif sweep.keep:
+            summary = go_on(config, overrides, folder, sweep.engine)
+        else:
+            summary = sweep.engine.run(config, overrides)
         if summary.stopped:
             job = replace(job, error=f"stopped after {counted(summary.rounds, 'round')}")
         else:
@@ -99,21 +105,8 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
         job = replace(job, error=failure)
     _record(sweep, number, job)
     outcome = f"failed: {job.error}" if job.summary is None else one_run.headline(job.summary)
-    outcome += f"; {note}" if note else ""
-    say(f"      {outcome}" if alone else f"{title}: {outcome}")
+    say(f"      {outcome}{note}" if alone else f"{title}: {outcome}{note}")
     return None if job.summary is None else job.summary.final_validation
-
-
-def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path) -> tuple[RunSummary, str]:
-    """Return the summary of a job, and what to tell of an earlier run of it."""
-    if not sweep.keep:
-        return sweep.engine.run(config, overrides), ""
-    code = code_on_disk(config)
-    if (summary := finished_run(folder, plain(config), code)) is not None:
-        return summary, "finished before"
-    changed = changed_files(recorded_code(folder), code)
-    note = f"run again, as its code has changed: {changed_words(changed)}" if changed else ""
-    return go_on(config, overrides, folder, sweep.engine), note
 
 
 def _record(sweep: Sweep, number: int, job: Job) -> None:
