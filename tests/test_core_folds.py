@@ -105,9 +105,7 @@ def test_the_p_value_is_exact_without_groups(classes: IntArray | None) -> None:
         if classes is not None:
             rows[classes == 1] += 2.0
         values.append(
-            core.permutation_p_value(
-                fold_scores.gram_of(fold_scores.centred_rows(rows, classes)), 0.2, 9, rng, classes
-            )
+            core.permutation_p_value(fold_scores.gram_of(fold_scores.centred_rows(rows, classes)), 0.2, rng, classes)
         )
     for level in (0.2, 0.5):
         # Three standard deviations of a binomial share.
