@@ -98,7 +98,9 @@ def principal_components(
 
 def rounds_of(folder: Path) -> dict[int, Path]:
     """Return the files of a run by their rounds, in order."""
-    return dict(sorted((int(path.stem), path) for path in (folder / EMBEDDINGS).glob("[0-9]*.npz")))
+    return dict(
+        sorted((int(path.stem), path) for path in (folder / EMBEDDINGS).glob("*.npz") if path.stem.isdecimal())
+    )
 
 
 def embedding(folder: Path, round: int | None = None) -> Embedding:

@@ -111,6 +111,8 @@ def test_vectors_are_read_by_round_with_groups_and_true_clusters(tmp_path: Path)
     assert (found.round, found.kind, found.clients.tolist()) == (2, "losses", list(TRUTH))
     np.testing.assert_array_equal(found.vectors, VECTORS)
     assert (found.labels.tolist(), found.true_labels.tolist()) == ([1, 1, 0, 0], [0, 0, 1, 1])
+    # A stray file is no round.
+    (run.folder / "embeddings" / "9_old.npz").write_bytes(b"")
     assert run.embedding().round == 4
     with pytest.raises(ConfigError, match=r"round=3: no clients were compared in this round; the run has 2, 4\."):
         run.embedding(3)
