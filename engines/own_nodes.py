@@ -36,21 +36,11 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
     root = Path(config.data_dir)
     if config.task.table.owner:
         return _owners(root, config)
-    if root.is_file():
-        raise ConfigError(
-            f"data_dir={root}: is a file; name the folder that holds a folder, or a table, for each client, or the "
-            "column that says whose each row is, owner=<column>."
-        )
-    if not root.is_dir():
-        raise ConfigError(
-            f"data_dir={root}: there is no such folder; name the one that holds a folder, or a table, for each "
-            "client."
-        )
-    folders = client_folders(root)
+    folders = client_folders(root) if root.is_dir() else []
     if not folders:
         raise ConfigError(
-            f"data_dir={root}: holds neither folders nor tables; it must hold one for each client, or be "
-            "one table with an owner=<column>."
+            f"data_dir={root}: must be a folder that holds a folder, or a table, for each client; or one table, with "
+            "the column that says whose each row is, owner=<column>."
         )
     ours = {ALLOW: ",".join(_named(config))}
     nodes = [

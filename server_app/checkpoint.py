@@ -4,13 +4,11 @@ A checkpoint is a safetensors file: the arrays of the models and of the strategy
 the rest as JSON, with a SHA-256 of everything. Nothing is pickled.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import logging
 import operator
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,10 +96,9 @@ class Checkpoints:
             columns = {name: [getattr(client, name) for client in checkpoint.clients] for name in _CLIENT}
             self._clients = checkpoint.clients, json.dumps(columns)
         path = self.folder / f"round-{checkpoint.server_round:06d}.safetensors"
-        # The name only ever stands for a whole file, which is on the disk.
+        # The name only ever stands for a whole file.
         with whole_file(path, "wb") as file:
             write_arrays(file, *_pack(checkpoint, self._clients[1]))
-        _sync_folder(self.folder)
         for old in self.files()[KEPT:]:
             old.unlink()
         return path
@@ -198,16 +195,6 @@ def _digest(text: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
         digest.update(f"{name} {values.dtype} {values.shape}".encode())
         digest.update(np.require(values, requirements="C").data)
     return digest.hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    # Without it the rename itself may be lost with the power. Not every system can open a folder.
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 class Checkpointing:

@@ -215,13 +215,7 @@ _BUILT_IN: Mapping[str, Callable[[], Tracker]] = {_TENSORBOARD: TensorBoardTrack
 
 
 def make_trackers(config: Config) -> dict[str, Tracker]:
-    """Return the trackers that the key `tracker` names, by name.
-
-    Raises
-    ------
-    ConfigError
-        If an extra is not installed, or what an import path leads to is no tracker.
-    """
+    """Return the trackers that the key `tracker` names, by name; ConfigError where one is none or lacks its extra."""
     return {name: _make(name) for name in tracker_names(config.tracker)}
 
 

@@ -116,9 +116,8 @@ def read_sums(
 ) -> tuple[dict[str, PartSums], FloatArray | None]:
     """Return the sums of a reply by part, and those of the training targets; none where it has none.
 
-    A test whose model diverged has no sums, nor has one of fewer than `MIN_RECORDS` records. A client with so few
-    training records sends no sums at all. Of tasks of values `num_classes` is 0; `tests` are what the reply says in
-    addition, by part: records, mean loss and accuracy, which the sums must fit.
+    A test whose model diverged, or of fewer than `MIN_RECORDS` records, has none. `num_classes` is 0 for values;
+    `tests` are by part the records, mean loss and accuracy that the reply tells, which the sums must fit.
     """
     record = content.get(kinds.TEST_SUMS)
     if record is None:
@@ -232,9 +231,8 @@ def _check(holds: bool | np.bool_, name: str, rule: str) -> None:
 class TestResult:
     """Reply to `evaluate`: mean loss and accuracy (None without labels) on the client's test set.
 
-    `validation` is the same on its validation data, `tuned` the same of a copy that was fine-tuned first; None where
-    they were not asked for. `scores` are of the plain test alone. `sums` are those of this test, `train` those of the
-    training targets beside the plain test; None where they were not asked for, or did not come.
+    `validation` is the same on its validation data, `tuned` of a copy that was fine-tuned first. `scores` are of the
+    plain test alone; `sums` are this test's, `train` those of the training targets. None: not asked for, or not sent.
     """
 
     loss: float

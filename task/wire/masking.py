@@ -1,10 +1,9 @@
 """Primitives and messages of secure aggregation: keys, shares of secrets, masks, and vectors as integers.
 
-Key agreement, Shamir's shares and the shares' encryption are as in Flower's SecAgg+, from the same libraries. Three
-of its parts are replaced, by others of the same purpose. Its masks come from a generator with a 32-bit seed, which
-can be searched: here they are a keystream of AES-256. Its rounding draws from NumPy's global generator and ends at
-32 bits: here vectors are integers modulo 2**64, rounded to the nearest. Its secret keys are shared as text, five
-times as long as the number.
+Key agreement, Shamir's shares and the shares' encryption are as in Flower's SecAgg+, from the same libraries. But its
+masks come from a generator with a 32-bit seed, which can be searched: here they are a keystream of AES-256; its
+rounding ends at 32 bits: here vectors are integers modulo 2**64; its secret keys are shared as text, five times as
+long.
 
 Source: Bonawitz et al. 2017, Fig. 4; Bell et al. 2020, for the neighbours of a large group.
 """

@@ -46,11 +46,9 @@ def check_convex(hessian: npt.NDArray[np.float64]) -> None:
 class Update:
     """Reply to a training message: new parameters or a gradient (R,) of model `model`.
 
-    `arrays` and `numbers` are what a handler of an author's own returns beside the model, by name; arrays are flat
-    (R,).
-    `halvings` is how often the client halved its learning rate, because training diverged.
-    `gradient` (R,) and `hessian` (R, R) are those of a linear model's loss before training, as sums over records
-    (`florets.task.training.newton`); None where they were not sent.
+    `arrays` (R,) and `numbers` are what an author's handler returns beside it, by name; `halvings` how often the
+    client halved its learning rate, because training diverged; `gradient` (R,) and `hessian` (R, R) those of a linear
+    model's loss before training, as sums over records (`florets.task.training.newton`); None: not sent.
     """
 
     model: int
@@ -176,9 +174,8 @@ def _answer_form(returns: tuple[tuple[str, tuple[int, ...]], ...], numbers: tupl
 def check_examples(claimed: int | None, introduced: int | None) -> None:
     """Hold a reply's count of examples to the one that the client gave when it introduced itself.
 
-    The count is a client's weight in averages, and the introduction's was held to the other clients'. A reply may be
-    about fewer: part of the data can be held out. None: not known. Where the data of simulated clients change,
-    `introduced` is the server's own count.
+    The count is its weight in averages. A reply may be about fewer: part of the data can be held out. None: not
+    known. Where the data of simulated clients change, `introduced` is the server's own count.
     """
     if claimed is not None and introduced is not None and claimed > introduced:
         raise MalformedMessage(
