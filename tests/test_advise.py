@@ -105,11 +105,12 @@ def test_a_site_that_fits_nobody_is_named_with_what_may_be_wrong_with_it() -> No
 
 
 def test_nothing_useful_is_said_first() -> None:
-    said = words(given(NONE, fedavg=[0.5] * 5, local=[0.5] * 5))
+    said = words(given(NONE, Evidence(left_out=("f",)), fedavg=[0.5] * 5, local=[0.5] * 5))
     assert said.answer.startswith(
         "Nothing to advise yet: no method is better than the constant answer beyond chance. 5 sites"
     )
     assert "reaches accuracy 50.0 %; the constant answer reaches 50.0 %" in said.reasons[0]
+    assert said.reasons[-1] == "Left out of every run: f. `florets check` says why."
     assert "Use:" not in said.short
 
 
