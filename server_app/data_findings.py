@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Literal
 
 from florets.reports.console import counted
@@ -17,6 +18,11 @@ from florets.task.data.tables.pooling import outlying
 Level = Literal["error", "warning", "note"]
 
 FEW_RECORDS = 30
+_MANY_DUPLICATES = 0.02
+_FINE = 0.2
+"""Different values of a column for each record from which on equal records are copies; of two columns at least."""
+_FAR_SPREAD = 10.0
+"""Spread of a site's target, as a multiple of the median of the others', that few records must have caused."""
 _MOST_ALIKE = 5
 """Findings of one kind that are listed one by one."""
 _MANY_UNTARGETED = 0.1
@@ -107,6 +113,15 @@ def _records(key: str, site: Description) -> Iterator[Finding]:
     if site.records < FEW_RECORDS:
         text = f"{counted(site.records, 'record')}, too few to judge a model by"
         yield _warning(key, text, "It takes part in training; its own figures say little.")
+    # Of few columns with few values records are equal by chance.
+    can_tell = sum(one.role == "input" and one.distinct > _FINE * one.known for one in site.columns) > 1
+    if can_tell and site.duplicates > max(1, _MANY_DUPLICATES * site.records):
+        yield _warning(
+            key,
+            f"{counted(site.duplicates, 'record')} equal an earlier one in all inputs and the target",
+            "Remove copies: they can stand in both the training and the test records. If one person's records "
+            "repeat, name the person's column, task.table.group=<column>.",
+        )
     total = site.untargeted + site.records
     if site.untargeted > _MANY_UNTARGETED * total:
         remedy = "If a mark of missing values (None, NA) is one of the classes, name it in task.table.classes."
@@ -182,6 +197,12 @@ def _compared(
                     f"{apart[key][1]:.3g})",
                     "Compare instruments, codes and units.",
                 )
+            elif isinstance(own, TargetSummary) and (times := _times_as_wide(own, others)) > _FAR_SPREAD:
+                yield _warning(
+                    key,
+                    f"the spread of the target {name!r} is {times:.0f} times that of the other sites",
+                    "Look for a row of totals, a mistyped value or a code of missing values, or declare its unit.",
+                )
             elif isinstance(own, ColumnSummary) and (finding := _words(name, key, own, others)):
                 yield finding
         if known and 2 * len(known) >= len(spans):
@@ -192,6 +213,12 @@ def _compared(
                 f"{name!r} differs between sites as with another unit or code: {sides}",
                 f"Agree on one unit or code; who has another unit says so in {NODE_FILE_WORDS}: scale = {{...}}.",
             )
+
+
+def _times_as_wide(own: TargetSummary, others: Sequence[ColumnSummary | TargetSummary]) -> float:
+    """Return a target's spread as a multiple of the median of the others'; 0 where fewer than two others say it."""
+    known = [math.sqrt(one.m2 / one.known) for one in others if one.m2 > 0]
+    return math.sqrt(own.m2 / own.known) / median(known) if len(known) > 1 and own.m2 > 0 else 0.0
 
 
 def _may_have_a_unit(columns: Iterable[ColumnSummary | TargetSummary]) -> bool:

@@ -52,13 +52,17 @@ def test_clean_sites_of_other_sizes_and_shares_have_no_findings(tmp_path: Path) 
     [
         (lambda t: {**t, "chol": (t["chol"] / 38.67).round(2)}, "<its name>.toml): scale = {chol = 38.67}"),
         (lambda t: {**t, "ill": np.ones_like(t["ill"])}, "has only one class (1)"),
+        (
+            lambda t: {name: np.append(values, values[:20]) for name, values in t.items()},
+            "20 records equal an earlier one in all inputs and the target. Remove copies",
+        ),
         (lambda t: {**t, "sex": np.where(t["sex"] == "F", "w", "m")}, "shares no category with the other sites"),
         (lambda t: {**t, "age": np.zeros_like(t["age"])}, 'missing_in = {age = ["0"]}'),
         (lambda t: {**t, "age": t["ill"] + 60}, "'age' has one value for each value of the target. If it follows"),
         (lambda t: {k: v[:12] for k, v in t.items()}, "12 records, too few"),
         (lambda t: {**t, "ill": np.where(np.arange(200) % 4, t["ill"].astype(str), "?")}, "50 of 200 records have"),
     ],
-    ids=["unit", "one class", "words", "constant", "leak", "few", "no target"],
+    ids=["unit", "one class", "copies", "words", "constant", "leak", "few", "no target"],
 )  # fmt: skip
 def test_what_departs_is_named_with_its_remedy(change: Change, text: str, tmp_path: Path) -> None:
     for seed in range(4):
@@ -145,6 +149,16 @@ def test_a_property_of_the_site_is_no_unit_and_few_records_send_nothing_that_is_
     assert [one["text"] for one in check(tmp_path)[1] if not one["site"]] == [
         "'ward' is not used: it has one value in all records"
     ]
+
+
+def test_a_row_of_totals_in_the_target_is_named(tmp_path: Path) -> None:
+    def total(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {**table, "chol": np.where(np.arange(200) % 40, table["chol"], table["chol"].sum())}
+
+    for seed in range(4):
+        write(tmp_path / "sites", f"s{seed}", seed, change=total if seed == 2 else lambda table: table)
+    found = said(check(tmp_path, "target=chol")[1], "warning")
+    assert re.match(r"the spread of the target 'chol' is \d+ times that of the other sites. Look for", found["s2"])
 
 
 def test_codes_for_missing_values_are_named_with_their_sites_and_the_remedy_ends_the_warning(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def _check(found: Description) -> None:
     texts = (*found.classes, *found.notes, *found.lacking, *found.leaking, *([found.group] if found.group else ()))
     fits = (
         _is(found, Description)
-        and max(found.records, found.untargeted, found.unseen, found.targets) <= MAX_EXAMPLES
+        and max(found.records, found.untargeted, found.unseen, found.targets, found.duplicates) <= MAX_EXAMPLES
         and 1 <= found.train_records <= found.records
         # What belongs to each form.
         and (found.target is not None if is_table else not found.guessed)

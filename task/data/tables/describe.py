@@ -98,12 +98,14 @@ def describe_table(
     owners = None if subjects is None else np.unique(subjects[train], return_inverse=True)[1]
     summaries = _columns(inputs, declared, owners, len(frame))
     used = [name for name in inputs.columns if summaries[name].role == "input"]
+    copied = frame[used].assign(**{target: frame[target].map(class_name)})
     return description.Description(
         form="table",
         records=len(frame),
         train_records=len(part),
         columns=tuple(summaries[name] for name in inputs.columns),
         target=_target(target, part[target], declared, owners),
+        duplicates=int(copied.duplicated().sum()),
         notes=table.notes,
         guessed=table.guessed,
         lacking=tuple(name for name in declared.named if name not in frame.columns and is_sendable(name)),

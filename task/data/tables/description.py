@@ -105,6 +105,8 @@ class Description:
     """Those of `classes` of which the site has training samples."""
     are_pixels: bool = False
     """Whether an archive's inputs look like pixels of 0 to 255 that nothing scales."""
+    duplicates: int = 0
+    """Records equal to an earlier one in all inputs and the target."""
     group: str = ""
     regression: bool | None = None
     """What the site split its table by: a column, and whether the target is a value; None: it is split already."""
@@ -139,6 +141,7 @@ class Description:
             feature_m2=(),
             leaking=(),
             unseen=0,
+            duplicates=0,
         )
 
     @classmethod
