@@ -39,8 +39,8 @@ def is_safe(call: ast.Call) -> bool:
     loaders = {word for argument in call.args[1:] for word in re.findall(r"\w+Loader", ast.unparse(argument))}
     keywords = {ast.unparse(word) for word in call.keywords}
     if loaders:
-        # That of papers/item.py is a BaseLoader, and that of reports/run_state.py LibYAML's.
-        return loaders <= {"BaseLoader", "SafeLoader", "_FastSafeLoader", "_Loader"}
+        # That of papers/item.py is a BaseLoader.
+        return loaders <= {"BaseLoader", "SafeLoader", "_Loader"}
     return bool(keywords & {"allow_pickle=False", "weights_only=True"})
 
 
