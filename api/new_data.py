@@ -274,9 +274,9 @@ class Assignment:
     misfit
         That none of the run's groups fits, in words, and this is the nearest by its loss; empty where one does.
     losses
-        Of each model on them, (K,); empty where there were no targets.
+        Of each model on them, (K,); empty for a mixture.
     loss, accuracy
-        Of the model, or of the mixture; NaN without targets, and None in a task without classes.
+        Of the model, or of the mixture; the accuracy is None in a task without classes.
     rmse, r2
         Of a regression, in the targets' unit; None where they are not defined.
     shares
@@ -287,7 +287,7 @@ class Assignment:
     why: str
     num_examples: int
     losses: NDArray[np.float64]
-    loss: float = float("nan")
+    loss: float
     accuracy: float | None = None
     rmse: float | None = None
     r2: float | None = None
@@ -302,8 +302,6 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
     loss; of a run whose clients mix models the data's share of each is fitted.
     """
     x = new.x
-    if new.y is None and run.task.spec.loss != "reconstruction":
-        return _assign_unlabelled(run, x)
     # An autoencoder's targets are its inputs.
     y = np.zeros(len(x), dtype=np.int64) if new.y is None else new.y
     if is_mixture(run):
@@ -337,16 +335,6 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
     return Assignment(chosen, why, len(x), losses, loss, accuracy, rmse, r2, misfit=misfit)
 
 
-def _assign_unlabelled(run: RunModels, x: FloatArray) -> Assignment:
-    if run.frozen is None or run.frozen.by != "descriptors":
-        raise ConfigError(
-            "unlabelled=true, or no y: this run places data by their targets, too; one of strategy=flux needs none."
-        )
-    chosen = nearest_descriptor(run.frozen, run.task, x, None)
-    why = "of what the run's common model makes of the inputs, that group's is the nearest"
-    return Assignment(chosen, why, len(x), np.empty(0))
-
-
 def _errors(run: RunModels, y: TargetArray, loss: float) -> tuple[float | None, float | None]:
     """Return a regression's root mean squared error in the targets' unit, and R2 where that is defined."""
     if run.task.spec.loss not in SQUARED:
@@ -375,11 +363,11 @@ def predict_new(
 @one_thread_within()
 def assign_new(run: RunModels, x: Any, y: Any = None) -> Assignment:
     """Return which model fits new data; `florets.api.run.Run.assign` explains the parameters."""
-    has_targets = run.task.spec.loss != "reconstruction"
-    if y is None and (run.frozen_by == "descriptors" or not (isinstance(x, str | Path) or _holds_targets(x))):
-        has_targets = False
+    labelled = run.task.spec.loss != "reconstruction"
+    if labelled and y is None and not (isinstance(x, str | Path) or _holds_targets(x)):
+        raise ConfigError("y: give the targets too; a run places data by them.")
     with in_own_words():
-        return assign_data(run, _read(run, x, y, has_targets))
+        return assign_data(run, _read(run, x, y, labelled))
 
 
 def _holds_targets(x: Any) -> bool:

@@ -166,7 +166,7 @@ class Run:
         x : array, tensor, DataFrame, torch Dataset or path
             As `predict` takes it; a data frame, data set, file or folder has the targets in it.
         y : array, optional
-            Targets (n,) of arrays. Only runs that place data by their inputs alone (FLUX) need none.
+            Targets (n,) of arrays.
 
         Returns
         -------

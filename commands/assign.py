@@ -11,13 +11,7 @@ from florets.task.data.new_data import NewData
 _MOST_LISTED = 20
 
 
-def assign(
-    run: str | Path,
-    data: str | Path,
-    *,
-    unlabelled: bool = False,
-    trust: bool = False,
-) -> None:
+def assign(run: str | Path, data: str | Path, *, trust: bool = False) -> None:
     """Print which of a finished run's models fits data with targets, and how well.
 
     CLoVE's frozen clusters or the groups of discovery or FLUX decide if the run has them, otherwise the lowest loss;
@@ -30,8 +24,6 @@ def assign(
     data : str or Path
         A table as the sites have it (.csv, .tsv, ..., one record is enough) with the target, a .npz archive (x and
         y), or a folder of images, one folder for each class.
-    unlabelled : bool
-        Whether the data have no targets; for runs of FLUX.
     trust : bool
         Whether a run's own model function (``task.model=package.module:function``) may be imported.
 
@@ -44,7 +36,7 @@ def assign(
     loaded = load_run(folder, trust)
     with new_data.in_own_words():
         # An autoencoder's targets are its inputs.
-        labelled = not unlabelled and loaded.task.spec.loss != "reconstruction"
+        labelled = loaded.task.spec.loss != "reconstruction"
         new = new_data.read_data(loaded, path, labelled)
         _print_notes(new, path)
         _print_assignment(new_data.assign_data(loaded, new), loaded)
@@ -113,9 +105,6 @@ def _print_assignment(found: new_data.Assignment, run: RunModels) -> None:
     if found.misfit:
         print(found.misfit)
     print(f"Model {found.model} fits best: {found.why}.")
-    if not len(found.losses):
-        # Without targets nothing can be said of how well.
-        return
     order = sorted(range(len(found.losses)), key=found.losses.__getitem__)[:_MOST_LISTED]
     print("  model  loss")
     for index in sorted({*order, found.model or 0}):

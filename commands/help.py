@@ -32,7 +32,6 @@ Options
   -m, --multirun  sweep over keys that have several values, separated by commas
   -q, --quiet     one plain line per round instead of a progress bar
   --cfg           print the configuration that would run and exit
-  --config-dir    folder with your own presets: experiment/<name>.yaml
   --continue      for a sweep: keep finished jobs, continue stopped ones;
                   jobs whose code was edited are run again
   --debug         show Python's traceback on errors
@@ -47,6 +46,7 @@ Code that a preset or a saved run names by an import path needs trust=true.
 Below, [a | b | c] gives a key's choices, the default first.
 Results: <results_dir>/<experiment>/<strategy>/<other keys>/seed-<seed>/;
 for sweeps: <results_dir>/sweeps/.
+FLORETS_CONFIG_DIR: folder with your own presets, experiment/<name>.yaml.
 Exit code: 0 success; 1 a run or a job of a sweep failed; 2 the
 configuration was refused before training."""
 

@@ -19,7 +19,6 @@ import yaml
 from florets.commands import verbs
 from florets.commands.verbs import VERBS
 from florets.conf.extras import version
-from florets.conf.presets import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import as_plain
 from florets.engines import engine
@@ -61,10 +60,12 @@ class Arguments(NamedTuple):
 def read_arguments(arguments: Sequence[str]) -> Arguments:
     """Return the command line, read."""
     options = [text for text in arguments if text.startswith("-")]
-    names = ", ".join([*_FLAGS, "--config-dir <folder>"])
     if unknown := [text for text in options if text not in _FLAGS]:
         raise ConfigError(
-            [f"{text}: there is no such option ({names}).{did_you_mean(text, _FLAGS)}" for text in unknown]
+            [
+                f"{text}: there is no such option ({', '.join(_FLAGS)}).{did_you_mean(text, _FLAGS)}"
+                for text in unknown
+            ]
         )
     asked = frozenset(_FLAGS[text] for text in options)
     overrides = [text for text in arguments if not text.startswith("-")]
@@ -112,8 +113,7 @@ def _exit_code_of(given: Sequence[str]) -> int:
         # A handler's traceback is a line of this level, and then in the run's log.
         logging.getLogger("florets").setLevel(logging.DEBUG)
     try:
-        with own_presets(given, Path.cwd()) as rest:
-            return _dispatch(rest)
+        return _dispatch(given)
     except ConfigError as error:
         _complain(str(error), "--debug" in given)
         return 2

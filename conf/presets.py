@@ -10,7 +10,6 @@ import copy
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,9 @@ from florets.conf.problems import ConfigError, did_you_mean
 
 CONFIG_DIR = Path(__file__).resolve().parent
 OWN_DIR = "FLORETS_CONFIG_DIR"
-"""Environment variable that names the user's folder: the processes of a sweep inherit it."""
+"""Environment variable that names the user's folder."""
 
 GROUPS = ("experiment", "task", "train")
-_OPTION = "--config-dir"
 _PLAIN = {"task": "digits", "train": "adam"}
 """Files of a preset that names no others."""
 
@@ -36,41 +34,6 @@ def own_dir() -> Path | None:
     """Return the user's folder, None where there is none."""
     text = os.environ.get(OWN_DIR)
     return Path(text) if text else None
-
-
-@contextmanager
-def own_presets(arguments: Sequence[str], caller: Path) -> Iterator[list[str]]:
-    """Take the folder of ``--config-dir`` as the user's inside the block, also for processes that are started there.
-
-    Yields the rest of the command line; raises ConfigError where it is no folder with presets. A relative folder is
-    meant from `caller`.
-    """
-    rest, before = list(arguments), os.environ.get(OWN_DIR)
-    try:
-        place = next((i for i, text in enumerate(rest) if text.partition("=")[0] == _OPTION), None)
-        if place is not None:
-            _, equals, text = rest.pop(place).partition("=")
-            if not equals:
-                text = rest.pop(place) if place < len(rest) else ""
-            os.environ[OWN_DIR] = str(_checked(text, caller))
-        yield rest
-    finally:
-        if before is None:
-            os.environ.pop(OWN_DIR, None)
-        else:
-            os.environ[OWN_DIR] = before
-
-
-def _checked(text: str, caller: Path) -> Path:
-    if not text:
-        raise ConfigError(f"{_OPTION}: name the folder, as {_OPTION} my_presets.")
-    folder = (caller / Path(text).expanduser()).absolute()
-    if not any(_sources(folder, group) for group in GROUPS):
-        what = "has no preset" if folder.is_dir() else "is no folder"
-        raise ConfigError(
-            f"{_OPTION} {text}: {what}; presets are the files experiment/<name>.yaml in it (task/, train/ too)."
-        )
-    return folder
 
 
 def choices(group: str) -> list[str]:

@@ -270,11 +270,11 @@ def _states(record: ArrayRecord) -> list[Arrays]:
     return [{name: array.numpy() for name, array in model.items()} for model in bank.models(record)]
 
 
-def nearest_descriptor(groups: Frozen, task: Task, x: NDArray[np.float32], y: TargetArray | None) -> int:
-    """Return the group whose centroid is nearest to new data; without targets the rows that need none decide."""
+def nearest_descriptor(groups: Frozen, task: Task, x: NDArray[np.float32], y: TargetArray) -> int:
+    """Return the group of a run of FLUX whose centroid is nearest to new data."""
     _, rows, dimensions = groups.centroids.shape
     found = descriptor(task, _common(groups), x, y, rows // 2 - 1, dimensions, groups.seed)
-    return groups.nearest_descriptor(found, labelled=y is not None)
+    return groups.nearest_descriptor(found)
 
 
 def nearest_group(

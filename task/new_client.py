@@ -113,12 +113,9 @@ def fold_rows(
 
 
 def descriptor(
-    task: Task, model: State, x: FloatArray, y: TargetArray | None, classes: int, dimensions: int, seed: int
+    task: Task, model: State, x: FloatArray, y: TargetArray, classes: int, dimensions: int, seed: int
 ) -> NDArray[np.float64]:
-    """Return what a client with these data would send in FLUX, see `florets.task.descriptors.describe`.
-
-    Without targets (None), and in a task without classes, every class is absent.
-    """
+    """Return what a client with these data would send in FLUX, see `florets.task.descriptors.describe`."""
     found = features(loaded_module(task, model), torch.from_numpy(x), task.spec.head_layers)
     labels = y if task.spec.loss == "cross_entropy" else None
     rows = describe(found, labels, classes, projection(found.shape[1], dimensions, seed))

@@ -170,7 +170,7 @@ def run_of_a_hub_copy(place: Place) -> str:
             flower_processes.wait_for_port(superlink, port, 60, http=True)
             # On two processors one process does the clients' work, and none is started for a second.
             nodes = "num-supernodes=4 client-resources-num-cpus=2"
-            keys = "num-clients=4 k=2 num-server-rounds=2 overrides='task.num_clusters=2' "
+            keys = "overrides='num_clients=4 k=2 num_rounds=2 task.num_clusters=2' "
             keys += f"results-dir='{place.folder}/results'"
             flwr = bare / "bin" / "flwr"
             place.do(f'{flwr} run {app} own --stream --federation-config "{nodes}" --run-config "{keys}"', own)

@@ -90,7 +90,7 @@ def test_real_nodes_read_the_folders_of_their_own(calls, capsys):
     assert main(["data_dir=sites", "engine=flwr", "superlink=hospitals"]) == 2
     assert "data_dir=sites: has no effect on real nodes" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="data_dir=sites: has no effect on real nodes"):
-        read_run_config({"data-dir": "sites"})
+        read_run_config({"overrides": "data_dir=sites"})
 
 
 @pytest.mark.parametrize("words", [[], ["k=2"], ["task.table.target=ill"]])

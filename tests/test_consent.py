@@ -141,11 +141,15 @@ PRESET = "defaults: [quickstart]\n"
 
 @pytest.mark.parametrize("command", [["--cfg"], ["advise"], ["-m"], []])
 def test_no_command_imports_what_a_preset_names(
-    command: list[str], code: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: list[str],
+    code: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     presets = preset(tmp_path, "experiment", PRESET + "task: {data: 'evil_or_good:load'}\n")
-    given = [*command, f"--config-dir={presets}", "experiment=mine", f"data_dir={tmp_path}"]
-    assert main(given) == 2
+    monkeypatch.setenv(OWN_DIR, str(presets))
+    assert main([*command, "experiment=mine", f"data_dir={tmp_path}"]) == 2
     said = capsys.readouterr().err
     assert "preset mine names code of its author's, task.data=evil_or_good:load; add trust=true" in said
     assert not code.exists()

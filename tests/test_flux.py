@@ -63,31 +63,26 @@ def test_without_classes_the_two_overall_rows_are_the_descriptor() -> None:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a finished run, and archives of two of its clients beside it, one without targets."""
+    """Folder of a finished run, and archives of two of its clients beside it."""
     folder = tmp_path_factory.mktemp("flux")
     given = [*SMALL, *SHORT, "quiet=true", f"results_dir={folder / 'runs'}"]
     found = Path(run(compose(given), given).folder)
     task = build_task(compose(given))
     for client in (0, 5):
         data = task.client(client)
-        np.savez(folder / f"{client}.npz", x=data.x_test.numpy())
-        np.savez(folder / f"{client}-labelled.npz", x=data.x_test.numpy(), y=data.y_test.numpy())
+        np.savez(folder / f"{client}.npz", x=data.x_test.numpy(), y=data.y_test.numpy())
     return found
 
 
 @pytest.mark.parametrize("client", [0, 5])
-def test_a_later_client_is_placed_with_and_without_targets(
-    finished: Path, capsys: pytest.CaptureFixture[str], client: int
-) -> None:
+def test_a_later_client_is_placed(finished: Path, capsys: pytest.CaptureFixture[str], client: int) -> None:
     data = next(parent for parent in finished.parents if parent.name == "runs").parent
     loaded = load_run(finished)
     assert loaded.frozen_by == "descriptors"
-    found = {}
-    for name, more in ((f"{client}-labelled", ()), (str(client), ("unlabelled=true",))):
-        assert main(["assign", f"run={finished}", f"data={data / name}.npz", *more]) == 0
-        found[name] = capsys.readouterr().out.split()[1]
+    assert main(["assign", f"run={finished}", f"data={data / str(client)}.npz"]) == 0
+    found = {"command": capsys.readouterr().out.split()[1]}
     with np.load(data / f"{client}.npz") as archive:
-        found["in memory"] = str(Run(finished).assign(archive["x"]).model)
+        found["in memory"] = str(Run(finished).assign(archive["x"], archive["y"]).model)
     row = next(line for line in (finished / "clients.csv").read_text().splitlines() if line.startswith(f"{client},"))
     header = (finished / "clients.csv").read_text().splitlines()[0].split(",")
     assert set(found.values()) == {row.split(",")[header.index("found_cluster")]}

@@ -1,6 +1,5 @@
 """Strategies and presets of one's own: an example package by path or entry point, and a folder of presets."""
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 import yaml
 
 from florets.commands.main import main
-from florets.conf.presets import OWN_DIR, choices
+from florets.conf.presets import OWN_DIR
 from florets.reports.summary import RunSummary
 from florets.server_app.app import read_run_config
 from florets.strategies.registry import find_strategy
@@ -120,27 +119,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "my presets" / group).mkdir(parents=True)
         (tmp_path / "my presets" / group / f"{name}.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(OWN_DIR, raising=False)
+    monkeypatch.setenv(OWN_DIR, "my presets")
     return tmp_path / "my presets"
 
 
 def test_a_preset_of_ones_own_composes_with_a_task_of_ones_own(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--cfg", "--config-dir=my presets", "experiment=mine", "k=3"]) == 0
+    assert main(["--cfg", "experiment=mine", "k=3"]) == 0
     shown = yaml.safe_load(capsys.readouterr().out)
     assert (shown["experiment"], shown["num_rounds"], shown["k"]) == ("mine", 3, 3)
     assert shown["task"]["model_options"] == {"hidden": [5]}
-    # Nothing of it is left for the next command of this process.
-    assert OWN_DIR not in os.environ
-    assert "mine" not in choices("experiment")
 
 
-def test_a_folder_that_is_none_and_a_preset_with_a_name_of_ours_are_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--config-dir", "nowhere"]) == 2
-    assert "--config-dir nowhere: is no folder; presets are the files experiment/<name>" in capsys.readouterr().err
+def test_a_preset_with_a_name_of_ours_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "experiment" / "quickstart.yaml").write_text(PRESET)
-    assert main(["--cfg", "--config-dir", str(folder), "experiment=mine"]) == 2
+    assert main(["--cfg", "experiment=mine"]) == 2
     assert "quickstart.yaml: florets has one of this name" in capsys.readouterr().err

@@ -414,12 +414,12 @@ def test_a_strategy_that_remembers_what_no_checkpoint_can_hold_is_told_where() -
 
 def test_flower_run_takes_the_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = killed(monkeypatch, tmp_path, settings("fedavg"), 2)
-    config, found, resume = read_run_config({"resume": str(folder), "num-server-rounds": 20, "seed": -1})
+    config, found, resume = read_run_config({"resume": str(folder), "overrides": "num_rounds=20"})
     assert (config.num_rounds, config.num_clients, found, resume) == (20, 6, folder, True)
     with pytest.raises(ConfigError, match="absolute"):
         read_run_config({"resume": "results/x"})
     with pytest.raises(ConfigError, match="seed=3: cannot be changed"):
-        read_run_config({"resume": str(folder), "seed": 3})
+        read_run_config({"resume": str(folder), "overrides": "seed=3"})
 
 
 def forked(work: Callable[..., object], *arguments: object) -> ForkProcess:

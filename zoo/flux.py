@@ -89,8 +89,7 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
     and spread of its features, the inputs of the model's head, projected on a few random directions; of all its
     samples, which shows how inputs are distributed, and of each class, which shows labels and concepts. Every row is
     scaled to [0, 1] over the clients. DBSCAN groups the descriptors, and each group goes on from the common model
-    with FedAvg of its own. Clients that come later join the group whose mean descriptor is nearest; without labels
-    the first two rows decide.
+    with FedAvg of its own. Clients that come later join the group whose mean descriptor is nearest.
 
     In a task without classes each class counts as absent, and the first two rows are the whole descriptor.
 

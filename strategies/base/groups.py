@@ -83,8 +83,6 @@ def grouped(keys: Sequence[str], rows: Rows, _: int, cluster: Cluster) -> Groups
 FIT, FIT_ONE = 0.5, 0.1
 """Fraction of a group's usual cosine below which the group does not fit a client; the one row of a client with few
 samples is noisier."""
-UNLABELLED = 2
-"""Rows of a descriptor that need no labels: mean and spread of all samples. They come first."""
 
 
 def scale_rows(descriptors: FloatArray, low: FloatArray, width: FloatArray) -> FloatArray:
@@ -164,10 +162,9 @@ class Frozen:
         nearest = nearest_centroid(np.atleast_2d(vector), self.centroids)[0]
         return int(self.model_of_cluster[nearest])
 
-    def nearest_descriptor(self, descriptor: FloatArray, labelled: bool = True) -> int:
-        """Return the group nearest to a descriptor (2 (C + 1), l), the lowest of equals; two rows need no labels."""
-        rows = slice(None) if labelled else slice(UNLABELLED)
-        gaps = self.centroids[:, rows] - scale_rows(descriptor, self.origin, self.scale)[np.newaxis, rows]
+    def nearest_descriptor(self, descriptor: FloatArray) -> int:
+        """Return the group nearest to a descriptor (2 (C + 1), l), the lowest of equals."""
+        gaps = self.centroids - scale_rows(descriptor, self.origin, self.scale)
         return int(np.argmin((gaps**2).sum(axis=(1, 2))))
 
     def place_rows(self, rows: NDArray[np.floating], in_run: bool = False) -> tuple[int, float]:
