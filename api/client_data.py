@@ -46,10 +46,7 @@ Parts: TypeAlias = Mapping[str, Part]
 
 
 def read_client(data: Any, target: str | None) -> Parts:
-    """Read one client's data; raise WrongData where they cannot be used.
-
-    `target` is the column of the targets, of data frames and Hugging Face's data sets.
-    """
+    """Read one client's data; raise WrongData where they cannot be used."""
     if not isinstance(data, Mapping) or set(data) == {"train"}:
         undivided = _part(data["train"] if isinstance(data, Mapping) else data, target)
         if len(undivided.y if isinstance(undivided, Arrays) else undivided) < 2:
@@ -103,10 +100,7 @@ def array_of(values: Any) -> NDArray[Any]:
 
 
 def inputs_of(values: Any) -> NDArray[Any]:
-    """Return inputs (n, ...) as numbers, images as uint8 or float32 with the channels first.
-
-    Of four axes whose last one has 1, 3 or 4 entries, and the second one other numbers, the last one is the channels.
-    """
+    """Return inputs (n, ...) as numbers, images as uint8 or float32 with the channels first."""
     x = array_of(values)
     if x.dtype.kind == "O":
         raise WrongData(
@@ -139,10 +133,7 @@ def inputs_of(values: Any) -> NDArray[Any]:
 
 
 def targets_of(values: Any) -> NDArray[Any]:
-    """Return targets (n,) as integers, truth values, strings, or values; rows of numbers (n, C) are values.
-
-    Floats without fractions are integers.
-    """
+    """Return targets (n,) as integers, truth values, strings, or values; rows of numbers (n, C) are values."""
     y = array_of(values)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
@@ -244,11 +235,7 @@ def declares_classes(column: "pd.Series[Any]") -> bool:
 
 
 def declares_codes(column: "pd.Series[Any]") -> bool:
-    """Return whether the type of an input says that its numbers are codes; see `declares_classes`.
-
-    Strings that are many different numbers, without a 0 in front, are no codes: often all of a file was read as
-    strings. Neither are ids, which are found as such.
-    """
+    """Return whether an input's type says that its numbers are codes; many different numbers as strings are none."""
     if not declares_classes(column):
         return False
     if column.dtype.name == "category":

@@ -25,8 +25,8 @@ def clients_of(
 ) -> tuple[Any, dict[str, Any], Federation | None]:
     """Return the preset, the keys and the clients of a public function's arguments, the data written to a folder.
 
-    `first` is a preset's name, with `several` also several, or clients' data, which may be among the keys as well.
-    There must be `fewest` clients unless `min_clients` is given.
+    `first` is a preset's name, with `several` also several, or clients' data, at least `fewest` unless `min_clients`
+    is.
     """
     if isinstance(first, Typed):
         return first, {}, None

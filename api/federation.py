@@ -224,10 +224,7 @@ class Federation:
         return f"client-{place:0{len(str(len(self)))}d}"
 
     def _codes_of_frames(self) -> list[str]:
-        """Return the inputs whose numbers are categories, since some client's frame declares them so.
-
-        A column so declared, or the target of declared classes, must have fractions nowhere.
-        """
+        """Return the inputs whose numbers are categories, since some client's frame declares them so."""
         frames = [frame for own in self._tables.values() for frame in own]
         codes = dict.fromkeys(
             str(name)

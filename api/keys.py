@@ -26,10 +26,8 @@ _SHORT = {name: f"task.{name}" for name in ("data", "partition", "model", "loss"
 def overrides_of(experiment: str | Typed | None, keys: Mapping[str, Any]) -> list[str]:
     """Return the texts that say on the command line what the keyword arguments say.
 
-    A group is a mapping, ``train={"learning_rate": 0.1}``, or a dotted key; a strategy with settings is
-    ``strategy={"name": "clove", "square_root": True}``, or an instance. `model`, `loss`, `data` and `partition` are
-    short for ``task.model`` and so on; their values, the measure and the strategy may be classes and functions.
-    Modules of the caller's that were edited since they were imported are imported anew when they are next used.
+    A group is a mapping, ``train={"learning_rate": 0.1}``, or a dotted key; `model`, `loss`, `data` and `partition`
+    are short for ``task.model`` and so on. Edited modules of the caller's are imported anew when they are next used.
     """
     if isinstance(experiment, Typed):
         return list(experiment)
@@ -41,10 +39,7 @@ def overrides_of(experiment: str | Typed | None, keys: Mapping[str, Any]) -> lis
 
 
 def choices_of(experiment: str | Iterable[str] | None, keys: Mapping[str, Any]) -> list[str]:
-    """Return the texts of a sweep: a list, tuple, range, array or Series of values is tried value by value.
-
-    One value that is a list is a list in a list: ``task={"head_layers": [["fc"]]}``.
-    """
+    """Return the texts of a sweep: a list, tuple, range, array or Series of values is tried value by value."""
     if isinstance(experiment, Typed):
         return overrides_of(experiment, {})
     _use_edits()
@@ -123,10 +118,7 @@ def _written(key: str, value: Any) -> str:
 
 
 def path_of(key: str, value: Any) -> str:
-    """Return the import path of a class, a function or a module that is the value of a key.
-
-    What lies in an importable module is named by it. Everything else is held by `florets.task.given`.
-    """
+    """Return the import path of a class, a function or a module that is the value of a key."""
     if key == "strategy":
         if not isinstance(value, type):
             remedy = "its class, and its settings as keys" if is_strategy(value) else "a name, a class or an instance"
@@ -185,10 +177,7 @@ def _function(key: str, value: Any) -> Any:
 
 
 def _is_importable(value: Any) -> bool:
-    """Return whether other processes can import a class or function, by its module and name.
-
-    A module that has been imported anew since has another object of that name: the same, edited.
-    """
+    """Return whether other processes can import a class or function, by its module and name."""
     if not (isinstance(value, type) or inspect.isfunction(value)) or not value.__qualname__.isidentifier():
         return False
     home = str(value.__module__)

@@ -296,11 +296,7 @@ class Assignment:
 
 
 def assign_data(run: RunModels, new: NewData) -> Assignment:
-    """Return which model fits data, and how well.
-
-    CLoVE's frozen clusters, the groups of a discovery or those of FLUX decide where the run has them, else the lowest
-    loss; of a run whose clients mix models the data's share of each is fitted.
-    """
+    """Return which model fits data, and how well: by the run's frozen groups, the lowest loss, or as shares."""
     x = new.x
     # An autoencoder's targets are its inputs.
     y = np.zeros(len(x), dtype=np.int64) if new.y is None else new.y

@@ -102,10 +102,7 @@ def targets_of_arrays(
 
 
 def targets_of_tables(columns: Sequence["pd.Series[Any]"], regression: bool | None) -> Targets:
-    """Return what the targets of all clients' frames are, as far as the columns' types or `regression` say it.
-
-    Where they do not, the clients agree on it once they have described their columns.
-    """
+    """Return what the targets of all clients' frames are, as far as the columns' types or `regression` say it."""
     if regression or not any(map(declares_classes, columns)):
         return Targets(bool(regression))
     names = {class_name(one) for column in columns for one in column.dropna().unique()}

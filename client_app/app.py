@@ -50,8 +50,7 @@ Handler = Callable[[Message, Context], Message]
 def within_deadline(message: Message, context: Context, call_next: Handler) -> Message:
     """Handle a message; on a deployed node, end the process where that takes longer than the message lives.
 
-    A SuperNode of Flower 1.41 waits for its ClientApp's reply without end: one that hangs would cost its node every
-    later round. The clocks of server and node may differ, so the time is counted from here.
+    A SuperNode of Flower 1.41 waits for its ClientApp's reply without end, and would miss every later round.
     """
     if not has_process_of_its_own():
         return call_next(message, context)
@@ -76,8 +75,8 @@ _OURS = __name__.partition(".")[0]
 def own_texts_alone(message: Message, context: Context) -> Iterator[None]:
     """Replace an unexpected error, on a real node, by a RuntimeError: its text may quote data.
 
-    A ValueError that the project, or code that the owner allowed, has raised is passed on, unless the node adds noise
-    to all that it sends.
+    A ValueError that the project or allowed code has raised is passed on, unless the node adds noise to what it
+    sends.
     """
     try:
         yield
@@ -227,12 +226,7 @@ def opened(app: ClientApp, message: Message, context: Context) -> Message:
 
 
 class FloretsApp(ClientApp):
-    """Flower's ClientApp with the handlers above, which it finds by one look-up where nothing has to be around them.
-
-    Flower's own way takes longer than most answers of a block. It is taken in a node's process that is to be held to
-    the deadline, for a message that has no handler here, and where the app was given mods (see `refuse_mods`) or a
-    lifespan.
-    """
+    """Flower's ClientApp with the handlers above, found by one look-up where nothing has to be around them."""
 
     def __init__(self, mods: Sequence[Mod] = ()) -> None:
         refuse_mods(mods)

@@ -1,7 +1,6 @@
 """Blocks of like messages, of which losses, local training and tests are computed together.
 
-The handlers then answer each message as always, from results that are at hand (`florets.client_app.client`). What
-cannot be computed together, or fails, is left to them.
+The handlers then answer each message from results that are at hand; what fails is left to them.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""`Client`: a message to one client, with what its process keeps (`session`) and its node allows.
-
-Handlers of an author's own are given `authors_client.Client`.
-"""
+"""`Client`: a message to one client, with what its process keeps (`session`) and its node allows."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -55,9 +52,8 @@ NOTHING = Prepared()
 class Client:
     """One client that has been sent one message: its data and model, and what the message holds.
 
-    Nothing is remembered until the next message: what a client is to know again, the server sends. A setting that is
-    missing or of the wrong type raises ValueError, as does a message that asks for too much
-    (`florets.client_app.caps`).
+    Nothing is remembered until the next message. A setting that is missing or wrong raises ValueError, as does a
+    message that asks for too much (`florets.client_app.caps`).
     """
 
     def __init__(self, message: Message, context: Context) -> None:

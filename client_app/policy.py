@@ -37,11 +37,7 @@ _DELTA = 1e-5
 
 @dataclass(frozen=True)
 class Policy:
-    """What the owner of a node allows: names of `leaving` that never leave, patterns of messages that are answered.
-
-    And the fewest records that an answer is computed on, and the largest epsilon, at a delta of 1e-5, of all answers
-    that this node ever gives together; None: any.
-    """
+    """What a node's owner allows: what never leaves, which messages, least records and most epsilon."""
 
     never_send: frozenset[str]
     answers: tuple[str, ...]
@@ -141,8 +137,7 @@ def answered(
 ) -> RecordDict:
     """Return the handler's answer where the owner's policy lets it leave, and write what left to the node's log.
 
-    Raise Refused if the policy refuses it, or the log cannot be written. `is_stated` says whether an error's text is
-    the project's own, which names a rule and quotes no data.
+    Raise Refused if it does not, or the log cannot be written. `is_stated`: whether an error's text quotes no data.
     """
     log = _log_of(context)
     if log is None and not any(key in context.node_config for key in POLICY_KEYS):

@@ -48,10 +48,7 @@ class Recent(Generic[Found]):
 
 @dataclass
 class Session:
-    """Tasks, modules and unpacked models of one process, which may serve many clients in turn.
-
-    With `keeps_data` the tasks of earlier runs are kept as well, and read no file again.
-    """
+    """Tasks, modules and unpacked models of one process, which may serve many clients in turn."""
 
     keeps_data: bool = False
     _earlier: dict[str, dict[tuple[object, ...], Task]] = field(default_factory=dict)

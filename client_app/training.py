@@ -147,10 +147,7 @@ def trained(
     objective: Objective | None = None,
     training: Training | None = None,
 ) -> tuple[Arrays, float]:
-    """Train a model on this client's data; return its arrays, good until the next model is loaded, and the mean loss.
-
-    `purpose` names the draws; for an objective or a training that is None the message's is taken.
-    """
+    """Train a model on this client's data; return its arrays, good until the next is loaded, and the mean loss."""
     # Computed together with other clients': only where the message asks for plain training, of which it has one.
     done = client.prepared.trained
     if (
@@ -301,9 +298,7 @@ def reported(losses: Loss) -> Loss:
 
 
 def quantise(values: NDArray[Any], how: str, digits: int) -> NDArray[Any]:
-    """Keep so many decimals of each value; arrays of counters stay as they are.
-
-    `how` is ``none``; ``round`` to the nearest, halves to the even digit; or ``truncate`` towards zero.
+    """Keep so many decimals of each value, by `how`: ``none``, ``round`` or ``truncate``; counters stay as they are.
 
     Source: CFL-GP, App. E.1, Table 7, which speaks of truncation; its figures fit rounding.
     """

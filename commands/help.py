@@ -101,13 +101,7 @@ def reference() -> list[tuple[str, list[Row]]]:
 
 
 def keys_of_strategy(strategy: str) -> list[Row]:
-    """Return the keys that a strategy has; `strategy` is a name or a `package.module:Class`.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such strategy.
-    """
+    """Return the keys that a strategy has, a name or a `package.module:Class`; ConfigError where there is none."""
     problems: list[str] = []
     if (settings := read_strategy(strategy, problems)) is None:
         raise ConfigError(problems)

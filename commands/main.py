@@ -93,11 +93,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, 1 when a run failed, 2 when its configuration was refused before.
 
     Interrupted by a signal it returns 128 more than the signal's number, as a shell shows it.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        The command line without the command's name; by default that of this process.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     # The package asked for one thread; this reaches a NumPy that the caller has loaded before it.

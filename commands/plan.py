@@ -57,11 +57,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """Figures of a run before it is run.
-
-    A model has `one` bytes; `masked` is a round with masks, if not all are; `privacy` is epsilon of the run, of a
-    round alone, and of the grouping; delta; noise of a round.
-    """
+    """Figures of a run before it is run: bytes of a model and of rounds, epsilon of the run and of a round."""
 
     title: str
     clients: int

@@ -1,7 +1,4 @@
-"""Commands that are functions: arguments, errors and help follow from each function's signature and docstring.
-
-They are read from its source: whoever asks for help, or mistypes a key, does not wait for what the function imports.
-"""
+"""Commands that are functions: arguments, errors and help are read from each one's source, without importing it."""
 
 import ast
 import re

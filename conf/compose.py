@@ -1,8 +1,4 @@
-"""From what a user typed to one checked `Config`: a preset's values, and explicit keys on top.
-
-Order: schema < preset < explicit key. Hydra reads the texts (overrides.py) and launches sweeps; presets are read and
-laid over each other by presets.py, so that all problems come in one error, in our own words.
-"""
+"""From what a user typed to one checked `Config`: schema < preset < explicit key, with all problems in one error."""
 
 import dataclasses
 import json
@@ -49,11 +45,7 @@ _AGREED = (("data_options", "classes"), ("partition_options", "input_shape"))
 
 
 def compose(overrides: Sequence[str]) -> Config:
-    """Return the experiment that `key=value` texts in Hydra's grammar describe, such as `strategy=ifca`, checked.
-
-    ConfigError has every problem that was found; or says that a preset names code by an import path, and `trust=true`
-    is not among the texts.
-    """
+    """Return the checked experiment that `key=value` texts describe; ConfigError has every problem."""
     problems: list[str] = []
     given = with_full_names(read_overrides(overrides, problems), problems)
     trust = any(read_trust(entry.value, entry.text, problems) for entry in given if entry.key == TRUST)
@@ -175,10 +167,7 @@ def _known(given: Sequence[Given], strategy: str, problems: list[str]) -> Iterat
 def follow(
     values: dict[str, Any], settings: type[Settings], explicit: Mapping[str, Given], strategy: str
 ) -> list[str]:
-    """Resolve the run-level choices for a strategy, in place; return one line for each explicit one it cannot follow.
-
-    `values` holds the preset's and the explicit values, `explicit` the keys that were given by hand.
-    """
+    """Resolve the run-level choices for a strategy, in place; return a line for each explicit one it cannot take."""
     problems, privacy = [], values.get("privacy") or {}
     noised = privacy.get("kind") == "central" and privacy.get("epsilon") not in (None, "inf", math.inf)
     for key in CHOICES:
@@ -272,10 +261,7 @@ def _listed(task: dict[str, Any]) -> None:
 
 
 def _with_preprocessing(table: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    """Return what is declared of tables, with the content of the file that says how they are prepared.
-
-    What that says of columns and target is declared as well: other columns are not even looked at.
-    """
+    """Return what is declared of tables, with the content of the file that says how they are prepared."""
     given, key = table.get("preprocessing"), "task.table.preprocessing"
     if not given:
         return dict(table)

@@ -21,10 +21,7 @@ IMPORTING = ("strategy", *(f"task.{part}" for part in _TASK_PARTS), _MEASURE, TR
 
 
 def import_paths(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the import paths that nested plain values name, by their keys; nothing is imported.
-
-    Names of what is built in, or installed as a strategy, are none.
-    """
+    """Return the import paths that nested plain values name, by their keys; nothing is imported."""
     task, strategy = values.get("task"), values.get("strategy")
     parts = task if isinstance(task, Mapping) else {}
     found = {f"task.{part}": str(parts[part]) for part in _TASK_PARTS if ":" in str(parts.get(part, ""))}

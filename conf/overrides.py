@@ -151,10 +151,7 @@ def nest(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def overlay(values: dict[str, Any], layer: Mapping[str, Any]) -> None:
-    """Lay a higher layer over `values`, in place.
-
-    When it names another data set, partition or model, the options of the old one go: they belong to its function.
-    """
+    """Lay a higher layer over `values`, in place; options of a data set, partition or model that it replaces go."""
     task, over = values.setdefault("task", {}), layer.get("task", {})
     for part in _TASK_PARTS:
         if part in over and over[part] != task.get(part):

@@ -1,9 +1,8 @@
 """Presets: the YAML files of conf/ and of a folder of the user's, read and laid over each other.
 
-A preset sets keys. Its list `defaults` may name presets that it builds on, and other files of `task/` and `train/`
-(`override /task: mnist`). Layers from below: the task's file, the optimiser's, the presets built on, the preset.
-A file holds one preset, named by its path, or several, which `---` separates: the first line of each names it,
-`# florets experiment=<name>`.
+A preset's list `defaults` names presets that it builds on, and files of `task/` and `train/`. Layers from below: the
+task's file, the optimiser's, the presets built on, the preset. A file holds one preset, named by its path, or several
+between `---`, each of which begins with `# florets experiment=<name>`.
 """
 
 import copy
@@ -97,10 +96,7 @@ def _read(text: str) -> dict[str, Any]:
 
 
 def preset_values(experiment: str, groups: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return all that a preset holds, with the files that it names, as nested plain values that are not checked yet.
-
-    `groups` are files of `task` and `train` in place of those that the preset names.
-    """
+    """Return all that a preset holds, with the files that it names, as nested plain values, not checked yet."""
     chosen = dict(_PLAIN)
     layers = list(_layers(experiment, chosen, ()))
     values = {group: read_file(group, name) for group, name in (chosen | dict(groups or {})).items()}

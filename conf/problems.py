@@ -6,13 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 class ConfigError(ValueError):
-    """The configuration cannot run; the text lists every problem that was found.
-
-    Parameters
-    ----------
-    problems
-        One line per problem: the key, the rule that it breaks, the remedy.
-    """
+    """The configuration cannot run; each of `problems` names the key, the rule that it breaks, and the remedy."""
 
     def __init__(self, problems: str | Sequence[str]) -> None:
         self.problems = tuple(map(_short, [problems] if isinstance(problems, str) else problems))
@@ -40,11 +34,7 @@ def _short(problem: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that looks most like `name`, or None when nothing is close.
-
-    A name also counts as close in other letters, without its `num_`, or when it is the last part of exactly one
-    dotted key: `learning_rate` means `train.learning_rate`.
-    """
+    """Return the known name that looks most like `name`, or None; `learning_rate` means `train.learning_rate`."""
     names = list(known)
     for meant in (name.lower().replace("-", "_"), f"num_{name}"):
         if meant in names:

@@ -22,19 +22,13 @@ from florets.strategies.registry import DEFAULT, UnknownStrategy, find_strategy,
 
 
 def default_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults of the dotted keys that a plain configuration with this strategy can have.
-
-    Run-level choices such as ``averaging`` have the strategy's own default. Its name has none: those depend on it.
-    """
+    """Return the defaults of the dotted keys that a plain configuration with this strategy can have."""
     strategy = values.get("strategy")
     return _defaults(str(strategy.get("name", DEFAULT)) if isinstance(strategy, Mapping) else DEFAULT)
 
 
 def beyond_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the dotted keys of a plain configuration that are not at their defaults, the strategy's name among them.
-
-    Unlike the whole configuration it does not change when the code gets a new key.
-    """
+    """Return the dotted keys of a plain configuration that are not at their defaults, and the strategy's name."""
     defaults = default_values(values)
     return {key: value for key, value in dotted(values) if key not in defaults or defaults[key] != value}
 
@@ -62,9 +56,7 @@ _LONGEST = 120
 def run_folder(config: Config, overrides: Sequence[str]) -> Path:
     """Return `<experiment>/<strategy>/<other overrides>/seed-<s>`, relative to the results folder.
 
-    The other overrides are sorted, each as `key-value`, joined by `__`. Characters that a shell or Hydra would mind
-    become `-`; a short hash then keeps apart what would otherwise fall together, and also shortens what no file
-    system would take. Of a `data_dir` that is given a hash of the absolute path counts.
+    Characters that a shell or Hydra would mind become `-`; a short hash then keeps apart what would fall together.
     """
     problems: list[str] = []
     given = read_overrides(overrides, problems)
@@ -95,10 +87,7 @@ def results_folder(config: Config, overrides: Sequence[str]) -> Path:
 
 
 def resume_command(folder: Path, trust: bool = False, by_flower: bool = False) -> str:
-    """Return the command, as one types it in a shell, that goes on with the run in a folder.
-
-    `trust`: the run uses functions of its author's. `by_flower`: the command is `flwr run`, without the connection.
-    """
+    """Return the command, as one types it in a shell, that goes on with the run in a folder."""
     if by_flower:
         # JSON's texts are TOML's.
         settings = f"resume={json.dumps(str(folder), ensure_ascii=False)}" + (
@@ -117,8 +106,7 @@ def saved_config(
 ) -> Config:
     """Return the configuration of a run's ``config.yaml``, with the keys `given` changed, checked anew.
 
-    `trust`: code that the file names by import paths may be imported and called; `unused`: keys of such paths that
-    the caller makes no use of.
+    `trust` allows code that the file names, except under the keys `unused`, of which the caller makes no use.
     """
     path = folder / "config.yaml"
     if not path.is_file():

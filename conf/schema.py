@@ -1,7 +1,7 @@
 """Every key of an experiment: its type, its default and what it does.
 
 These dataclasses, and the `Settings` of each strategy, are the only place where keys, defaults and ranges are
-declared. `florets --help` prints the texts; `read_config` holds values to types, validate.py to ranges.
+declared.
 """
 
 import dataclasses
@@ -176,11 +176,7 @@ def as_plain(config: Config) -> dict[str, Any]:
 
 
 def read_config(values: Mapping[str, Any], problems: list[str]) -> tuple[Config | None, list[str]]:
-    """Build a `Config` from nested plain values; what is wrong is appended to `problems`.
-
-    Returned are the configuration, None where there is no such strategy, and the keys whose values are of a wrong
-    type: they have the schema's defaults.
-    """
+    """Build a `Config` from nested plain values; return also the keys of a wrong type, which have their defaults."""
     defaulted: list[str] = []
     given = values.get("strategy", {})
     strategy = dict(given) if isinstance(given, Mapping) else {"name": given}

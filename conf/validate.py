@@ -1,7 +1,4 @@
-"""Ranges and combinations of keys: what can be refused without looking at any data.
-
-Each check yields lines that name the key with its value, the rule, and the remedy.
-"""
+"""Ranges and combinations of keys: what can be refused without looking at any data; lines of key, rule and remedy."""
 
 import dataclasses
 import re
@@ -38,10 +35,7 @@ _OF_SUMS = ("balanced_accuracy", "auc", "macro_f1", "r2", "mae", "rmse")
 
 
 def checked_config(values: Mapping[str, Any]) -> tuple[Config | None, list[str]]:
-    """Build a `Config` from nested plain values, and return it with every problem: types, ranges, combinations.
-
-    It can run where there is no problem; where there is no such strategy it is None.
-    """
+    """Build a `Config` from nested plain values, None without such a strategy; return it with every problem."""
     problems: list[str] = []
     config, defaulted = read_config(values, problems)
     if config is not None:
@@ -241,10 +235,7 @@ def _too_many_models(name: str, number: int, clients: int, counted: str) -> str:
 
 
 def check_own_clients(config: Config, folders: int | None = None) -> None:
-    """Raise ConfigError if there are fewer nodes with data of their own than models, or than the run needs to start.
-
-    `folders` is the number of their folders in `data_dir`, in process; None: real nodes.
-    """
+    """Raise ConfigError if fewer nodes with own data (`folders`) are there than models, or than the run needs."""
     if config.task.partition != OWN:
         return
     name = "num_clients" if config.min_clients is None else "min_clients"

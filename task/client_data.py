@@ -22,18 +22,9 @@ TestedOn = Literal["test", "validation"]
 class ClientData:
     """One client's data, ready for the model.
 
-    Parameters
-    ----------
-    x_train, x_test
-        float32 (n, *input_shape); images lie channels last in memory, where a CPU's convolutions are faster.
-    y_train, y_test
-        int64 or float32 (n,)
-    cluster
-        True cluster.
-    x_validation, y_validation
-        As the others, None where the task holds nothing out.
-    subjects
-        int64 (n,): training samples of one number belong together; None: each stands for itself.
+    Inputs are float32 (n, *input_shape), images with the channels last in memory, where a CPU's convolutions are
+    faster; targets int64 or float32 (n,). What is held out for validation is None where nothing is. Training samples
+    of one number in `subjects` (n,) belong together; None: each stands for itself.
     """
 
     x_train: Tensor
@@ -57,8 +48,7 @@ class ClientData:
 def hold_out(data: ClientData, rng: np.random.Generator, stratify: bool = False) -> tuple[ClientData, Part]:
     """Split a client's training data into those that it trains on and a fifth that is held out.
 
-    On its training data a client prefers the model that it has just trained, whatever its group; on data that no
-    model was trained on it does not. A single sample, or subject, is trained on and held out: there is no other.
+    On its training data a client prefers the model that it has just trained, whatever its group.
     """
     count = len(data.x_train)
     if data.subjects is not None:
@@ -90,10 +80,7 @@ def with_validation(
 
 
 def _targets(data: ClientData, stratify: bool) -> tuple[NDArray[np.float64], bool]:
-    """Return the targets of a client's training samples, and whether they are values.
-
-    Where nothing is stratified they are not looked at, and stay on their device. Rows of numbers have no order.
-    """
+    """Return the targets of a client's training samples, and whether they are values."""
     values, stratify = data.y_train.is_floating_point(), stratify and data.y_train.dim() == 1
     return data.y_train.cpu().numpy().astype(np.float64) if stratify else np.zeros(len(data.y_train)), values
 

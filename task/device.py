@@ -1,7 +1,4 @@
-"""Devices that models are trained and tested on, by name; one thread for linear algebra; memory of this process.
-
-With more threads, sums differ in their last bits from run to run.
-"""
+"""Devices that models are trained and tested on, by name; one thread for linear algebra; memory of this process."""
 
 import gc
 import sys
@@ -22,19 +19,13 @@ def one_thread() -> Any:
 
 
 def one_thread_for_good() -> None:
-    """Hold the BLAS libraries that are loaded by now to one thread for the rest of the process.
-
-    Those that are loaded later go by `OMP_NUM_THREADS`.
-    """
+    """Hold the BLAS libraries that are loaded by now to one thread; those loaded later go by `OMP_NUM_THREADS`."""
     threadpool_limits(limits=1, user_api="blas")
 
 
 @contextmanager
 def one_thread_within() -> Iterator[None]:
-    """Compute with one thread, PyTorch too, and give the caller its numbers of threads back.
-
-    For a function that is called in a process of somebody else's, such as a notebook.
-    """
+    """Compute with one thread, PyTorch too, and give the caller its numbers of threads back."""
     import torch
 
     before = torch.get_num_threads()
@@ -93,11 +84,7 @@ _NEW_OBJECTS = 20_000
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Leave alone, within the block, what there is by now, and look through new objects more seldom.
-
-    An exchange with many clients makes tens of thousands of records, which are freed without any search: the search
-    found nothing in them, and took up to a quarter of a round of small models.
-    """
+    """Look through new objects more seldom within the block: an exchange's records are freed without a search."""
     before = gc.get_threshold()
     gc.freeze()
     # 0 is never.

@@ -12,8 +12,7 @@ from florets.task.settings import Drift
 def shards_by_version(drift: Drift, first: Sequence[Shard], seed: int) -> list[list[Shard]]:
     """Return the shards of all clients, by partition id, before the first change and after each.
 
-    Clients that move trade their data among each other: each one gets those of a client that leaves another group.
-    So groups keep their sizes, and no sample is dealt twice, whatever the partition.
+    Each client that moves gets the data of one that leaves another group: groups keep their sizes.
     """
     versions = [list(first)]
     for start in drift.rounds:

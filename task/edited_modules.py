@@ -1,8 +1,7 @@
 """Modules of the user's own that are edited while Python runs: the next run imports them anew.
 
-The files behind every import path that a run names are noted before they are imported. Once one of them has changed,
-its package and those that import it are forgotten, imported again, and put into the module objects that others hold,
-so that a notebook's ``my_module.function`` is the new one.
+Once a noted file has changed, its package and those that import it are forgotten, imported again, and put into the
+module objects that others hold.
 """
 
 import importlib
@@ -17,11 +16,7 @@ _paths: set[str] = set()
 
 
 def note(paths: Iterable[str]) -> None:
-    """Remember the files behind import paths as they are now, where they are not imported yet.
-
-    Texts that are no import paths are ignored. Of a package that is imported and was not noted before, its files are
-    taken for those that it was imported from.
-    """
+    """Remember the files behind import paths as they are now, where they are not imported yet."""
     new = [path for path in paths if _is_path(path)]
     _paths.update(new)
     for package, files in fingerprint.own_files(new).items():
@@ -30,11 +25,7 @@ def note(paths: Iterable[str]) -> None:
 
 
 def reload_edited() -> list[str]:
-    """Import modules anew whose files, or those of modules that they import, have changed; return the packages.
-
-    Nothing is imported anew where nothing has changed. A module that can no longer be imported is left out: whoever
-    asks for it gets its error.
-    """
+    """Import modules anew whose files, or those of modules that they import, have changed; return the packages."""
     note(_paths)
     now = fingerprint.own_files(_paths)
     changed = {package for package, files in now.items() if files != _noted[package]}

@@ -42,11 +42,7 @@ def project_fingerprint() -> str:
 
 @cache
 def code_fingerprint(handlers: tuple[str, ...] = ()) -> str:
-    """Return the fingerprint of the project and of the packages of a strategy's own client handlers.
-
-    `handlers` are import paths, of which nothing is imported: of a package all of its files count, of a lone module
-    that file. ValueError if a package is not installed here.
-    """
+    """Return the fingerprint of the project and of the packages of a strategy's own client handlers, import paths."""
     packages = sorted({_package(handler) for handler in handlers})
     if not packages:
         return project_fingerprint()
@@ -59,13 +55,10 @@ def code_fingerprint(handlers: tuple[str, ...] = ()) -> str:
 
 
 def file_hashes(paths: Iterable[str]) -> dict[str, str]:
-    """Return the hash of every file of one's own code that import paths lead to, by the file's name.
+    """Return the hash of every file of one's own code that import paths lead to, by name; nothing is imported.
 
     Of a package all of its files count, of a lone module that file, and then all that these import and what that
-    imports, but not what is installed (Python's own modules, site-packages) and not this project.
-
-    Nothing is imported. Of an object that was given in Python the modules count that it refers to. Names of files
-    begin with the package's or are the lone module's, wherever that lies.
+    imports, but neither what is installed nor this project.
     """
     return {name: digest for found in _found(paths) for name, digest in found.hashes.items()}
 

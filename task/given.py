@@ -1,10 +1,8 @@
 """Objects that were given in Python in place of names: classes of a notebook, lambdas, module instances.
 
-A run names its code by import paths, and such an object has none that another process could import. It is pickled by
-value, under a name that ends with a digest of what it is made of, and its path is ``florets.task.given:<name>``: an
-attribute of this module. The process in which it was given has the bytes in memory; workers are handed them, and a
-run's folder keeps them in a file. A file is read only where `look_in` was asked to, which takes trust: to unpickle is
-to run code.
+Such an object is pickled by value, and its import path is ``florets.task.given:<name>-<digest>``. The process in
+which it was given has the bytes in memory; workers are handed them, and a run's folder keeps them in a file, which is
+read only where `look_in` was asked to, which takes trust: to unpickle is to run code.
 """
 
 import hashlib
@@ -183,10 +181,7 @@ def _stored(given: object) -> tuple[bytes, list[str]]:
 
 
 def _digest(given: object) -> str:
-    """Return ten hexadecimal digits of what an object is made of, the same in every process of a Python version.
-
-    Where code was written down, by file and line, does not count: a cell that is run again gives the same.
-    """
+    """Return ten hexadecimal digits of what an object is made of, the same in every process of a Python version."""
     import cloudpickle
 
     class Canonical(cloudpickle.CloudPickler):  # type: ignore[misc]  # as above
@@ -210,10 +205,7 @@ def _digest(given: object) -> str:
 
 
 def _untracked(reduced: Any) -> Any:
-    """Return how cloudpickle builds a class, without the random number by which it knows the class again.
-
-    The copy is a class of its own then, as it is in every other process.
-    """
+    """Return how cloudpickle builds a class, without the random number by which it knows the class again."""
     if not isinstance(reduced, tuple):
         return reduced
     arguments = tuple(

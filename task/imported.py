@@ -23,9 +23,8 @@ _libraries: list[Any] = []
 def with_torchvision(call: Callable[[], T]) -> T:
     """Call a function that may import torchvision, even where torchvision does not fit the installed torch.
 
-    A torchvision wheel with a torch of another build (CPU-only, say) leaves its operators out, and then fails at
-    import because it wants to describe two of them. Data sets and models need no operator: declaring the missing ones
-    by name is enough. The function is then called a second time.
+    Such a wheel fails at import because it describes two operators that it lacks: they are declared, and it is called
+    again.
     """
     try:
         return call()
@@ -53,10 +52,7 @@ _VARIABLE = "FLORETS_CALLERS_FOLDER"
 
 
 def import_from(folder: Path) -> None:
-    """Let this process, and those that it starts, import modules in `folder`.
-
-    It comes last, so that they hide none of the installed ones.
-    """
+    """Let this process, and those that it starts, import modules in `folder`, after the installed ones."""
     os.environ[_VARIABLE] = str(folder)
     _append(str(folder))
 
@@ -114,9 +110,7 @@ def other_parameters(
 ) -> list[inspect.Parameter]:
     """Return the parameters of a function other than `given`, which it must have under these very names.
 
-    A function that happens to take as many arguments was written for something else: ``shutil.rmtree`` would delete
-    the data folder that a data set is read from. Matching parameter names show intent: `given` are passed by
-    keyword, and none may be caught by ``*args`` or ``**kwargs``. Without `options` no other may be required.
+    One that happens to take as many was written for something else: ``shutil.rmtree`` would delete the data folder.
     """
     expected = f"f({', '.join([*given, *(['**options'] if options else [])])})"
     try:
@@ -163,10 +157,7 @@ _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib",
 
 
 def raised_in(error: BaseException, in_own_code: bool = False) -> str:
-    """Return function, file and line that raised an exception; empty where it was not raised.
-
-    `in_own_code`: the innermost that are neither a library's nor the project's; empty where there are none.
-    """
+    """Return function, file and line that raised an exception, the innermost or that in the user's own code."""
     frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     found = [(frame, line) for frame, line in frames if not in_own_code or _is_own(frame)]
     if not found:

@@ -29,8 +29,6 @@ def setting(
 ) -> T:
     """Declare a key with its default, its help text and its range, which applies to numbers alone.
 
-    The declared return type is the value's and not `Field`, as that of `dataclasses.field` is.
-
     Parameters
     ----------
     least, most
@@ -42,8 +40,8 @@ def setting(
     cap
         Of a key that a node caps: the cap's key in the node config, see `florets.task.node_config`.
     needs
-        Another key, in full, without which this one, or the keys of this group, have no effect: that key alone, where
-        any value turns it on, or with the values that do: ``train.schedule=exponential``, ``strategy.restarts>1``.
+        What this key, or the keys of this group, have no effect without: ``task.num_clusters``,
+        ``train.schedule=exponential``, ``strategy.restarts>1``.
     """
     bounds = {"least": least, "above": above, "most": most, "below": below, "note": note, "cap": cap, "needs": needs}
     metadata = {"help": text, **{name: value for name, value in bounds.items() if value not in (None, "")}}
@@ -70,11 +68,7 @@ class Mismatch(Exception):
 
 
 def convert(value: Any, kind: Any) -> Any:
-    """Return `value` as the annotated type `kind`, or raise `Mismatch`.
-
-    Only what loses nothing is converted: an integer serves as a float, NumPy's numbers as Python's, and one value as
-    a list of one. Text is never read as a number, and a truth value never as one; NaN and infinities are refused.
-    """
+    """Return `value` as the annotated type `kind`, or raise `Mismatch`: only what loses nothing is converted."""
     if get_origin(kind) in (Union, UnionType):
         for option in get_args(kind):
             try:
@@ -128,10 +122,7 @@ def describe(kind: Any) -> str:
 
 
 def as_declared(values: T) -> tuple[T, list[str]]:
-    """Return a dataclass with its values as their declared types, and one line for each that is of no such type.
-
-    So are those of nested ones. Fields of a type that no key of a configuration can have are left as they are.
-    """
+    """Return a dataclass with its values as their declared types, and one line for each that is of no such type."""
     hints = type_hints(type(values))  # type: ignore[arg-type]  # mypy does not take dataclass types as hashable
     converted, problems = {}, []
     for field in dataclasses.fields(values):  # type: ignore[arg-type]  # mypy does not take T as a dataclass

@@ -15,11 +15,7 @@ _HEAD_LAYERS, _AT_HOME = "head_layers", "_kept_at_home"
 
 
 def keep_at_home(module: Module) -> None:
-    """Leave the parameters that the model freezes itself out of its state dict, and of what it must be loaded with.
-
-    They are made where the module is, and neither sent nor kept for each group: all that works with state dicts sees
-    a smaller model. A compiled TorchScript module takes no hooks, and its parameters travel.
-    """
+    """Leave the parameters that the model freezes itself out of its state dict: they are never sent."""
     named = module.named_parameters(remove_duplicate=False)
     names = [name for name, parameter in named if not parameter.requires_grad]
     if names and not isinstance(module, ScriptModule):
@@ -103,10 +99,7 @@ def with_head(module: Module, *layers: str) -> Module:
 
 
 def body_and_head(module: Module, head_layers: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the name prefixes of a model's body and of its head: together all of its entries.
-
-    `head_layers` are those of the key `task.head_layers`; none: as the model has it, see `with_head`.
-    """
+    """Return the name prefixes of a model's body and of its head: together all of its entries."""
     head = _named_head(module, head_layers)
     entries = list(module.state_dict())
     if not head:
@@ -135,10 +128,7 @@ def head_or_last(module: Module, head_layers: Sequence[str] = ()) -> tuple[str, 
 
 @contextmanager
 def frozen_layers(module: Module, prefixes: Sequence[str]) -> Iterator[None]:
-    """Keep the layers of these name prefixes as they are inside the block, their running statistics included.
-
-    The module must be in train mode; these layers are left in eval mode.
-    """
+    """Keep the layers of these name prefixes as they are inside the block; the module must be in train mode."""
     entries = list(module.state_dict())
     for prefix in prefixes:
         if not any(is_of_layer(name, prefix) for name in entries):

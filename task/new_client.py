@@ -57,10 +57,7 @@ def fitted_shares(
     y: TargetArray,
     class_shares: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the share of each model (K,) in the mixture that explains these data best; see `model_losses`.
-
-    `class_shares` (K, C) are P_k(y) of `florets.task.training.mixture.class_rarity`; None: classes do not count.
-    """
+    """Return the share of each model (K,) in the mixture that explains these data best; `class_shares`: P_k(y)."""
     module, states = _states(task, models)
     losses = sample_losses(module, states, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
     return fit_shares(losses, None if class_shares is None else class_rarity(y, class_shares))
@@ -87,11 +84,7 @@ def fold_rows(
     seed: int,
     estimates: bool = False,
 ) -> NDArray[np.float32]:
-    """Return what a client with these data would send in a discovery, float32 (folds, width).
-
-    One row where there are fewer different samples than folds. `training` is that on a fold, see
-    `florets.task.training.folds.on_folds`; `estimates` is of `rows_of_folds`.
-    """
+    """Return what a client with these data would send in a discovery, float32 (folds, width); see `rows_of_folds`."""
     module, inputs, targets = loaded_module(task, model), torch.from_numpy(x), torch.from_numpy(y)
     rng = generator(seed, 0, Purpose.FOLDS)
     changes = rows_of_folds(
@@ -126,8 +119,7 @@ def descriptor(
 def predict(task: Task, model: State, x: FloatArray) -> Predictions:
     """Return a model's predictions for inputs (n, *input_shape).
 
-    Each sample is evaluated alone, from the same place in memory: in a batch the last bits of its matrix products
-    depend on the batch's size, on its position and on the alignment, and a prediction depends on its own sample only.
+    Each sample is evaluated alone, from the same place in memory, since the last bits depend on both.
     """
     loaded, inputs, loss = loaded_module(task, model).eval(), torch.from_numpy(x), task.spec.loss
     alone, found, keeps = torch.empty(1, *x.shape[1:]), [], keeps_something(loaded)
@@ -184,8 +176,7 @@ def best_of_each_cluster(
 ) -> tuple[float, float | None]:
     """Return the lowest loss and the lowest error of all models on each true cluster, mean over the clusters.
 
-    Clients' test data are joined by their true cluster of a round. The error, the fraction of samples not put into
-    their class, is None where there are no classes.
+    The error, the fraction of samples not put into their class, is None where there are no classes.
 
     Source: mixed regression, Sec. V-D, the test loss and the misclassification rate.
     """

@@ -56,10 +56,7 @@ _SET_BY_ENGINES = (PARTITION_ID, NUM_PARTITIONS, kinds.ROWS_OF, kinds.ONE_PROCES
 
 
 def flag(node_config: Mapping[str, Any], key: str, default: bool = False) -> bool:
-    """Return a setting of a node config that is true or false; raise ValueError for anything else.
-
-    In quotes it is a string, which is read as what it says.
-    """
+    """Return a setting of a node config that is true or false, in quotes or not; else raise ValueError."""
     value = node_config.get(key, default)
     if not isinstance(value, bool) and value not in ("true", "false"):
         raise ValueError(f"this node's config has {key}={value!r}, which must be true or false; write {key}=true")
@@ -82,10 +79,7 @@ def answered_by(node_config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def check_node_config(node_config: Mapping[str, Any]) -> None:
-    """Raise ValueError for a slip of a key in a node config, or a flag that is neither true nor false; see `flag`.
-
-    Keys that are like none of ours may be those of other apps on the node, and pass.
-    """
+    """Raise ValueError for a slip of a key in a node config, or a flag that is neither true nor false; see `flag`."""
     for key in node_config:
         if key in NODE_KEYS or key in _SET_BY_ENGINES:
             continue

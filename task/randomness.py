@@ -40,20 +40,13 @@ class Purpose(IntEnum):
 
 
 def generator(seed: int, server_round: int, purpose: Purpose | str, client: int = 0) -> np.random.Generator:
-    """Return the generator of one draw; `server_round` and `client` are 0 where none is meant.
-
-    An author's own purpose is a name; its number is one that no `Purpose` has.
-    """
+    """Return the generator of one draw; `server_round` and `client` are 0 where none is meant."""
     number = _hashed(purpose) if isinstance(purpose, str) else int(purpose)
     return np.random.default_rng([seed, server_round, number, client])
 
 
 def client_number(client_key: str) -> int:
-    """Return the integer that stands for a client in `generator`.
-
-    A partition id (a key of digits) is its own number; any other key gives the first 8 bytes of its SHA-256,
-    so that a client keeps its draws when it comes back under another node id.
-    """
+    """Return the integer that stands for a client in `generator`: its partition id, else of its key's SHA-256."""
     # Longer texts of digits are no partition ids, and Python refuses to read very long ones.
     if client_key.isascii() and client_key.isdecimal() and len(client_key) <= 18:
         return int(client_key)

@@ -109,10 +109,7 @@ def call(kind: Kind, name: str, given: Mapping[str, Any], options: Mapping[str, 
 
 
 def check_options(function: Function, options: Mapping[str, Any], kind: Kind, name: str) -> dict[str, Any]:
-    """Check options against the function's signature, so that a wrong one is named before work starts.
-
-    Returned are the options as the function takes them: where it takes a list, one value is a list of one.
-    """
+    """Check options against the function's signature; return them with one value as a list where it takes a list."""
     key, given = f"task.{kind}_options", GIVEN[kind]
     others = other_parameters(f"task.{kind}={name!r}", function, given)
     takes_any = any(p.kind is p.VAR_KEYWORD for p in others)

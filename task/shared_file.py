@@ -29,11 +29,7 @@ class Place:
 
 
 class SharedFile:
-    """A file in memory without a name, so that nothing is left of it however its processes end.
-
-    Handed to a process that is being started it is the same file there (`descriptor`). Who has made it writes, the
-    others read.
-    """
+    """A file in memory without a name, so that nothing is left of it; who made it writes, others read."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._descriptor = _new_file() if descriptor is None else descriptor
@@ -101,10 +97,7 @@ _Stored = tuple[Place, str, tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class SharedClients:
-    """The clients of a task that stand in a shared file, up to `end`.
-
-    By a client's number: the place of the description of its data, its true cluster and number of training samples.
-    """
+    """The clients of a task that stand in a shared file, up to `end`."""
 
     spec: TaskSpec
     input_shape: tuple[int, ...]
@@ -115,10 +108,7 @@ class SharedClients:
 
 
 def share_clients(task: Task, file: SharedFile) -> SharedClients:
-    """Write all clients' data into a file; this process keeps none of them.
-
-    Clients whose data cannot be made are left out: a request for them is answered with the reason, as always.
-    """
+    """Write all clients' data into a file; this process keeps none of them."""
     places, truth = {}, {}
     for number in range(task.num_clients):
         try:

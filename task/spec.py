@@ -59,11 +59,7 @@ class TaskSpec:
         return json.dumps(values, sort_keys=True)
 
     def at_node(self, data_dir: str, rows_of: str | None) -> "TaskSpec":
-        """Return the description as a node with data of its own has it.
-
-        Of a table that several nodes share `rows_of` names the node's rows. It is never the server's to say: it could
-        ask for whoever it likes.
-        """
+        """Return the description as a node with data of its own has it; its owner says whose rows it has."""
         table = {name: value for name, value in self.table.items() if name != ROWS_OF}
         table |= {} if rows_of is None else {ROWS_OF: rows_of}
         return replace(self, data_dir=str(Path(data_dir).expanduser()), table=table)

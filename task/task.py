@@ -45,9 +45,8 @@ MOST_KEPT = 20_000
 class Task:
     """Data, partition, model and loss behind a `TaskSpec`; each is made when it is first needed, once.
 
-    `client` is the number of the client whose own data it is for (`florets.task.randomness.client_number`), `frozen`
-    are values of the parameters that the model freezes, as a run has saved them; None: as the model function makes
-    them.
+    `client` is the number of the client whose own data it is for; `frozen` are values of the parameters that the
+    model freezes, as a run has saved them.
     """
 
     def __init__(self, spec: TaskSpec, client: int = 0, frozen: Mapping[str, NDArray[Any]] | None = None) -> None:
@@ -182,10 +181,7 @@ class Task:
         return self.shards_at(server_round)[partition_id]
 
     def client(self, partition_id: int, server_round: int = 0) -> ClientData:
-        """Return the data of one client in a round; kept until they change, so that the next call costs nothing.
-
-        Of `MOST_KEPT` clients, that is: those of the others are made anew at each call, so that memory is bounded.
-        """
+        """Return the data of one client in a round; those of `MOST_KEPT` clients are kept until they change."""
         version = self.version(server_round)
         kept = self._clients.get(partition_id)
         if kept is not None and kept[0] == version:
@@ -239,11 +235,7 @@ class Task:
         return _joined(parts)
 
     def build_model(self) -> Module:
-        """Build a fresh module for this task's inputs and outputs.
-
-        It is initialised by torch's global generator; see `florets.task.task.initial_models` for seeded ones. Its
-        state dict leaves out the parameters that do not train, see `florets.task.layers.keep_at_home`.
-        """
+        """Build a fresh module for this task's inputs and outputs, initialised by torch's global generator."""
         spec = self.spec
         given = {"input_shape": self.input_shape, "num_outputs": self.num_outputs}
         module = call("model", spec.model, given, spec.model_options)
@@ -274,10 +266,7 @@ class Task:
         return body_and_head(module, self.spec.head_layers)
 
     def check(self) -> None:
-        """Raise ValueError for everything that can be wrong, before any training.
-
-        That is: unknown names, wrong options, missing files, too many clients, a loss that does not fit.
-        """
+        """Raise ValueError for everything that can be wrong, before any training."""
         spec = self.spec
         check_loss(spec.loss)
         for kind, name, options in (

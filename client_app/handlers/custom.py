@@ -29,10 +29,7 @@ def custom(client: Client) -> RecordDict:
 
 
 def handler_of(client: Client, path: str) -> Callable[..., Any]:
-    """Return the handler of an import path, which the owner of this node must have allowed; a simulation runs all.
-
-    Raise ValueError if it is not allowed here, or leads to no function of one parameter `client`.
-    """
+    """Return the handler of an import path, which this node's owner must have allowed; else raise ValueError."""
     module_of(f"{kinds.HANDLER}={path!r}", path)
     consent_of(client.context).require(kinds.HANDLER, path)
     return _handler(path)
@@ -40,10 +37,7 @@ def handler_of(client: Client, path: str) -> Callable[..., Any]:
 
 @cache
 def _built_in(path: str) -> Callable[..., Any]:
-    """Return a handler of this project's algorithms, whose code every node has: no consent is needed.
-
-    Only what its module itself defines is one, not what the module imports.
-    """
+    """Return a handler of this project's algorithms, whose code every node has: no consent is needed."""
     function = _handler(path)
     if getattr(function, "__module__", None) != path.partition(":")[0]:
         raise ValueError(f"{kinds.HANDLER}={path!r}: is no client handler of this project")

@@ -19,10 +19,7 @@ from florets.task.wire.replies import Update
 
 
 def estimate(client: Client) -> RecordDict:
-    """Return the model that fits this client's data, trained from the one that came or in closed form.
-
-    Of a trained model only the layers are returned that the message names, where it names any.
-    """
+    """Return the model that fits this client's data, trained from the one that came or in closed form."""
     if client.config.get(kinds.ESTIMATE) != kinds.ESTIMATE_LEAST_SQUARES:
         own = update(client, client.states()[0], Purpose.ESTIMATE)
         if layers := client.names(kinds.SENT_LAYERS):
@@ -39,10 +36,7 @@ def estimate(client: Client) -> RecordDict:
 
 
 def fit_linear_model(module: Module, x: Tensor, y: Tensor) -> None:
-    """Set a linear model with one output to the least-squares solution on samples (n, *input_shape) and targets (n,).
-
-    Raise ValueError if the module is anything else than a linear layer (1, d), with a bias or without.
-    """
+    """Set a linear model (1, d) to the least-squares solution on inputs and targets; ValueError for another one."""
     inputs, targets = x.flatten(1).double().cpu().numpy(), y.double().cpu().numpy()
     shapes = [tuple(value.shape) for value in module.state_dict().values()]
     weight = (1, inputs.shape[1])
@@ -61,9 +55,7 @@ def fit_linear_model(module: Module, x: Tensor, y: Tensor) -> None:
 
 
 def least_squares(x: NDArray[np.float64], y: NDArray[np.float64], intercept: bool) -> NDArray[np.float64]:
-    """Return the coefficients of the least squared error (d,), with the intercept as the last (d + 1,).
-
-    Of several the shortest are returned, the intercept included: `x` (n, d) may have fewer rows than columns.
+    """Return the shortest coefficients of the least squared error (d,), with the intercept as the last (d + 1,).
 
     Source: local estimates of the one-shot benchmark in the two-phase paper (mixed regression), section V.
     """

@@ -18,11 +18,7 @@ from florets.task.wire.sampled_noise import accountants
 
 
 def hello(client: Client) -> RecordDict:
-    """Say who this client is and what it has; loads its data, so that a bad data folder shows before training.
-
-    Raise ValueError if the strategy brings a handler that this node does not allow, cannot find or cannot call, or
-    the node config is invalid.
-    """
+    """Say who this client is and what it has; bad data and handlers show here, before training."""
     check_node_config(client.context.node_config)
     handlers = client.names(kinds.HANDLERS)
     for handler in handlers:

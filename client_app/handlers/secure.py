@@ -1,7 +1,6 @@
 """A client's part in secure aggregation: it sends its update masked, and holds the server to the protocol.
 
-What one round's steps have in common (secret keys, others' shares) is kept in Flower's `Context.state` and forgotten
-when the sum is unmasked. Nothing of it has an effect on results: a client that loses it has dropped out of the round.
+What a round's steps share is kept in Flower's `Context.state`; a client that loses it has dropped out of the round.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,9 +26,8 @@ _IN_CLEAR = (kinds.TRAIN, kinds.TRAIN_SELECT, kinds.TRAIN_ESTIMATE)
 class Standing:
     """How far a client is in its last masked round, and what it keeps until the round ends.
 
-    The last of its steps is "keys", "shares", "training" (left there by an error), "masked" or "unmasked". It has two
-    secret keys, for masks and for shares, and two public keys of each member that it shares masks with, itself
-    included; `seed` is the secret of its mask, and the shares are those of its peers.
+    The last step is "keys", "shares", "training" (left there by an error), "masked" or "unmasked". `keys` are two
+    public ones of each member; `seed` is the secret of its mask, and the shares are those of its peers.
     """
 
     server_round: int = 0

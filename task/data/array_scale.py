@@ -19,13 +19,7 @@ _DIGITS = 5
 
 @dataclass(frozen=True)
 class ArrayScale:
-    """Mean and spread of each number of an input, none where inputs stay as they are, and of a regression's targets.
-
-    Raises
-    ------
-    ValueError
-        If they do not fit together, or are no numbers.
-    """
+    """Mean and spread of each number of an input, none where they stay as they are, and of a regression's targets."""
 
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
@@ -77,10 +71,7 @@ class ArrayScale:
 
 
 def pooled_scale(sites: Mapping[str, Description], shape: Sequence[int], is_regression: bool) -> ArrayScale | None:
-    """Return the scale of all sites' training records; None where nothing is to be scaled.
-
-    Inputs are if they are vectors of real numbers at each site: integers may be indices, and pixels have a scale.
-    """
+    """Return the scale of all sites' training records; None where nothing is to be scaled."""
     mean, std = list[float](), list[float]()
     if len(shape) == 1 and all(site.is_real for site in sites.values()):
         sent = {key: site for key, site in sites.items() if site.feature_means}

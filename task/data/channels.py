@@ -100,10 +100,7 @@ def _drawn(scene: _Scene, number: int, rng: np.random.Generator) -> FloatArray:
 
 
 def response(taps: NDArray[np.float64], sines: NDArray[np.float64], gains: NDArray[np.complex128]) -> FloatArray:
-    """Return states (n, 2, 32, 32) of a mean square of 1, over angle and delay.
-
-    `taps` (n, clusters) are delays, `sines` (n, clusters, rays) those of the rays' angles, `gains` their gains.
-    """
+    """Return states (n, 2, 32, 32) of clusters' `taps` (n, c), and their rays' `sines` (n, c, rays) and `gains`."""
     antennas = np.exp(1j * np.pi * np.arange(SIDE) * sines[..., None].astype(np.float32)).astype(np.complex64)
     rows = np.fft.fft(np.einsum("ncr,ncra->nca", gains.astype(np.complex64), antennas), axis=2)
     states = np.einsum("nca,ncd->nad", rows, np.sinc(np.arange(SIDE) - taps[..., None]))

@@ -8,11 +8,7 @@ from numpy.typing import NDArray
 
 
 class Pixels:
-    """Images of float32 in [0, 1], (n, channels, height, width), whose entries are made when they are read.
-
-    Clients are given some rows each, and nobody needs all of them at once; `numpy.asarray` makes them. `values` are
-    uint8 (n, channels, height, width); 255 stands for 1.
-    """
+    """Images of float32 in [0, 1], made of bytes (n, channels, height, width) when they are read."""
 
     def __init__(self, values: NDArray[np.uint8]) -> None:
         self.values = np.ascontiguousarray(values)

@@ -1,7 +1,4 @@
-"""Data folders of the demonstration's nodes, in several forms; half of them see digits upside down.
-
-``python -m florets.task.data.demo_data <folder>`` writes four.
-"""
+"""Data folders of the demonstration's nodes, in several forms; half of them see digits upside down."""
 
 import sys
 from collections.abc import Callable

@@ -91,10 +91,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".t
 def read_images(path: Path, classes: Sequence[str] | None, options: ImageOptions) -> Samples:
     """Read ``<path>/<class>/*.png`` (or .jpg, ...), the layout of torchvision's ImageFolder.
 
-    A node need not have images of every class. Hidden files and folders, whose names begin with a dot, are skipped.
-
-    Deviation: Pillow reads them, as it does for torchvision, whose own import would cost 1.4 s of processor time at
-    every message.
+    Deviation: Pillow reads them, as it does for torchvision, whose own import would cost 1.4 s at every message.
     """
     if classes is None:
         raise ValueError(

@@ -91,10 +91,7 @@ _FAR = 4.0
 
 
 def read_new_table(path: Path, declared: Declaration, preprocessing: Preprocessing, labelled: bool) -> NewData:
-    """Read a file as the run's sites read theirs; a node's file next to it says what it has otherwise.
-
-    `declared` and `preprocessing` are the run's. Where no targets are wanted, their column is not looked at.
-    """
+    """Read a file as the run's sites read theirs; a node's file next to it says what it has otherwise."""
     table = read_table(path, _as_the_run(declared, preprocessing, labelled), site_of(path))
     frame, notes = table.frame, list(table.notes)
     preprocessing.check(frame)

@@ -74,35 +74,26 @@ def own(
 ) -> Dataset:
     """Read the data set of one folder, or of one file that is a table.
 
-    The folder holds a train and a test set, or one undivided set under the name data, which is split: tables
-    (``train.csv``; also ``.tsv``, ``.txt``, ``.data``, gzipped or not), archives with arrays x and y (``train.npz``),
-    or folders of images (``train/<class>/``). A single table may have any name.
+    The folder holds a train and a test set, or one undivided set named data, of which `test_share` is tested on:
+    tables (``train.csv``; also ``.tsv``, ``.txt``, ``.data``, gzipped or not), archives with arrays x and y
+    (``train.npz``), or folders of images (``train/<class>/``). A single table may have any name.
 
     Parameters
     ----------
-    data_dir
-        The folder, or the table.
     classes
-        Names of the classes: label 0 is the first; numbers stand for names as well. Archives without it have integers
-        from 0 as targets.
+        Names of the classes in the order of their labels. Archives without it have integers from 0 as targets.
     regression
         Archives: targets are values and no classes, as rows of several numbers always are.
-    image_size
-        Images are resized to so many pixels in height and width; None: they must all have one size.
-    grayscale
-        Images are read with one channel in place of three.
-    test_share
-        Fraction of an undivided set that becomes the test set.
+    image_size, grayscale
+        Images are resized to so many pixels in height and width, or must have one size; and read with one channel.
     table
         What the run declares of tables and, once the sites have agreed, how they are prepared: `task.table`.
     client
-        Number of the client whose data these are, see `florets.task.randomness.client_number`: it draws the split of
-        an undivided set, with the seed.
+        Number of the client (`florets.task.randomness.client_number`): with the seed it draws the split.
     untrained
-        Archives and images: classes that no site trains on, whose test samples are left out; None: there are none.
+        Archives and images: classes that no site trains on, whose test samples are left out.
     scale
-        Archives: mean and std of each number of an input, and target_mean and target_std of a regression, by which
-        they are standardised; the sites agree on it. None: they stay as they are.
+        Archives: mean and std by which inputs, and target_mean and target_std by which values, are standardised.
     """
     files = find_files(data_dir)
     if files.is_table:

@@ -34,12 +34,8 @@ def mnist(
 ) -> Dataset:
     """Load MNIST: 60,000 train and 10,000 test digits (n, 1, side, side), pixels in [0, 1] unless standardised.
 
-    The files are torchvision's, under ``<data_dir>/MNIST/raw``, gzipped or not.
-
-    Parameters
-    ----------
-    side
-        Pixels of an edge, a divisor of 28: pixels of the original are averaged over blocks.
+    The files are torchvision's, under ``<data_dir>/MNIST/raw``, gzipped or not. `side` is a divisor of 28: pixels of
+    the original are averaged over blocks.
     """
     return _dataset("MNIST", data_dir, side, standardise, pooled)
 
@@ -203,13 +199,8 @@ def emnist(
 ) -> Dataset:
     """Load EMNIST: upright images (n, 1, 28, 28), pixels in [0, 1].
 
-    The split ``byclass`` has 697,932 train and 116,323 test images of 10 digits, 26 capitals and 26 small letters.
-    The files are torchvision's, under ``<data_dir>/EMNIST/raw``, gzipped or not.
-
-    Parameters
-    ----------
-    most_samples
-        So many train and test images in all, drawn at random by the run's seed; None: all.
+    The split ``byclass`` has 697,932 train and 116,323 test images of 10 digits, 26 capitals and 26 small letters, of
+    which `most_samples` are drawn by the run's seed. The files are torchvision's, under ``<data_dir>/EMNIST/raw``.
 
     Deviation: the files hold images mirrored along their diagonal, as torchvision gives them; here they are upright.
     """
@@ -291,10 +282,8 @@ _CIFAR10 = PublicFiles(
 def cifar10(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = False) -> Dataset:
     """Load CIFAR-10: 50,000 train and 10,000 test images (n, 3, 32, 32), pixels in [0, 1].
 
-    The files are torchvision's, under ``<data_dir>/cifar-10-batches-py``.
-
-    These files are pickles, the only ones that the project reads. torchvision first checks each against its published
-    MD5, for which no second preimage is known.
+    The files are torchvision's, under ``<data_dir>/cifar-10-batches-py``: pickles, each checked against its MD5
+    first.
 
     Deviation: the published CLoVE code feeds raw bytes, 0 to 255; networks train better on [0, 1].
     """

@@ -28,17 +28,10 @@ def linear(
 ) -> Dataset:
     """Draw K linear models of d coefficients, and samples of each: x ~ N(0, I), y = <x, theta> + noise.
 
-    A sample's group is its true model, so the partition ``by_class`` gives each cluster one model.
-
-    Parameters
-    ----------
-    noise
-        Standard deviation of the noise on y.
-    train_share
-        Fraction of the `samples_per_cluster` samples of each model that is the train set.
-    true_models
-        ``sphere``: unit vectors at distances in [`delta`, 5 `delta`] (CLoVE). ``gaussian``: `scale` / sqrt(d) N(0, I)
-        (mixed regression, Sec. V). ``bernoulli``: each coordinate 0 or `scale`, evenly (IFCA's released code).
+    A sample's group is its true model, so the partition ``by_class`` gives each cluster one model. `noise` is a
+    standard deviation. `true_models` are ``sphere``: unit vectors at distances in [`delta`, 5 `delta`] (CLoVE);
+    ``gaussian``: `scale` / sqrt(d) N(0, I) (mixed regression, Sec. V); or ``bernoulli``: each coordinate 0 or `scale`
+    (IFCA's code).
 
     Deviation: CLoVE's published code seeds models and samples alike, so that its first sample is its first model (not
     normalised); here they are independent.

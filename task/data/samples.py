@@ -21,8 +21,7 @@ from florets.task.data.tables.table_text import class_name
 class Samples:
     """Inputs (n, *input_shape), and targets (n,) or (n, C), which are int64 class labels or float64 values.
 
-    Inputs are float32; vectors of float64 stay what they are until they are standardised. `scaled`: the inputs are
-    integers of pixels, brought to [0, 1]. `is_real`: they are vectors of floating numbers.
+    `scaled`: the inputs are integers of pixels, brought to [0, 1]. `is_real`: they are vectors of floating numbers.
     """
 
     x: NDArray[Any]
@@ -58,10 +57,7 @@ def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
 
 
 def fits_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Say whether an input of one shape can be brought into another without a choice.
-
-    It is that shape, one flat row of as many numbers, or an image that lacks nothing but the axis of its one channel.
-    """
+    """Say whether an input is of a shape, a flat row of as many numbers, or lacks the axis of its one channel."""
     flat = (math.prod(wanted),)
     return shape in (wanted, flat) or (len(wanted) == 3 and wanted[0] == 1 and shape == wanted[1:])
 

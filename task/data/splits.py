@@ -48,11 +48,7 @@ def split_rows(
 def drawn(
     target: NDArray[np.float64], is_regression: bool, wanted: int, rng: np.random.Generator, stratify: bool = True
 ) -> NDArray[np.bool_]:
-    """Draw so many records, bool (n,); see `split_rows`.
-
-    Of records in the order of their classes, or values, every n / wanted-th is drawn, from a random place on: of each
-    class its share, rounded up or down, however many classes there are.
-    """
+    """Draw so many records, bool (n,): of records in the order of their classes, or values, every n / wanted-th."""
     n, order = len(target), rng.permutation(len(target))
     if stratify:
         classes = np.unique(target, return_inverse=True)[1]

@@ -31,10 +31,7 @@ def vocabulary(texts: Iterable[Iterable[str]], size: int) -> dict[str, int]:
 
 
 def tokens(texts: Sequence[Sequence[str]], ranks: dict[str, int], length: int = 200) -> FloatArray:
-    """Return texts as float32 (n, length) of tokens, cut or padded at their end.
-
-    Tokens are integers that travel as float32, in which all inputs do: each below 2^24 is exact.
-    """
+    """Return texts as float32 (n, length) of tokens, cut or padded at their end."""
     found = np.full((len(texts), length), PADDING, dtype=np.float32)
     for row, text in zip(found, texts, strict=True):
         kept = text[:length]
@@ -59,13 +56,8 @@ def ag_news(
 ) -> Dataset:
     """Load AG News: 120,000 train and 7,600 test texts as tokens (n, length), in 4 classes of equal size.
 
-    The files lie in ``<data_dir>/ag_news_csv``. Title and description are one text. Token 0 pads, token 1 stands for
-    all words out of the vocabulary, the 20,000 most frequent ones. Texts are cut or padded to 200 tokens.
-
-    Parameters
-    ----------
-    train_file
-        Name of the file of training texts, where another one than ``train.csv`` is meant, such as a part of it.
+    The files lie in ``<data_dir>/ag_news_csv``; `train_file` may name a part of ``train.csv``. Title and description
+    are one text. Token 0 pads, token 1 stands for all words but the 20,000 most frequent ones.
 
     Source: CLoVE's published code: words by a regular expression, 20,000 of them, 200 a text.
     """
@@ -112,19 +104,12 @@ def amazon_reviews(data_dir: Path | None, seed: int, num_clusters: int) -> Datas
     """Load reviews of books, DVDs, electronics and kitchenware as log(1 + count) of words, labels 0 (bad), 1 (good).
 
     Inputs are the 5,000 most frequent words of all kinds' training reviews; a tenth of each kind's reviews is the
-    test set.
+    test set. A sample's group is its kind of product, so the partition ``by_class`` gives each cluster one. The files
+    lie in ``<data_dir>/amazon_reviews`` (or the folder's name in the public archives).
 
-    A sample's group is its kind of product, so the partition ``by_class`` gives each cluster one. The files lie in
-    ``<data_dir>/amazon_reviews`` (or the folder's name in the public archives).
-
-    Notes
-    -----
-    Reviews without a label have their file's, and are left out where it has none. Pairs of words (``word_word``) do
-    not count.
-
-    Source: CLoVE, Sec. 5 (5,000 words, 4 kinds of products, tenth for tests by its released code).
-    Deviation: that code reads another author's archive of features; here they are made from the reviews, so that
-    its exact samples and words differ.
+    Source: CLoVE, Sec. 5 (5,000 words, 4 kinds of products, tenth for tests by its released code). Deviation: that
+    code reads another author's archive of features; here they are made from the reviews, so that its exact samples
+    and words differ.
     """
     folder = _AMAZON.folder(data_dir)
     rng = generator(seed, 0, Purpose.DATA)

@@ -9,19 +9,7 @@ ABOUT = json.loads(Path(__file__).with_name("export.json").read_text(encoding="u
 
 
 def read_inputs(data: str) -> tuple[torch.Tensor, dict[str, list[str]]]:
-    """Return inputs float32 (n, *input_shape); nothing goes along with predictions.
-
-    Parameters
-    ----------
-    data
-        Nested lists (.json), a tensor (.pt), an array (.npy), or the array x of an archive (.npz), as the run's sites
-        have them: see README.md.
-
-    Raises
-    ------
-    ValueError
-        If the file is of another kind, or its inputs have another shape.
-    """
+    """Return inputs float32 (n, *input_shape) of a file as the run's sites have them: see README.md."""
     suffix, shape = Path(data).suffix.lower(), tuple(ABOUT["input_shape"])
     if suffix == ".json":
         x = torch.tensor(json.loads(Path(data).read_text(encoding="utf-8")), dtype=torch.float64)

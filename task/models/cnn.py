@@ -71,8 +71,7 @@ class ConvNet(nn.Module):
 def pool_and_relu(x: Tensor) -> Tensor:
     """Apply 2 x 2 max-pooling and ReLU: the same bits on both ways, each the faster one on a CPU; a GPU pools.
 
-    ReLU after pooling has a quarter of the work. Without gradients, maxima of strided slices beat torch's pooling
-    kernel; with gradients, the backward pass of slices costs more than it saves.
+    Without gradients, maxima of strided slices beat torch's pooling kernel; with them their backward pass costs more.
     """
     if torch.is_grad_enabled() or x.device.type != "cpu":
         return F.relu(F.max_pool2d(x, 2))

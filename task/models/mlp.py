@@ -38,10 +38,9 @@ def linear(
 ) -> nn.Module:
     """Flatten the input, then one linear layer; returns (n, num_outputs).
 
-    By `start` the weights begin as a random vector of norm 1 (``unit``, usual with one output, where the true models
-    of CLoVE's mixed linear regression lie as well), on [-scale, scale] (``uniform``), as scale / sqrt(d) N(0, I)
-    (``normal``, the true models of mixed regression), each 0 or scale by a fair coin (``bernoulli``), or as PyTorch
-    has it (``torch``, usual else). But with ``unit`` and ``torch`` a bias begins at 0.
+    By `start` the weights begin as a random vector of norm 1 (``unit``, usual with one output), on [-scale, scale]
+    (``uniform``), as scale / sqrt(d) N(0, I) (``normal``), each 0 or scale by a fair coin (``bernoulli``), or as
+    PyTorch has it (``torch``, usual else). But with ``unit`` and ``torch`` a bias begins at 0.
 
     Source: CLoVE, App. D.1.1; its Theorem's first models are made orthogonal by ``init=orthonormal``. Mixed
     regression, Sec. V. ``uniform``: CFL-GP, Sec. 5.1. ``bernoulli``: IFCA, synthetic data.

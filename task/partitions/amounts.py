@@ -45,10 +45,7 @@ def sizes_asked(num_clients: int, asked: int | Sequence[int] | None, rng: np.ran
 def label_weights(
     allowed: NDArray[np.bool_], alpha: float | None, labels_per_client: int | None, rng: np.random.Generator
 ) -> Weights:
-    """Return the weight of each label on each client (M, C): a Dirichlet draw with `alpha`, or 1; 0 if not dealt.
-
-    `allowed` (M, C) says whether the client's own cluster has the label; `restricted` holds weights to these.
-    """
+    """Return the weight of each label on each client (M, C): a Dirichlet draw with `alpha`, or 1; 0 if not dealt."""
     num_clients, num_labels = allowed.shape
     weights = np.ones((num_clients, num_labels))
     if alpha is not None:
@@ -167,10 +164,7 @@ class Pool:
 def deal_sizes(
     pieces: Sequence[Piece], sizes: IntArray, cells: Sequence[IntArray], reuse: str, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Return the train rows of each piece, so that every client has its size (M,) over all of its pieces.
-
-    `reuse` says who may be dealt a row that another has: see `florets.task.partitions.composed.composed`.
-    """
+    """Return the train rows of each piece, so that every client has its size (M,) over all of its pieces."""
     of_client: dict[int, list[int]] = {}
     for number, piece in enumerate(pieces):
         of_client.setdefault(piece.client, []).append(number)

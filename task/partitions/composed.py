@@ -186,10 +186,7 @@ def _namings(data: Dataset, label_shifts: Sequence[int] | None) -> list[IntArray
 def _cells(
     data: Dataset, num_clusters: int, num_changes: int, labels_per_cluster: int | None, by_label: bool
 ) -> tuple[list[IntArray], list[IntArray], NDArray[np.bool_]]:
-    """Return the train rows and the test rows of each cell, and which cells a cluster deals from (K, C).
-
-    A cell is a label where clients differ in labels, else all that the clusters with one set of labels have.
-    """
+    """Return the train rows and the test rows of each cell, and which cells a cluster deals from (K, C)."""
     num_sets, rest = divmod(num_clusters, num_changes)
     if rest or (labels_per_cluster is None and num_sets != 1):
         fits = f"a multiple of {num_changes}" if labels_per_cluster is not None else f"{num_changes}"

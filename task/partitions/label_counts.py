@@ -78,21 +78,13 @@ def n_way(
     shots: int = 100,
     test_shots: int = 15,
 ) -> list[Shard]:
-    """Draw each client's labels, and how many samples it has of each.
+    """Draw each client's labels, and how many samples it has of each; there are no groups, `num_clusters` must be 1.
 
-    There are no groups: `num_clusters` must be 1.
+    A client's number of labels is uniform from `ways` - `ways_spread` to `ways` + `ways_spread`, but at least 1 and
+    at most the data set's; `shots` and `test_shots` are the train and test samples of each of its labels.
 
-    Parameters
-    ----------
-    ways, ways_spread
-        A client's number of labels is uniform from `ways` - `ways_spread` to `ways` + `ways_spread`, but at least 1
-        and at most the data set's. Its labels are a random set of that size.
-    shots, test_shots
-        Train and test samples of each of its labels.
-
-    Source: FedProto (arXiv 2105.00243), its heterogeneous clients in n ways and k shots.
-    Deviation: numbers of labels are uniform around their mean, where the paper has a standard deviation;
-    two clients may share samples.
+    Source: FedProto (arXiv 2105.00243), its heterogeneous clients in n ways and k shots. Deviation: numbers of labels
+    are uniform around their mean, where the paper has a standard deviation; two clients may share samples.
     """
     train, test = rows_by_group(data)
     fewest_train, fewest_test = (min(map(len, cells)) for cells in (train, test))

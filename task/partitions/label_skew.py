@@ -35,8 +35,7 @@ def overlapping_label_sets(
 ) -> list[tuple[int, ...]]:
     """Draw label sets of equal size, any two of which share exactly `shared` labels.
 
-    A random search with backtracking, among at most 12 of the labels: the published code draws sets until they fit,
-    and for about 1 % of the seeds its first sets leave no other to be found, so that it never ends.
+    By backtracking among at most 12 labels: the published code draws sets until they fit, and may never end.
     """
     labels = rng.permutation(num_labels)[:MOST_LABELS]
     every = [frozenset(int(label) for label in chosen) for chosen in combinations(labels, labels_per_set)]
@@ -191,12 +190,8 @@ def label_skew_2(
 ) -> list[Shard]:
     """Give every cluster 4 random classes, any two clusters sharing exactly 2.
 
-    Parameters
-    ----------
-    label_sets
-        The classes of each cluster, where they are not to be drawn.
-    min_share, test_shares
-        See `divide`. The default minimum is the published 5,100 of MNIST's 60,000.
+    `label_sets` are the classes of each cluster where they are not to be drawn; for the others see `divide`. The
+    default minimum is the published 5,100 of MNIST's 60,000.
 
     Deviation: the paper says "at least" 2 in common; its code has exactly 2, and so has this.
 

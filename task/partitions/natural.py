@@ -87,17 +87,8 @@ def random_clusters(
 ) -> list[Shard]:
     """Draw each client's cluster; it gets samples of that group which no other client has.
 
-    Parameters
-    ----------
-    clients
-        Pairs [number of clients, train samples of each], such as ``[[900, 10], [20, 50]]``; clients are numbered in
-        this order.
-    probabilities
-        Of the clusters, one each, adding up to 1; None: all alike.
-    test_samples_per_client
-        Test samples of each client.
-
-    The numbers of clients are random: a cluster may have none, or none of the large ones.
+    `clients` are pairs [number of clients, train samples of each], ``[[900, 10], [20, 50]]``, and `probabilities`
+    those of the clusters. The numbers of clients are random: a cluster may have none, or none of the large ones.
 
     Source: mixed regression, Sec. III (clusters drawn) and V (sizes).
     """

@@ -46,15 +46,9 @@ def own(
 ) -> list[Shard]:
     """Give a node its whole data set, held to what all nodes agreed on; its cluster is not known.
 
-    Parameters
-    ----------
-    input_shape
-        Of one input. Flat rows of as many numbers, as a CSV file has them, and grey images without the axis of their
-        one channel are given this shape.
-    num_outputs
-        Number of classes; labels go from 0 to one less. 1 for a regression, unless the loss takes more.
-    num_targets
-        Numbers of the target of a sample, a row of y: several labels; 0: one number each.
+    Flat rows, and grey images without their channel, are given the `input_shape`. `num_outputs` are the classes, or 1
+    for a regression unless the loss takes more; `num_targets` the numbers of a sample's target that is a row of y,
+    else 0.
     """
     agreed = Agreement(tuple(input_shape), num_outputs, num_targets)
     if data.y_train.shape[1:] != ((num_targets,) if num_targets else ()):

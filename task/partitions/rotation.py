@@ -23,16 +23,12 @@ def rotation(
 ) -> list[Shard]:
     """Turn the images of each cluster, counter-clockwise: the full turn in even steps, 0/90/180/270 for 4 clusters.
 
-    Multiples of 90 are exact quarter turns, others are interpolated linearly with corners filled by 0.
+    Multiples of 90 are exact quarter turns, others are interpolated linearly with corners filled by 0. By `split` a
+    cluster's samples are cut among its clients in the same way in every cluster (``shared``), or by a shuffle of its
+    own (``independent``).
 
-    Parameters
-    ----------
-    split
-        How a cluster's samples, all that there are, are cut among its clients. ``shared``: in the same way in every
-        cluster, so that clusters differ by the turn alone. ``independent``: by a shuffle of its own.
-
-    Deviation: the published code shuffles each copy of the data apart, which is ``independent``, the default
-    here; ``shared`` is ours: every cluster has the same samples, so that small data sets go further.
+    Deviation: the published code shuffles each copy of the data apart, which is ``independent``, the default here;
+    ``shared`` is ours: every cluster has the same samples, so that small data sets go further.
 
     Source: CLoVE, Sec. 5, "Feature skew"; IFCA, Sec. 6.2 (rotated MNIST).
     """
@@ -69,8 +65,7 @@ def check_images(data: Dataset, partition: str, angles: Sequence[float]) -> None
 def turned(x: FloatArray, y: TargetArray, angle: float, order: Literal[0, 1] = 1) -> tuple[FloatArray, TargetArray]:
     """Turn images (n, ..., height, width) counter-clockwise by `angle` degrees, with corners filled by 0.
 
-    Multiples of 90 are exact quarter turns. For others `order` is that of the interpolation: 0 takes the nearest
-    pixel, 1 is linear; both keep pixels within [0, 1].
+    Multiples of 90 are exact. For others `order` is that of the interpolation: 0, the nearest pixel, or 1, linear.
     """
     if angle % 90 == 0:
         return np.ascontiguousarray(np.rot90(x, round(angle / 90), axes=(-2, -1))), y
@@ -94,19 +89,12 @@ def rotation_blocks(
 ) -> list[Shard]:
     """Cut a pool in file order into one block an angle, deal each block to its clients, and split on each client.
 
-    Client c of C has angle number floor(A c / C) of A; A / K neighbouring angles are one true cluster.
+    Client c of C has angle number floor(A c / C) of A `angles`, by default the full turn in K even steps; multiples
+    of 90 are exact, others take the nearest pixel. A / K neighbouring angles are one true cluster, unless `clusters`
+    names that of each angle.
 
-    Parameters
-    ----------
-    angles
-        Degrees, counter-clockwise; by default the full turn in K even steps. Multiples of 90 are exact; others take
-        the nearest pixel.
-    clusters
-        True cluster of each angle's block, where they are not neighbouring angles in equal numbers.
-
-    Source: CFL-GP, Sec. 5.2 and App. F.5, with 8 angles in 4 clusters, or 4 angles.
-    Deviation: no client's samples reach over two blocks, as a few do in its published code where blocks do not divide
-    evenly.
+    Source: CFL-GP, Sec. 5.2 and App. F.5, with 8 angles in 4 clusters, or 4 angles. Deviation: no client's samples
+    reach over two blocks, as a few do in its published code where blocks do not divide evenly.
     """
     turns = _full_turn(num_clusters) if angles is None else list(angles)
     of_block = [number * num_clusters // len(turns) for number in range(len(turns))] if clusters is None else clusters
@@ -191,18 +179,11 @@ def rotated_anchors(
     samples_per_client: int = 2,
     test_samples_per_client: int = 10,
 ) -> list[Shard]:
-    """Turn the images of each cluster; clients 0 to K - 1 are the clusters' anchors.
+    """Turn the images of each cluster; clients 0 to K - 1 are the clusters' anchors, with more images.
 
     Turns are 0, 90, 180 and 270 degrees counter-clockwise for up to 4 clusters, else the full turn in even steps. The
-    other clients are spread evenly over the clusters, cluster by cluster.
-
-    Parameters
-    ----------
-    anchor_samples, samples_per_client
-        Train images of an anchor and of every other client. No image is dealt twice.
-    test_samples_per_client
-        Test images of every client that is no anchor, drawn anew for each. An anchor has the whole test set, so that
-        tests on a cluster's clients are tests on all of the cluster's images.
+    other clients are spread evenly over the clusters, cluster by cluster. No train image is dealt twice. An anchor
+    has the whole test set, so that tests on a cluster's clients are tests on all of the cluster's images.
 
     Source: mixed regression, Sec. V (MNIST): two images a client, rotated by its cluster's angle.
     """

@@ -79,10 +79,7 @@ def deal_clusters(
     transforms: Sequence[Transform | None] | None = None,
     alike: bool = False,
 ) -> list[Shard]:
-    """Shuffle the rows of each of K clusters and deal them to its clients, which get consecutive ids.
-
-    `alike`: one shuffle serves all clusters, whose rows are then equal.
-    """
+    """Shuffle the rows of each of K clusters and deal them to its clients, which get consecutive ids."""
     counts = spread(num_clients, len(train_rows))
     check_bounds(samples_per_client, test_samples_per_client)
     most_test = samples_per_client if test_samples_per_client is None else test_samples_per_client
@@ -104,10 +101,7 @@ def check_bounds(samples_per_client: int | None, test_samples_per_client: int | 
 
 
 def check_shards(shards: Sequence[Shard], data: Dataset, num_clients: int) -> None:
-    """Check what any partition, a user's own included, must give: a shard a client, with rows that exist.
-
-    Of a pool without a split of its own no row may be trained on and tested on.
-    """
+    """Check what any partition, a user's own included, must give: a shard a client, with rows that exist."""
     if len(shards) != num_clients:
         raise ValueError(
             f"the partition gives {len(shards)} shards for num_clients={num_clients}: give one a client."

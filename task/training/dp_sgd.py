@@ -75,10 +75,7 @@ def drawn(count: int, rate: float) -> NDArray[np.int64]:
 
 
 def record_gradients(module: Module, loss: str) -> Gradients:
-    """Return a function of parameters and records (b, ...) that gives each record's gradient, (b, ...) by name.
-
-    Each is computed as in a batch of one: no layer sees two records.
-    """
+    """Return a function of parameters and records (b, ...) that gives each record's gradient, (b, ...) by name."""
 
     def value(parameters: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         outputs = functional_call(module, dict(parameters), (x.unsqueeze(0),))

@@ -58,8 +58,7 @@ def taken(found: list[Tensor]) -> Tensor:
 class NearPrototypes(Term):
     """A term lambda times the mean square of (feature - global prototype of the sample's class).
 
-    The mean is over the batch and the entries of a feature; samples of a class without a prototype add nothing to it.
-    `prototypes` (P, D) are those of `classes` (P,), and `found` is where `head_inputs` records features.
+    `prototypes` (P, D) are those of `classes` (P,); samples of other classes add nothing.
 
     Source: Tan et al. 2022 (FedProto, arXiv 2105.00243), Eq. 7 and the clients' part of Alg. 1.
     """

@@ -97,10 +97,7 @@ def log_losses(outputs: FloatArray, labels: IntArray) -> FloatArray:
 
 
 def margins(outputs: FloatArray, labels: IntArray) -> Sequence[tuple[FloatArray, NDArray[np.bool_]]]:
-    """Return for each class the logit of its probability (n,), and which records are its own.
-
-    Of two classes that is of class 1 alone.
-    """
+    """Return for each class the logit of its probability (n,), and which records are its own; of two class 1's."""
     if outputs.shape[1] == 2:
         return [(outputs[:, 1] - outputs[:, 0], labels == 1)]
     found = []
@@ -135,9 +132,8 @@ _FURTHEST = 16.0
 def resampling(x: NDArray[np.generic], y: NDArray[np.generic]) -> np.random.Generator:
     """Return the generator that resamples a client's records, seeded by a SHA-256 of all their bytes.
 
-    The resamples of every method are so the same, and their replicates paired. From figures of known resamples the
-    server could solve for single records: a seed that it sent, or one from the client's name, would tell it. Single
-    records are resampled, also where several belong to one subject: the spread is then too small.
+    The resamples of every method are so the same, and their replicates paired; and the server cannot know them, by
+    which it could solve for single records.
     """
     digest = hashlib.sha256()
     for values in (y, x):
@@ -148,10 +144,7 @@ def resampling(x: NDArray[np.generic], y: NDArray[np.generic]) -> np.random.Gene
 def sums_of(
     outputs: NDArray[np.floating], targets: NDArray[np.generic], num_classes: int, generator: np.random.Generator
 ) -> PartSums | None:
-    """Return the sums of one test of logits (n, C), or, with `num_classes` 0, values (n, 1).
-
-    None where the model diverged, a figure is too large to be sent, or there are few records.
-    """
+    """Return the sums of one test of logits (n, C), or, with `num_classes` 0, values (n, 1)."""
     if len(targets) < MIN_RECORDS or not np.isfinite(outputs).all():
         return None
     values = outputs.astype(np.float64)
@@ -215,9 +208,7 @@ def histogram(scores: FloatArray, positive: NDArray[np.bool_]) -> IntArray:
     """Return how many records of each kind, others and the class's own, have their score in each bin: (2, `BINS`).
 
     Scores are logits of a class's probability (n,). The bins have equal widths in asinh(logit) up to logits of 16
-    either way: a width of 0.014 around a probability of one half, and of 1.4 % of the logit far from it. A pooled
-    area under the curve (`binned_area`) is then within 0.002 of the exact one for logits with a spread of 0.3 to 8
-    around 0, -1.5 and -4, and within 0.006 for one of 0.1 (tests/test_statistics_sums.py).
+    either way. A pooled area (`binned_area`) is within 0.002 of the exact one (tests/test_statistics_sums.py).
     """
     reach = np.arcsinh(_FURTHEST)
     place = np.floor((np.arcsinh(scores) / reach + 1) / 2 * BINS)

@@ -33,9 +33,8 @@ def disjoint_folds(
 ) -> list[IntArray]:
     """Draw disjoint folds of equal size, int64 (size,) each: equal records in one fold, and all of a subject's.
 
-    Near-duplicates that are detected among the records drawn share a fold, as a subject's do (`subjects` (n,)). Each
-    different record is there once, as long as there are enough; where there are not, each fold repeats its own until
-    it is full. Fewer different records (or subjects) than folds cannot be divided: one fold of all n samples.
+    Detected near-duplicates share a fold, as a subject's records do. Where there are too few records each fold
+    repeats its own. Fewer different records (or subjects) than folds cannot be divided: one fold of all n samples.
     """
     if subjects is not None:
         return _folds_of_subjects(subjects.cpu().numpy(), folds, size, rng)
@@ -68,9 +67,8 @@ few dimensions links of all lengths occur."""
 def near_duplicates(records: NDArray[Any], least: int = 2) -> IntArray | None:
     """Return the unit (n,) of each record, near-duplicates in one; None where there are none, or few.
 
-    Records of one subject or device, or augmented copies, are nearer to each other than any are by chance. The links
-    of a minimum spanning tree then have a gap: a quarter or more are short, and the others, between units, are at
-    least twice as long. Such records in different folds agree, and each client looks like a group by itself.
+    The links of a minimum spanning tree then have a gap: a quarter or more are short, and the others, between units,
+    are at least twice as long. Such records in different folds agree, and each client looks like a group by itself.
     """
     points = records.reshape(len(records), -1).astype(np.float64)
     points -= points.mean(axis=0)
@@ -94,10 +92,7 @@ def near_duplicates(records: NDArray[Any], least: int = 2) -> IntArray | None:
 
 
 def _spanning_tree(squares: NDArray[np.float64]) -> tuple[IntArray, NDArray[np.float64]]:
-    """Return records in the order of Prim's algorithm (n,), and the squared lengths of its links (n - 1,).
-
-    All that short links join is reached before a longer link is taken, so that units are runs in this order.
-    """
+    """Return records in the order of Prim's algorithm (n,), and the squared lengths of its links (n - 1,)."""
     count = len(squares)
     order, links = np.zeros(count, dtype=np.int64), np.empty(max(count - 1, 0))
     nearest = squares[0].copy()
@@ -155,11 +150,7 @@ def fold_changes(
     rng: np.random.Generator,
     untrained: Collection[str] = (),
 ) -> Float32:
-    """Train a model on each fold alone, in steps on all of the fold; return what each changes, (m, D) float32.
-
-    The changes are those of the trainable parameters (not `untrained`), in the order of the state. Samples of classes
-    are weighted, see `class_weights`. `rng` seeds dropout; the module is scratch.
-    """
+    """Train a model on each fold alone, in steps on all of the fold; return what each changes, (m, D) float32."""
     training = replace(training, batch_size=len(folds[0]))
     names = [name for name, value in state.items() if value.is_floating_point() and name not in untrained]
     rows = [torch.from_numpy(fold).to(x.device) for fold in folds]
@@ -201,10 +192,9 @@ def rows_of_folds(
     untrained: Collection[str] = (),
     estimates: bool = False,
 ) -> Float32:
-    """Return a client's rows (m, D), or with `estimates` (m, 2 D): see `fold_changes` and `estimates_on`.
+    """Return a client's rows (m, D) of unit length, or with `estimates` (m, 2 D), see `estimates_on`.
 
-    With `estimates` steps begin at a model of zeros: what a linear model learns first there says how the inputs lie,
-    which its estimate does not. Both halves have length 1; of a model that is not linear the second half is zero.
+    With `estimates` steps begin at a model of zeros: what a linear model learns first there says how the inputs lie.
     """
     names = linear_names(module, loss) if estimates else None
     start = state if names is None else {name: torch.zeros_like(value) for name, value in state.items()}
@@ -277,9 +267,7 @@ def _of_length_one(rows: Float32) -> Float32:
 def class_weights(labels: Tensor) -> Tensor:
     """Return the weight of each sample of a fold (n,), of mean 1: one over the square root of its class's count.
 
-    Which classes a fold or a client has more of hides its group, and weighs less then; full balance (without the
-    root) makes groups that differ by their classes alone harder to find. With the client's own counts the folds would
-    compensate each other, and discovery tests folds that are independent.
+    Which classes a fold or a client has more of hides its group, and weighs less then.
     """
     weights = torch.bincount(labels).to(torch.float32)[labels].rsqrt()
     return weights / weights.mean()

@@ -1,8 +1,7 @@
 """Losses and full-batch steps of a linear model in NumPy: a few matrix products in place of torch's autograd.
 
-Mixed regression sends hundreds of thousands of messages about models of a hundred parameters. There a call's own cost
-is all that counts, and torch's is twenty times NumPy's. The arithmetic is torch's, in float32 with sums of losses in
-float64: results agree to rounding.
+Mixed regression sends hundreds of thousands of messages about models of a hundred parameters, where a call's own cost
+is all that counts. Results agree with torch's to rounding.
 """
 
 from collections.abc import Mapping, Sequence

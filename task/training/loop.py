@@ -171,10 +171,7 @@ def samples(x: Tensor, places: Tensor) -> Tensor:
 
 
 def _batches(module: Module, num_samples: int, size: int) -> list[tuple[int, int]]:
-    """Return begin and end of each batch; a last one of one sample may become part of the one before.
-
-    Batch normalisation has no variance over one sample, and PyTorch refuses to train on it.
-    """
+    """Return begin and end of each batch; a last one of one sample may become part of the one before."""
     starts = list(range(0, num_samples, size))
     if num_samples % size == 1 and len(starts) > 1 and modules.normalises(module):
         starts.pop()
@@ -194,9 +191,8 @@ def gradient(
 ) -> tuple[dict[str, NDArray[Any]], float]:
     """Return the gradient of the mean loss on `batch` samples, drawn without replacement (None: all), and that loss.
 
-    The gradient has one array for every entry of the state dict: zeros of parameters without one, and of those in
-    `untrained` the values after the pass, in train mode. `chunk` are the samples of one backward pass, so that memory
-    does not grow with the data; batch normalisation takes the statistics of each.
+    It has an array for every entry of the state dict: of those in `untrained` the values after the pass, in train
+    mode. `chunk` are the samples of one backward pass, so that memory does not grow with the data.
 
     Source: CLoVE Alg. 1, l. 21-22 (option II).
     """

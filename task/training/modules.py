@@ -1,7 +1,4 @@
-"""A PyTorch module at work: loading, mode, precision, random draws and transfers to the CPU.
-
-A client's small model is loaded many times a round; PyTorch would walk through the whole module each time.
-"""
+"""A PyTorch module at work: loading, mode, precision, random draws and transfers to the CPU."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,10 +29,7 @@ _PLAIN = (
 
 @dataclass(frozen=True)
 class _Parts:
-    """What a module consists of: its modules, and by name the dictionary in which each entry is looked up.
-
-    Tensors are looked up anew each time: a module may put another one in a buffer's place.
-    """
+    """What a module consists of: its modules, and by name the dictionary in which each entry is looked up."""
 
     modules: tuple[nn.Module, ...]
     entries: tuple[tuple[str, dict[str, Tensor], str], ...]
@@ -96,11 +90,7 @@ def is_built_in(part: nn.Module) -> bool:
 
 
 def keeps_something(module: nn.Module) -> bool:
-    """Say whether a module may keep something outside its state dict: built-in layers without hooks do not.
-
-    No message carries it. On a real node each message is answered by a new process, with a module as it is built; a
-    process that serves many clients must do the same.
-    """
+    """Say whether a module may keep something outside its state dict: built-in layers without hooks do not."""
     return any(
         not is_built_in(part)
         or part._non_persistent_buffers_set
@@ -182,11 +172,7 @@ def torch_seed(rng: np.random.Generator) -> int:
 
 @contextmanager
 def torch_random(rng: np.random.Generator) -> Iterator[None]:
-    """Seed torch's global generators from `rng` inside the block, and put their old states back after it.
-
-    Layer initialisation and dropout draw from the global generator and take no other; everything else in the
-    project passes generators along.
-    """
+    """Seed torch's global generators from `rng` inside the block, and put their old states back after it."""
     # Named devices, because fork_rng warns when it has to find more than one by itself; and only once CUDA is in use,
     # because asking for a generator's state would open a context on every GPU.
     used = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]  # torch leaves it without types

@@ -54,9 +54,8 @@ class Mapped:
 class Convolutions:
     """Convolutions, each with ReLU and pooling, and a linear layer, as in `ConvNet`; see `Network`.
 
-    The networks' channels stand side by side in one image, and convolutions in groups keep them apart: on a CPU that
-    is 2.8 times as fast as vmap, which is slower than network by network. There channels come last in memory, with
-    which grouped convolutions and pooling are nearly twice as fast; a GPU expects them first.
+    The networks' channels stand side by side in one image, and convolutions in groups keep them apart. On a CPU
+    channels come last in memory, where these are nearly twice as fast; a GPU expects them first.
     """
 
     padding: int
@@ -85,11 +84,7 @@ class Convolutions:
 
 
 def network_of(module: nn.Module) -> Network | None:
-    """Return the network that a module is, or None if copies of it cannot be computed side by side.
-
-    They can not where it has layers that may draw (dropout) or normalise by batches, a forward pass or convolutions
-    other than the built-in ones, buffers, hooks, tied or frozen weights.
-    """
+    """Return the network that a module is, or None if copies of it cannot be computed side by side."""
     # A hook may come at any time, and may compute something else.
     if any(part._forward_hooks or part._forward_pre_hooks for part in module.modules()):
         return None

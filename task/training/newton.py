@@ -20,11 +20,7 @@ _HALVINGS, _LEAST = 30, 1e-9
 
 @dataclass(frozen=True)
 class SecondOrder:
-    """A linear model's loss on a client's data near its parameters, as sums over records, with P parameters.
-
-    The loss is a negative log-likelihood: half the squared error, or the cross-entropy. Parameters are in the order
-    of the layout: weights (C, d), row by row, then biases (C,), where the layer has them.
-    """
+    """A linear model's loss near its parameters, weights (C, d) by row, then biases (C,), as sums over records."""
 
     value: float
     gradient: FloatArray
@@ -46,10 +42,7 @@ def second_order(
     weights: NDArray[Any] | None = None,
     offsets: NDArray[Any] | None = None,
 ) -> SecondOrder:
-    """Return value, gradient and Hessian of a linear model's loss on inputs (n, d) and values or labels (n,).
-
-    `weights` (n,) are those of the records, and `offsets` (n, C) are added to the outputs.
-    """
+    """Return value, gradient and Hessian of a linear model's loss; records have `weights` (n,), `offsets` (n, C)."""
     inputs = _with_ones(x, with_bias)
     worth = np.ones(len(inputs)) if weights is None else np.asarray(weights, dtype=np.float64)
     table = _as_table(parameters, inputs.shape[1], with_bias)
@@ -90,8 +83,7 @@ def newton_update(
 ) -> tuple[dict[str, NDArray[Any]], float, SecondOrder]:
     """Return a linear model after damped Newton steps, the mean loss before them, and the terms at the start.
 
-    Minimised is the sum of the losses with the ridge of `training` and FedProx's term, which is one on the mean loss.
-    A step that does not lower that is halved until it does.
+    A step that does not lower the sum of the losses, with ridge and FedProx's term, is halved until it does.
 
     Source: iteratively reweighted least squares (Green 1984); step halving as in R's `glm.fit`.
     """

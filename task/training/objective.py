@@ -135,10 +135,7 @@ class Objective:
 
     @property
     def proximal_mu(self) -> float | None:
-        """Factor of the proximal term, 0 without one; None where there is anything else beside the plain loss.
-
-        The solvers in closed form know no other objective.
-        """
+        """Factor of the proximal term, 0 without one; None where there is anything else beside the plain loss."""
         if self.weights is not None or self.frozen or len(self.terms) > 1:
             return None
         term = self.terms[0] if self.terms else None

@@ -102,10 +102,7 @@ class Curve:
 
 
 def area(own: NDArray[np.number], others: NDArray[np.number]) -> FloatArray:
-    """Return the area under the curve (...,) from the counts (..., bins) of either kind in bins of rising scores.
-
-    NaN where there are none of a kind. Records in one bin count as tied.
-    """
+    """Return the area under the curve (...,) from counts (..., bins) of either kind by rising scores, or NaN."""
     own, others = own.astype(np.float64), others.astype(np.float64)
     below = np.cumsum(others, axis=-1) - others / 2
     pairs = own.sum(axis=-1) * others.sum(axis=-1)

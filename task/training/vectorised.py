@@ -1,8 +1,6 @@
 """Losses, local training and tests of several clients' models at once, with one call per layer for all of them.
 
-For small networks call overhead dominates. The steps are those of `florets.task.training.loop`, from the same draws,
-and results agree to rounding. On a device all draws are moved there before the first step; nothing is fetched before
-the last.
+The steps are those of `florets.task.training.loop`, from the same draws, and results agree to rounding.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,11 +43,7 @@ _COPIES = 4
 
 @dataclass(frozen=True)
 class Share:
-    """One client's part in a stacked training: the model that it starts from, and its samples, at least one.
-
-    `rng` is asked only where there is something to draw; `weights` (m,) are those of the samples, of all clients or
-    none.
-    """
+    """One client's part in a stacked training: the model that it starts from, and its samples, at least one."""
 
     state: Mapping[str, Tensor]
     x: Tensor
@@ -77,10 +71,7 @@ class _Steps:
 
     @classmethod
     def drawn(cls, num_samples: int, training: Training, new_rng: Callable[[], np.random.Generator]) -> "_Steps":
-        """Draw them as `train` does, first of all the seed of dropout, which is not used here.
-
-        Where each step is on all samples nothing is drawn: their order matters to rounding alone.
-        """
+        """Draw them as `train` does, first of all the seed of dropout, which is not used here."""
         size = min(training.batch_size, num_samples)
         batches = -(-num_samples // size)
         steps = training.num_steps(batches)
@@ -99,10 +90,7 @@ class _Steps:
 
 
 def stacked_update(network: Network, shares: Sequence[Share], loss: str, training: Training) -> list[Trained]:
-    """Train each client's model on its own data, all of them side by side; see `train`.
-
-    A client with fewer samples waits for those with more, and batches are filled up to the largest one.
-    """
+    """Train each client's model on its own data, all of them side by side; see `train`."""
     drawn = [_Steps.drawn(share.x.shape[0], training, share.rng) for share in shares]
     # Those with most steps first: the clients that still train are then always the first ones.
     order = sorted(range(len(shares)), key=lambda place: -len(drawn[place].sizes))
@@ -302,10 +290,7 @@ def takes_blocks(device: torch.device) -> bool:
 
 
 def stack_size(module: Module, x: Tensor, batch_size: int) -> int:
-    """Return the most clients that are trained in one stack; 1: one after the other is faster.
-
-    `x` are the inputs of the client that has most, `batch_size` the samples of one step.
-    """
+    """Return the most clients that are trained in one stack; 1: one after the other is faster."""
     values, fit = min(batch_size, len(x)) * _values(module, x.shape[1:]), _fitting(module, x.device)
     if x.device.type != "cpu":
         # The last term is the stack's own copy of the samples.

@@ -33,10 +33,7 @@ def num_models(record: Mapping[str, Array]) -> int:
 
 
 def model(record: Mapping[str, Array], index: int) -> ArrayRecord:
-    """Return model `index` under its plain names, shared layers included; arrays are not copied.
-
-    All models have their entries in the order of model 0, where packing puts a shared layer in its place.
-    """
+    """Return model `index` under its plain names, shared layers included; arrays are not copied."""
     prefix = f"{index}/"
     found = {
         key.removeprefix(prefix): array

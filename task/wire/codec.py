@@ -209,10 +209,7 @@ class LossList(Numbers):
 
 
 class Tensor(Item):
-    """An array of one dtype in a record of arrays; all values are finite, and no larger than `most`.
-
-    It is read as it came, or as float64 where that is asked for (`double`).
-    """
+    """An array of one dtype in a record of arrays; all values are finite, and no larger than `most`."""
 
     def __init__(
         self,
@@ -305,10 +302,7 @@ def _misfit(dim: str | int, size: int, sizes: Sizes) -> str | None:
 
 
 class Form:
-    """What a message holds: items by field, of which the `optional` may be missing.
-
-    Fields that are `given` are not sent; records named in `others` somebody else reads.
-    """
+    """What a message holds: items by field, of which the `optional` may be missing."""
 
     def __init__(
         self,
@@ -404,10 +398,7 @@ def form_of(kind: type[Any]) -> Form:
 
 
 def read(kind: type[M], content: RecordDict, **given: Any) -> M:
-    """Return the message of a dataclass whose fields are annotated with items.
-
-    `given` are sizes of dimensions, or ranges of them; layouts; and the fields that are not sent.
-    """
+    """Return the message of a dataclass whose fields are annotated with items."""
     form = form_of(kind)
     values = form.read(content, given)
     for name in form.given:

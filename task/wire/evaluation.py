@@ -100,11 +100,7 @@ def places(mean: float, squares: float, count: int) -> FloatArray:
 
 
 def pack_sums(parts: Mapping[str, PartSums], train: FloatArray) -> ConfigRecord:
-    """Return the record of sums by the names in `PARTS`; a reply carries it under `kinds.TEST_SUMS`.
-
-    `train` are samples of each class (C,), or number, mean and sum of squared deviations (3,), of the training
-    targets.
-    """
+    """Return the record of sums by the names in `PARTS`, and of the training targets, by class or as moments."""
     sent: dict[str, bytes] = {TRAIN: train.astype("<f8").tobytes()}
     for part, sums in parts.items():
         sent |= {f"{part}/{name}": getattr(sums, name).astype(kind).tobytes() for name, kind in _TYPES.items()}
@@ -114,11 +110,7 @@ def pack_sums(parts: Mapping[str, PartSums], train: FloatArray) -> ConfigRecord:
 def read_sums(
     content: RecordDict, num_classes: int, tests: Mapping[str, tuple[int, float, float | None]]
 ) -> tuple[dict[str, PartSums], FloatArray | None]:
-    """Return the sums of a reply by part, and those of the training targets; none where it has none.
-
-    A test whose model diverged, or of fewer than `MIN_RECORDS` records, has none. `num_classes` is 0 for values;
-    `tests` are by part the records, mean loss and accuracy that the reply tells, which the sums must fit.
-    """
+    """Return the sums of a reply by part, which must fit the `tests` that it tells, and of the training targets."""
     record = content.get(kinds.TEST_SUMS)
     if record is None:
         return {}, None
@@ -231,8 +223,7 @@ def _check(holds: bool | np.bool_, name: str, rule: str) -> None:
 class TestResult:
     """Reply to `evaluate`: mean loss and accuracy (None without labels) on the client's test set.
 
-    `validation` is the same on its validation data, `tuned` of a copy that was fine-tuned first. `scores` are of the
-    plain test alone; `sums` are this test's, `train` those of the training targets. None: not asked for, or not sent.
+    `tuned` is of a copy that was fine-tuned first, `train` the sums of the training targets. None: not asked for.
     """
 
     loss: float
@@ -248,10 +239,7 @@ class TestResult:
 def read_evaluation(
     content: RecordDict, tuned: bool = False, validation: bool = False, sums_of: int | None = None
 ) -> TestResult:
-    """Read a test result, with those of a fine-tuned copy and on validation data where they were asked for.
-
-    `sums_of` is the number of classes, 0 for values, where sums of the tests were asked for; None: they were not.
-    """
+    """Read a test result, with those of a fine-tuned copy and on validation data where they were asked for."""
     found = _form(tuned, validation, sums_of is not None).read(content, {})
     names = [name for name in PARTS if (tuned or "tuned" not in name) and (validation or "validation" not in name)]
     accuracies = {name: found.get(("accuracy", name)) for name in names}

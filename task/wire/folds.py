@@ -41,11 +41,7 @@ class RowForm:
 
     @classmethod
     def of(cls, width: int | None, size: int, folds: int) -> "RowForm":
-        """Return the form of a client's rows, one for each fold.
-
-        `width` None: a fifth of the parameters, at least `LEAST_WIDTH` and at most `LARGEST_WIDTH`, and no more than
-        `MOST_BYTES` for all of a client's rows.
-        """
+        """Return the form of a client's rows, by default as wide as a fifth of the parameters within limits."""
         if width is None:
             width = min(LARGEST_WIDTH, max(LEAST_WIDTH, size // 5), MOST_BYTES // (2 * max(folds, 1)))
         return cls(min(width, size), size)
@@ -68,11 +64,7 @@ class RowForm:
         return "float32" if self.is_whole else "float16"
 
     def pack(self, changes: Float32, rng: np.random.Generator) -> npt.NDArray[Any]:
-        """Return rows as they are sent.
-
-        `changes` (m, size) are those of the trainable parameters on each fold. `rng` is of one seed at all clients:
-        it draws what is the same for all of them and all folds.
-        """
+        """Return rows of changes (m, size) as they are sent; `rng` is of one seed at all clients."""
         rows = changes.astype(np.float64)
         if not self.is_whole:
             places = rng.integers(self.width, size=self.size)
@@ -94,11 +86,7 @@ class RowForm:
 
 
 def without_empty(rows: Float32) -> Float32:
-    """Return a client's rows as discovery can use them.
-
-    Where nothing was learned on some folds, the others' mean (1, width) is what there is of the client, as of one
-    with few samples: discovery compares as many folds of each client. Where nothing was learned at all, (0, width).
-    """
+    """Return a client's rows as discovery can use them: where nothing was learned on some folds, the others' mean."""
     learned = rows.any(axis=1)
     if learned.all():
         return rows

@@ -133,10 +133,7 @@ def mask(seed: bytes, size: int) -> Words:
 
 
 def scale_bits(limit: float, weight: float) -> int:
-    """Return the binary places that integers may have so that sums of values up to `limit` cannot overflow.
-
-    `weight` is the largest weight of all members together.
-    """
+    """Return the binary places that integers may have so that sums of values up to `limit` cannot overflow."""
     return _BITS - math.ceil(math.log2(limit * weight))
 
 
@@ -155,10 +152,7 @@ def encoded(values: npt.NDArray[np.float64], loss: float, weight: int, bits: int
 
 
 def decoded(total: Words, bits: int) -> tuple[npt.NDArray[np.float64], float, int]:
-    """Return the weighted means of what `encoded` was given, (R,) and the loss, and the weights' sum.
-
-    The weight is 0 or negative if no members can have sent such a sum.
-    """
+    """Return the weighted means of what `encoded` was given, (R,) and the loss, and the weights' sum."""
     words = total.view(np.int64)
     weight = int(words[-1])
     means = np.ldexp(words[:-1].astype(np.float64), -bits) / max(weight, 1)

@@ -1,8 +1,6 @@
 """Parcels: one of Flower's messages that holds those for all clients of a simulated node (`clients_per_node`).
 
-A parcel's records are those of its messages, `<place>/<record>`, and `parcel`: the type of each message and
-the client that it is for, and in the reply why a client failed, by place. Records that several messages share are
-sent once.
+Its records are those of its messages, `<place>/<record>`; records that several messages share are sent once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -18,11 +18,7 @@ _NUMBER_BYTES = 8
 
 
 def payload_bytes(content: RecordDict) -> int:
-    """Return the bytes of a message's arrays, numbers and texts.
-
-    Keys, framing and `kinds.WORK` are not counted, nor is the name of a handler, which takes the place of a message's
-    type. Flower's own `count_bytes` refuses empty texts and lists, which are legal values.
-    """
+    """Return the bytes of a message's arrays, numbers and texts, without keys, framing, costs and handlers' names."""
     total = 0
     for name, record in content.items():
         if name == kinds.WORK:
@@ -75,10 +71,7 @@ def array(dtype: str, shape: tuple[int, ...], data: bytes, stype: str = "numpy.n
 
 
 class MalformedMessage(ValueError):
-    """A message's content breaks the rules of its kind; its text says which rule, with the value.
-
-    All that reads messages raises it: `read` and `read_*` in this folder and in the algorithms' `messages`.
-    """
+    """A message's content breaks the rules of its kind; its text says which rule, with the value."""
 
 
 class NotFinite(MalformedMessage):
@@ -123,10 +116,7 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class PackedVector:
-    """A flat vector (R,) whose values were checked and are kept as they were sent: half the memory of float64.
-
-    `parts` are the values of each entry in turn.
-    """
+    """A flat vector (R,) whose values were checked and are kept as they were sent: half the memory of float64."""
 
     parts: tuple[npt.NDArray[np.generic], ...]
     size: int
@@ -155,10 +145,7 @@ class PackedVector:
 
 
 def columns(vectors: Sequence[PackedVector], count: int) -> Iterator[npt.NDArray[Any]]:
-    """Yield the entries of n vectors of one layout, at most `count` at a time, as the rows of (count, n).
-
-    They are in the precision in which they were sent; the next ones take their place.
-    """
+    """Yield the entries of n vectors of one layout, at most `count` at a time, as the rows of (count, n)."""
     for parts in zip(*(vector.parts for vector in vectors), strict=True):
         flat = [part.ravel() for part in parts]
         found = np.empty((min(count, flat[0].size), len(flat)), flat[0].dtype)
@@ -172,10 +159,7 @@ def columns(vectors: Sequence[PackedVector], count: int) -> Iterator[npt.NDArray
 
 
 def add_scaled(vectors: Sequence[PackedVector], factors: Sequence[float], total: Vector) -> None:
-    """Add ``factor * vector.unpacked()`` of each vector of one layout to `total` in place, one after the other.
-
-    No vector as long as these is made: a piece of `total` stays in the cache while those of all vectors are added.
-    """
+    """Add ``factor * vector.unpacked()`` of each vector of one layout to `total` in place, piece by piece."""
     start, scaled = 0, np.empty(min(_IN_CACHE, total.size))
     for parts in zip(*(vector.parts for vector in vectors), strict=True):
         flat = [part.ravel() for part in parts]
@@ -207,11 +191,7 @@ class Layout:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array], untrained: Collection[str] = ()) -> "Layout":
-        """Read the layout of a trusted model, in its own order.
-
-        `untrained` names the entries that no gradient moves, see `florets.task.layers.untrained_entries`. Raise
-        ValueError for a model without arrays, with others than numbers, or without an entry of such a name.
-        """
+        """Read the layout of a trusted model, in its own order; ValueError for one without arrays of numbers."""
         if unknown := sorted(set(untrained) - set(arrays)):
             raise ValueError(f"untrained entries {unknown} are not in the model; its entries are {', '.join(arrays)}")
         entries: list[Entry] = []
@@ -278,11 +258,7 @@ class Layout:
         return self.checked(arrays).unpacked()
 
     def checked(self, arrays: Mapping[str, Array]) -> PackedVector:
-        """Return the flat vector (R,) of a model that may come from anywhere, without copying its values.
-
-        Names, dtypes, shapes and payload sizes are checked before anything is unpacked, then that all values are
-        finite.
-        """
+        """Return the flat vector (R,) of a model from anywhere: all is checked before it is unpacked."""
         if len(arrays) != len(self.entries):
             raise MalformedMessage(f"{len(arrays)} arrays came, the model has {len(self.entries)}")
         parts = []

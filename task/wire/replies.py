@@ -18,10 +18,7 @@ Examples = Annotated[int, Number(integer=True, least=1, most=MAX_EXAMPLES)]
 
 @dataclass(frozen=True)
 class Losses:
-    """Reply to `evaluate.losses`: mean loss of each model (K,), and whether the client's process kept the models.
-
-    The loss of a model that diverged is infinite.
-    """
+    """Reply to `evaluate.losses`: mean loss of each model (K,), and whether the client's process kept the models."""
 
     losses: Annotated[npt.NDArray[np.float64], LossList("K")]
     num_examples: Examples
@@ -172,11 +169,7 @@ def _answer_form(returns: tuple[tuple[str, tuple[int, ...]], ...], numbers: tupl
 
 
 def check_examples(claimed: int | None, introduced: int | None) -> None:
-    """Hold a reply's count of examples to the one that the client gave when it introduced itself.
-
-    The count is its weight in averages. A reply may be about fewer: part of the data can be held out. None: not
-    known. Where the data of simulated clients change, `introduced` is the server's own count.
-    """
+    """Hold a reply's count of examples, its weight in averages, to the one that the client introduced itself with."""
     if claimed is not None and introduced is not None and claimed > introduced:
         raise MalformedMessage(
             f"{kinds.NUM_EXAMPLES} is {claimed}, more than the {introduced} of its introduction; a client's data "
@@ -186,11 +179,7 @@ def check_examples(claimed: int | None, introduced: int | None) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """Cost of handling one message, a record of every reply under `kinds.WORK`.
-
-    `seconds` are wall time on the client, `gradients` and `losses` passes of samples through models, forward and
-    back, and forward alone.
-    """
+    """Cost of handling one message: seconds, and passes of samples forward and back, or forward (`losses`)."""
 
     seconds: float = 0.0
     gradients: int = 0
@@ -253,10 +242,7 @@ def _problem(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class Introduction:
-    """Reply to `query.hello`.
-
-    `num_partitions` is 0 unless the node is simulated.
-    """
+    """Reply to `query.hello`; `num_partitions` is 0 unless the node is simulated."""
 
     key: Annotated[str, Text(kinds.CLIENT_KEY, _problem)]
     num_examples: Examples
