@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
-from florets.conf.saved import run_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
 from florets.engines.engine import num_workers
 from florets.engines.own_nodes import check_device, own_nodes
 from florets.reports import partition
 from florets.reports.console import counted, number, say, size
-from florets.reports.folder import private
 from florets.reports.tables import markdown_table
 from florets.server_app.build import build_checked, build_task
 from florets.server_app.data_agreement import agree_here, task_of
@@ -31,10 +29,9 @@ HELP = """florets plan [experiment=<preset>] [key=value ...] [--partition]
   each round, CLoVE until its clusters are stable): a line gives that total. Memory comes on top of the data and of
   what Python, PyTorch and Flower take. With privacy.kind epsilon and delta are given.
 
-  --partition shows instead which clients hold which samples: the clusters, and a figure of all clients in
-  <results_dir>/partitions/.../partition.png. Skew is how far a client's labels are from those of all clients together
-  (and of its cluster), as the mean total variation distance: 0 for equal proportions, near 1 where clients share no
-  label. Values of a regression count as tenths of all clients' values, from low to high."""
+  --partition shows instead which clusters hold which samples. Skew is how far a client's labels are from those of all
+  clients together (and of its cluster), as the mean total variation distance: 0 for equal proportions, near 1 where
+  clients share no label. Values of a regression count as tenths of all clients' values, from low to high."""
 
 _OPTIONS = ("--partition",)
 
@@ -174,15 +171,15 @@ def main(arguments: Sequence[str]) -> int:
     import_from(caller)
     config = one_run.prepare(overrides, caller)
     if "--partition" in arguments:
-        _show_partition(config, overrides)
+        _show_partition(config)
         return 0
     for line in plan_of(config).lines:
         say(line)
     return 0
 
 
-def _show_partition(config: Config, overrides: Sequence[str]) -> None:
-    """Print who holds which samples, and draw it."""
+def _show_partition(config: Config) -> None:
+    """Print who holds which samples."""
     nodes = own_nodes(config)
     own = agree_here(config, nodes)
     config = own.config
@@ -199,8 +196,3 @@ def _show_partition(config: Config, overrides: Sequence[str]) -> None:
     for name, value, note in partition.tiles_of(held):
         say(f"{name:20s}{value}{f' ({note})' if note else ''}")
     say(f"\n{markdown_table(partition.cluster_rows(held))}")
-    folder = Path(config.results_dir) / "partitions" / run_folder(config, overrides)
-    with private(bool(nodes)):
-        folder.mkdir(parents=True, exist_ok=True)
-        partition.draw_holdings(held, folder / "partition.png")
-    say(f"\nEach client: {folder / 'partition.png'}")

@@ -1,11 +1,10 @@
-"""Holdings of the clients: numbers of samples of each client by label, with their table and figure."""
+"""Holdings of the clients: numbers of samples of each client by label, with their table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,15 +20,12 @@ IntArray = NDArray[np.int64]
 NUM_BINS = 10
 """Values of a regression are counted in tenths of all clients' values, from the lowest to the highest."""
 UNCHANGED = "-"
-_MOST_COUNTS = 40
-"""With more labels than this, numbers in the cells would be too small to read."""
 
 
 @dataclass(frozen=True)
 class Holdings:
     """What the M clients of a task hold of C labels, or of C bins of values."""
 
-    keys: tuple[str, ...]
     clusters: IntArray
     """True clusters (M,), -1 where not known."""
     train: IntArray
@@ -67,7 +63,7 @@ class Holdings:
 
 def holdings_of(task: Task) -> Holdings:
     """Return what the clients of a task hold that shares out a data set."""
-    shards, digits = task.shards, len(str(task.num_clients - 1))
+    shards = task.shards
     clients = [task.client(number) for number in range(task.num_clients)]
     train, test, columns = _counted(clients, task.num_outputs)
     rows = [np.concatenate([piece.train for piece in shard.pieces]) for shard in shards]
@@ -75,7 +71,6 @@ def holdings_of(task: Task) -> Holdings:
     for piece in (piece for shard in shards for piece in shard.pieces):
         changes.setdefault(piece.cluster, described(piece.transform))
     return Holdings(
-        keys=tuple(str(number).zfill(digits) for number in range(len(shards))),
         clusters=np.array([shard.cluster for shard in shards], dtype=np.int64),
         train=train,
         test=test,
@@ -96,7 +91,6 @@ def holdings_of_nodes(tasks: Sequence[Task], nodes: Sequence[dict[str, Any]]) ->
     train, test, columns = _counted(clients, tasks[0].num_outputs)
     clusters = [int(node.get("true-cluster", UNKNOWN_CLUSTER)) for node in nodes]
     return Holdings(
-        keys=tuple(str(node["client-id"]) for node in nodes),
         clusters=np.array(clusters, dtype=np.int64),
         train=train,
         test=test,
@@ -143,7 +137,7 @@ def tiles_of(held: Holdings) -> list[tuple[str, str, str]]:
     known = int((np.unique(held.clusters) >= 0).sum())
     of_labels = (held.train > 0).sum(axis=1)
     tiles = [
-        ("clients", f"{len(held.keys)}", ""),
+        ("clients", f"{len(held.clusters)}", ""),
         ("clusters", f"{known}" if known else "not known", ""),
         ("train samples", f"{int(held.sizes.sum())}", ""),
         ("of a client", _span(held.sizes), f"tested on {_span(held.test.sum(axis=1))}"),
@@ -181,38 +175,3 @@ def _what(held: Holdings) -> str:
 def _span(values: IntArray) -> str:
     low, high = int(values.min()), int(values.max())
     return f"{low}" if low == high else f"{low} to {high}, median {np.median(values):g}"
-
-
-def draw_holdings(held: Holdings, path: Path) -> None:
-    """Draw for each client, by cluster, the fraction of each label among its train samples, and their number."""
-    from matplotlib.colors import Normalize  # it takes a second
-
-    from florets.reports import figures
-
-    order = np.lexsort((np.arange(len(held.keys)), held.clusters))
-    num_labels = len(held.columns)
-    groups = [f"cluster {held.clusters[row]}" if held.clusters[row] >= 0 else None for row in order]
-    clients = figures.ClientRows([held.keys[row] for row in order], groups)
-    width = max(2.6, min(8.0, 0.42 * num_labels))
-    # Clients with all labels are to differ visibly as well.
-    darkest = float(max(held.fractions.max(), min(1.0, 3 / num_labels)))
-    with figures.styled():
-        picture = figures.new_picture(width + 4.4, max(2.4, 1.1 + clients.height * len(order)))
-        axes, sizes = picture.subplots(1, 2, sharey=True, width_ratios=[width, 1.7])
-        image = figures.heat_map(axes, held.fractions[order], clients, (), norm=Normalize(0, darkest))
-        if clients.are_named and num_labels <= _MOST_COUNTS:
-            counts = [[str(count or "") for count in row] for row in held.train[order]]
-            figures.write_cells(axes, image, counts, clients.fonts)
-        figures.part_columns(axes, num_labels, 1.2 if num_labels <= _MOST_COUNTS else 0.3)
-        shown = range(0, num_labels, max(1, num_labels // 20))
-        axes.set_xticks(list(shown), [held.columns[label] for label in shown])
-        axes.set_xlabel("label" if held.has_labels else "target, in tenths of all clients' values")
-        axes.set_title("Train samples of each label" if held.has_labels else "Train samples by their target")
-        colours = [figures.colour_of(cluster) for cluster in held.clusters[order]]
-        sizes.barh(np.arange(len(order)), held.sizes[order], color=colours, height=0.82 if clients.are_named else 1.0)
-        sizes.set_xlabel("train samples")
-        figures.count_in(sizes.xaxis, 4)
-        figures.tidy(sizes, "x")
-        sizes.spines[:].set_visible(False)
-        sizes.tick_params(labelleft=False)
-        picture.save(path)
