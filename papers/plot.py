@@ -93,11 +93,10 @@ def rows_figure(table: Table, measures: Sequence[str]) -> figures.Picture | None
         for line in lines.values():
             figures.draw_line(axes, line, 1.0 if _is_bounded(name) else None)
         figures.tidy(axes)
-        # Asked for, the limits are those of what was drawn, which the labels need.
-        low, high = axes.get_ylim()
-        axes.set_ylim(*((min(-0.06, low), 1.06) if _is_bounded(name) else (low, high)))
+        if _is_bounded(name):
+            axes.set_ylim(min(-0.06, axes.get_ylim()[0]), 1.06)
         axes.set_title(table.matrix(name).label)
-        figures.label_ends(axes, list(lines.values()))
+        figures.name_lines(axes, list(lines.values()))
     labels = [fill(row.label, _LINE) for row in table.item.rows.values()]
     crowded = max(len(line) for label in labels for line in label.splitlines()) * len(labels) > _LETTERS
     rows[-1].set_xticks(range(len(labels)), labels, fontsize=9)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -68,8 +68,6 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 MOST_NAMES = 60
 """With more rows than this their names would be too small to read; the groups' names stay."""
-_LABEL_GAP = 0.085
-"""Least distance of two labels at line ends, as a fraction of the axes' height."""
 
 
 class Picture(Figure):
@@ -199,7 +197,7 @@ def _halo() -> list[patheffects.AbstractPathEffect]:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a panel, with a label at its end and matplotlib's style; a value that is NaN is a gap."""
+    """A line of a panel, with a label and matplotlib's style; a value that is NaN is a gap."""
 
     x: NDArray[Any]
     y: NDArray[np.float64]
@@ -257,43 +255,20 @@ def set_limits(axes: Axes, form: str, lines: Sequence[Line]) -> None:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
 
 
-def label_ends(axes: Axes, lines: Sequence[Line]) -> None:
-    """Write the lines' labels to the right of the axes, at their ends, once the limits are set.
-
-    Where ends lie so close that labels would overlap, they become a legend there instead.
-    """
-    lines = [line for line in lines if line.label]
-    # Through the axes' own transforms, which also know a logarithmic scale. Limits that nobody set are only worked
-    # out when they are asked for.
-    axes.get_ylim()
-    to_axes = axes.transData + axes.transAxes.inverted()
-    ends = [float(to_axes.transform((1, line.y[np.isfinite(line.y)][-1]))[1]) for line in lines]
-    order = sorted(range(len(ends)), key=lambda place: -ends[place])
-    if any(ends[above] - ends[below] < _LABEL_GAP for above, below in pairwise(order)):
-        look: dict[str, Any] = {"linewidth": 1.9, "markersize": 5, "color": COLOURS[0]}
-        axes.legend(
-            handles=[Line2D([], [], **look | {**lines[place].style}, label=lines[place].label) for place in order],
-            loc="upper left",
-            bbox_to_anchor=(1.0, 1.02),
-            frameon=False,
-            handlelength=3.2,
-            borderaxespad=0.3,
-            fontsize=9.5,
-            labelcolor=INK,
-        )
-        return
-    for height, line in zip(ends, lines, strict=True):
-        axes.annotate(
-            line.label,
-            (1.0, height),
-            xycoords="axes fraction",
-            xytext=(8, 0),
-            textcoords="offset points",
-            color=line.style.get("color", COLOURS[0]),
-            va="center",
-            fontweight="bold",
-            annotation_clip=False,
-        )
+def name_lines(axes: Axes, lines: Sequence[Line]) -> None:
+    """Write the lines' labels into a legend to the right of the axes, in the order of their ends."""
+    named = sorted((line for line in lines if line.label), key=lambda line: -line.y[np.isfinite(line.y)][-1])
+    look: dict[str, Any] = {"linewidth": 1.9, "markersize": 5, "color": COLOURS[0]}
+    axes.legend(
+        handles=[Line2D([], [], **look | {**line.style}, label=line.label) for line in named],
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.02),
+        frameon=False,
+        handlelength=3.2,
+        borderaxespad=0.3,
+        fontsize=9.5,
+        labelcolor=INK,
+    )
 
 
 # Points
@@ -368,26 +343,6 @@ def heat_map(
     if isinstance(rows, ClientRows):
         rows.part(axes)
     return image
-
-
-def write_cells(
-    axes: Axes, image: AxesImage, texts: Sequence[Sequence[str]], size: float, quiet: NDArray[np.bool_] | None = None
-) -> None:
-    """Write texts into the cells of a heat map, white where they are dark."""
-    values: NDArray[np.float64] = np.ma.filled(np.ma.asarray(image.get_array()), np.nan)
-    shades = np.ma.filled(image.norm(values), 0.0)
-    for i, line in enumerate(texts):
-        for j, text in enumerate(line):
-            if text:
-                plain = QUIET if quiet is not None and quiet[i, j] else INK
-                colour = "white" if np.isfinite(values[i, j]) and shades[i, j] > 0.58 else plain
-                axes.text(j, i, text, ha="center", va="center", fontsize=size, linespacing=1.1, color=colour)
-
-
-def part_columns(axes: Axes, count: int, width: float = 1.2) -> None:
-    """Set the columns of a heat map apart by white lines."""
-    for edge in np.arange(0.5, count - 1):
-        axes.axvline(edge, color="white", linewidth=width)
 
 
 def colour_bar(figure: Figure, axes: Axes, image: AxesImage, length: float, label: str = "") -> None:

@@ -97,7 +97,7 @@ def _panels(
         figures.count_in(axes.xaxis)
         figures.set_limits(axes, quantity.form, lines)
         axes.set_title(quantity.title)
-        figures.label_ends(axes, lines)
+        figures.name_lines(axes, lines)
     band = any(line.has_band for lines in panels.values() for line in lines)
     rows[-1].set_xlabel(f"round (band: ± std over {over})" if band else "round")
     return picture, rows
@@ -183,7 +183,8 @@ def losses_figure(
     # Dark where a model fits: what belongs together stands out from a pale ground.
     models = [str(model) for model in range(num_models)]
     image = figures.heat_map(axes, losses[order], clients, models, norm=figures.colour_scale(losses), cmap="YlGnBu_r")
-    figures.part_columns(axes, num_models)
+    for edge in np.arange(0.5, num_models - 1):
+        axes.axvline(edge, color="white", linewidth=1.2)
     own = np.array([(assignment[key], row) for row, key in enumerate(of_rows) if key in assignment]).reshape(-1, 2).T
     if clients.are_named:
         size = min(26.0, (clients.height * 72 * 0.55) ** 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +17,6 @@ from florets.reports.scores import Part
 
 MOST_CLIENTS = 300
 """With more clients than this a page is slow to open, and nobody reads on: the rest is in clients.csv."""
-MOST_TABLES = 12
-"""With more models than this their tables of predictions are left to confusion.csv."""
 SCORE_FIGURES = ("mean", "std", "weighted", "worst", "worst_tenth", "median", "q10", "q90")
 MOST_COLUMNS = 30
 """With more models than this the table of clusters is left out."""
@@ -27,8 +24,6 @@ _SHOWN: tuple[Part, ...] = ("test", "tuned_test")
 _PLOTS = ("curves", "discovery", "loss_matrix")
 """Names of a run's figures, without `.png`."""
 
-Row = dict[str, str]
-"""One line of confusion.csv."""
 Tile = tuple[str, str, str]
 """A figure of the whole run: name, value and note."""
 Table = list[list[Cell]]
@@ -71,15 +66,6 @@ gives. Right: how alike what two clients learned is, clients sorted by group.</p
 <p>Figures over the clients at the end of the run; weighted: by test samples, worst tenth: mean of the worst 10 %.</p>
 {{ table(scores, "full") }}
 {% endcall %}
-
-{% if predictions %}
-{% call folded("Predictions of each model") %}
-<p>Test samples of the model's clients: their labels (rows), and what the model says (columns).</p>
-<div class="columns">
-{% for note, rows in predictions %}{{ table(rows, "confusion", note) }}{% endfor %}
-</div>
-{% endcall %}
-{% endif %}
 
 {% call section("Time, traffic, replies") %}
 <div class="columns">
@@ -128,7 +114,6 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
         plots=dict.fromkeys(_PLOTS) | plots,
         clusters=confusion(clients, num_models),
         scores=scores(summary),
-        predictions=predictions(_rows(folder / "confusion.csv")),
         parts=parts(lines),
         replies=replies(lines),
         clients=client_table(clients),
@@ -139,13 +124,6 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
     # A page that is there is whole, and says that the run has ended.
     write_whole(path, html)
     return path
-
-
-def _rows(path: Path) -> list[Row]:
-    if not path.is_file():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def draw_plots(
@@ -177,25 +155,6 @@ def scores(summary: summaries.RunSummary) -> Table:
         cells = ["-" if (value := of[figure]) is None else f"{value:.4g}" for figure in SCORE_FIGURES]
         rows.append([name.replace("_", " "), f"{of['clients']:.0f}", *cells])
     return rows
-
-
-def predictions(counts: Sequence[Row]) -> list[tuple[str, Table]]:
-    """Return for each model what was predicted for each label, in shaded tables; none where these are too many."""
-    cells = Counter({(int(r["model"]), int(r["label"]), int(r["predicted"])): int(r["samples"]) for r in counts})
-    models, labels = sorted({cell[0] for cell in cells}), range(1 + max((max(cell[1:]) for cell in cells), default=0))
-    if len(models) > MOST_TABLES or len(labels) > MOST_COLUMNS:
-        return []
-    tables = []
-    for model in models:
-        rows: Table = [["", *labels]]
-        for label in labels:
-            of_label = [cells[model, label, predicted] for predicted in labels]
-            total = max(sum(of_label), 1)
-            rows.append([str(label), *(shaded(str(n or ""), 0.4 * n / total) for n in of_label)])
-        right = sum(cells[model, label, label] for label in labels)
-        every = sum(n for cell, n in cells.items() if cell[0] == model)
-        tables.append((f"model {model}: {right} of {every} test samples are right", rows))
-    return tables
 
 
 def verdict_of(summary: summaries.RunSummary, clients: Sequence[ClientRow], num_models: int) -> tuple[str, bool]:
