@@ -7,9 +7,8 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from typing import Any
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
@@ -56,7 +55,7 @@ def _problem(config: Config) -> str:
     return ""
 
 
-ENDED = "its process ended early: killed, or out of memory"
+ENDED = "a process ended early, killed or out of memory; the same command goes on, and a smaller n_jobs needs less memory."
 BUSY = "another process runs it"
 
 
@@ -89,86 +88,40 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
 
 def run_cells(cells: Sequence[Cell], engine: Engine, n_jobs: int) -> Iterator[tuple[Cell, Progress, float]]:
     """Run cells in their order, `n_jobs` at a time; yield each as it ends, with its wall time in seconds."""
-    if not cells:
-        return
-    if n_jobs == 1:
+    if n_jobs == 1 or len(cells) < 2:
         with one_task_kept():
             for cell in cells:
-                start = time.perf_counter()
-                yield cell, run_cell(cell, engine), time.perf_counter() - start
+                yield cell, *_timed(cell, engine)
         return
-    workers = [_Worker(engine) for _ in range(min(n_jobs, len(cells)))]
-    waiting = list(reversed(cells))
+    others = multiprocessing.active_children()
+    # Not forked: a copy of a process that has used torch's threads may hang.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(n_jobs, len(cells)), context, initializer=_begin)
     try:
-        for worker in workers:
-            worker.give(waiting.pop())
-        while busy := [worker for worker in workers if worker.cell is not None]:
-            ready = wait([worker.pipe for worker in busy])
-            for worker in busy:
-                if worker.pipe not in ready:
-                    continue
-                yield worker.result(engine)
-                if waiting:
-                    worker.give(waiting.pop())
+        running = {pool.submit(_timed, cell, engine): cell for cell in cells}
+        for one in as_completed(running):
+            yield running[one], *one.result()
+    except BrokenProcessPool:
+        raise ConfigError([ENDED]) from None
     finally:
-        for worker in workers:
-            worker.end()
+        # Whoever interrupts does not wait for cells that have begun.
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.terminate()
 
 
-class _Worker:
-    """A process that runs one cell after the other."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.cell: Cell | None = None
-        self._since = 0.0
-        self._begin(engine)
-
-    def _begin(self, engine: Engine) -> None:
-        # Not forked: a copy of a process that has used torch's threads may hang.
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        # No daemon: those may have no processes of their own (`workers`).
-        self._process: BaseProcess = context.Process(target=_work, args=(theirs, engine))
-        self._process.start()
-        theirs.close()
-
-    def give(self, cell: Cell) -> None:
-        self.cell, self._since = cell, time.perf_counter()
-        self.pipe.send(cell)
-
-    def result(self, engine: Engine) -> tuple[Cell, Progress, float]:
-        """Return what has become of the cell; if the process has ended, another one takes its place."""
-        cell, self.cell = self.cell, None
-        assert cell is not None
-        try:
-            found = self.pipe.recv()
-        except EOFError:
-            self.end()
-            # It may have ended after the run and before it could say so.
-            found = progress_of(cell)
-            if found.state != "finished":
-                write_record(cell, None, ENDED)
-                found = Progress("failed", note=ENDED)
-            self._begin(engine)
-        if isinstance(found, Exception):
-            raise found
-        return cell, found, time.perf_counter() - self._since
-
-    def end(self) -> None:
-        self.pipe.close()
-        self._process.terminate()
-        self._process.join()
+def _timed(cell: Cell, engine: Engine) -> tuple[Progress, float]:
+    start = time.perf_counter()
+    return run_cell(cell, engine), time.perf_counter() - start
 
 
-def _work(pipe: "Connection[Any, Any]", engine: Engine) -> None:
-    """Run the cells that come through the pipe until it is closed."""
+_until_the_end = contextlib.ExitStack()
+
+
+def _begin() -> None:
+    """Prepare a process of the pool."""
     # Ctrl-C reaches all processes of a terminal: the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
-    with contextlib.suppress(EOFError), one_task_kept():
-        while True:
-            cell: Cell = pipe.recv()
-            try:
-                pipe.send(run_cell(cell, engine))
-            except WriteFailed as error:
-                pipe.send(error)
+    _until_the_end.enter_context(one_task_kept())
