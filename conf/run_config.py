@@ -11,14 +11,29 @@ from florets.conf.schema import Config, as_plain
 from florets.conf.validate import checked_config
 from florets.task.settings import TableConfig
 
-_KEYS = ("experiment", "strategy", "results-dir")
-"""Keys of the run config that are keys of an experiment; the others stand in `overrides`."""
+_RENAMED = {
+    "num-server-rounds": "num_rounds",
+    "learning-rate": "train.learning_rate",
+    "local-epochs": "train.local_epochs",
+    "batch-size": "train.batch_size",
+    "fraction-train": "strategy.fraction_train",
+}
+_AS_THEY_ARE = (
+    *("experiment", "strategy", "seed", "k", "k-max", "num-clients", "data-dir", "results-dir", "device"),
+    *("eval-every", "quiet", "start-timeout", "round-timeout", "min-clients", "quorum"),
+)
+# Flower's names on the left, because that is what its users type; ours on the right.
+_KEYS = {name: name.replace("-", "_") for name in _AS_THEY_ARE} | _RENAMED
 
 _PLAIN_TABLE = TableConfig()
 
 
 def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
-    """Return the overrides that a Flower run config stands for; a declared key that nobody set arrives empty."""
+    """Return the overrides that a Flower run config stands for.
+
+    A key that the app declares always arrives with a value, so a sentinel means "the experiment's own value":
+    -1 for numbers and an empty text for texts. `overrides` is split and comes first.
+    """
     # But for the overrides these are other ways in.
     known = [*_KEYS, "overrides", "config-json", "run-folder", "resume", "advise"]
     unknown = [name for name in run_config if name not in known]
@@ -27,7 +42,10 @@ def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
             [f"{name}: there is no such key in the run config.{did_you_mean(name, known)}" for name in unknown]
         )
     overrides = parse_overrides_string(str(run_config.get("overrides", "")))
-    overrides += [f"{name.replace('-', '_')}={quote(run_config[name])}" for name in _KEYS if run_config.get(name)]
+    for name, ours in _KEYS.items():
+        value = run_config.get(name, "")
+        if value not in (-1, ""):
+            overrides.append(f"{ours}={quote(value)}")
     return overrides
 
 

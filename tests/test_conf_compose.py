@@ -185,20 +185,21 @@ def test_a_label_that_is_no_class_is_not_quoted(values):
 
 
 UNSET = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-"""The keys that the app declares, as they are unset."""
+"""The keys that the app declares, at their sentinels."""
 
 
-def test_unset_keys_leave_the_experiments_own_values():
+def test_sentinels_leave_the_experiments_own_values():
+    assert UNSET["num-server-rounds"] == -1
     overrides = run_config_overrides(UNSET)
     assert overrides == []
     assert compose(overrides) == compose([])
 
 
 def test_a_run_config_and_a_command_line_mean_the_same():
-    run_config = {"experiment": "clove/mnist_label_skew_1", "overrides": "k=5 strategy.init=same"}
-    run_config |= {"strategy": "ifca", "results-dir": "/it's, here"}
-    keys = ["experiment=clove/mnist_label_skew_1", "k=5", "strategy.init=same", "strategy=ifca"]
-    keys += ['results_dir="/it\'s, here"']
+    run_config = {"experiment": "clove/mnist_label_skew_1", "overrides": "k=5 strategy.init=same", "seed": 0}
+    run_config |= {"num-server-rounds": 7, "learning-rate": 0.5, "fraction-train": 0.5, "data-dir": "/it's, here"}
+    keys = ["experiment=clove/mnist_label_skew_1", "k=5", "strategy.init=same", "seed=0", "num_rounds=7"]
+    keys += ["train.learning_rate=0.5", "strategy.fraction_train=0.5", 'data_dir="/it\'s, here"']
     assert compose(run_config_overrides(UNSET | run_config)) == compose(keys)
 
 
@@ -211,7 +212,7 @@ def test_a_run_config_and_a_command_line_mean_the_same():
 @example(" a, b ")
 def test_any_text_reaches_the_other_side_of_hydras_grammar(text):
     problems: list[str] = []
-    read = read_overrides(run_config_overrides({"results-dir": text}), problems)
+    read = read_overrides(run_config_overrides({"data-dir": text}), problems)
     assert problems == []
     assert [entry.value for entry in read] == [text]
 
