@@ -21,7 +21,7 @@ Keys = dict[str, str]
 FOLDER = Path(__file__).parent
 SCALES = ("paper", "small")
 SETTINGS = ("chosen", "default")
-PLOTS = ("", "rows", "curves", "losses")
+PLOTS = ("", "rows", "curves", "features", "singular_values", "losses")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,14 @@ from florets.papers.table import Matrix, Table
 from florets.reports import figures
 from florets.reports.clients import read_clients
 from florets.reports.folder import MARKER, naming
-from florets.reports.run_figures import losses_of, sweep_figure
+from florets.reports.run_figures import (
+    Spectrum,
+    features_figure,
+    losses_of,
+    singular_values_figure,
+    spectra_of,
+    sweep_figure,
+)
 from florets.reports.summary import Curves, RoundLine, read_lines
 
 _PANELS = 3
@@ -49,6 +56,10 @@ def pictures(table: Table) -> Pictures:
     elif kind == "rows":
         plain = [name for name in table.item.measures if read_measure(name)[1] is None]
         picture = rows_figure(table, plain[:_PANELS])
+    elif kind == "features":
+        picture = features_figure(_spectra(table))
+    elif kind == "singular_values":
+        picture = singular_values_figure(_spectra(table))
     if picture is not None:
         yield None, picture
 
@@ -143,3 +154,13 @@ def run_lines(place: Place, seed: int) -> Sequence[RoundLine]:
         raise ConfigError(
             [f"{folder / MARKER}: cannot be read ({error}); remove {folder} and {folder.name}.json to run it anew."]
         ) from None
+
+
+def _spectra(table: Table) -> dict[str, list[Spectrum]]:
+    """Return what the first finished run of each row has kept of its clusterings, by the row's label."""
+    found: dict[str, list[Spectrum]] = {}
+    for place in table.places:
+        seeds = [seed for seed in table.finished(place) if run_lines(place, seed)]
+        if seeds and not found.get(place.row.label):
+            found[place.row.label] = spectra_of(place.folder / f"seed-{min(seeds)}")
+    return found

@@ -69,7 +69,7 @@ class Embedding:
             axes.set_ylabel(axis_labels[1])
             axes.set_title(f"Round {self.round}: {self.kind} of {len(self.clients)} clients")
             if has_truth:
-                name_marks(picture, truth.tolist(), QUIET, "true cluster")
+                name_marks(picture, truth.tolist(), QUIET, title="true cluster", loc="outside right upper")
         return picture
 
     def placed(self) -> tuple[npt.NDArray[np.float64], tuple[str, str]]:

@@ -161,6 +161,15 @@ def count_in(axis: Axis, ticks: int = 10) -> None:
     axis.set_major_locator(MaxNLocator(nbins=ticks, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
 
 
+def frame(axes: Axes) -> None:
+    """Frame a square panel whose scale means nothing."""
+    axes.set_box_aspect(1)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set_visible(True)
+    axes.spines[:].set_color(GRID)
+
+
 def mark(rows: Sequence[Axes], place: float, text: str, last: float, height: float = 0.04) -> None:
     """Draw a vertical line through panels whose axes end at `last`, and write in the first one what it means."""
     for axes in rows:
@@ -266,13 +275,13 @@ def name_lines(axes: Axes, lines: Sequence[Line]) -> None:
 
 
 def draw_points(
-    axes: Axes, places: NDArray[np.float64], colours: NDArray[np.int64], marks: NDArray[np.int64]
+    axes: Axes, places: NDArray[np.float64], colours: NDArray[np.int64], marks: NDArray[np.int64], area: float = 46
 ) -> None:
     """Draw points (M, 2) in the colour of one grouping (M,), with the marker of another (M,)."""
     for colour, marker in sorted(set(zip(colours.tolist(), marks.tolist(), strict=True))):
         x, y = places[(colours == colour) & (marks == marker)].T
         look: dict[str, Any] = {"color": colour_of(colour), "marker": marker_of(marker)}
-        axes.scatter(x, y, s=46, alpha=0.7, linewidth=0.5, edgecolor="white", **look)
+        axes.scatter(x, y, s=area, alpha=0.7, linewidth=0.5, edgecolor="white", **look)
 
 
 def name_points(axes: Axes, places: NDArray[np.float64], name: str) -> None:
@@ -291,12 +300,17 @@ def name_points(axes: Axes, places: NDArray[np.float64], name: str) -> None:
     )
 
 
-def name_marks(figure: Figure, groups: Iterable[int], colour: str, title: str) -> None:
-    """Add a legend of the markers of groups, in one colour."""
+def name_marks(figure: Any, groups: Iterable[int], colour: str | None, **options: Any) -> None:
+    """Add a legend of the markers of groups, in one colour or in their own."""
     known = sorted(set(groups))
-    marks = [Line2D([], [], ls="", marker=marker_of(one), color=colour, markersize=6) for one in known]
+    marks = [
+        Line2D([], [], ls="", marker=marker_of(one), color=colour or colour_of(one), markersize=6) for one in known
+    ]
     names = ["not known" if one < 0 else str(one) for one in known]
-    figure.legend(marks, names, frameon=False, title=title, loc="outside right upper")
+    if "ncols" in options:
+        # In a row the title comes first.
+        marks, names = [Line2D([], [], ls=""), *marks], [options.pop("title"), *names]
+    figure.legend(marks, names, frameon=False, **options)
 
 
 # Heat maps

@@ -1,14 +1,15 @@
-"""Figures of runs and sweeps: curves over rounds, losses, and evidence for groups."""
+"""Figures of runs and sweeps: curves over rounds, losses, evidence for groups, and the vectors that are clustered."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from numpy.typing import NDArray
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 from florets.reports import figures
 from florets.reports.clients import ClientRow
 from florets.reports.console import counted
+from florets.reports.embedding import embedding, principal_components
 from florets.reports.quantities import QUANTITIES, Quantity, known_quantities
-from florets.reports.summary import Curve, Curves, Figure, RoundLine, covers_all
-from florets.strategies.base.report import FIRST_PHASE
+from florets.reports.summary import Curve, Curves, Figure, RoundLine, covers_all, read_lines
+from florets.strategies.base.report import FIRST_PHASE, SPECTRUM
 
 Runs = Sequence[Sequence[Curves]]
 
@@ -261,3 +263,120 @@ def _shortened(names: Sequence[str]) -> list[str]:
     if len(set(cut)) == len(set(names)):
         return cut
     return [figures.short(name if len(name) <= 18 else f"…{name[-17:].lstrip()}", 18) for name in names]
+
+
+# What CFL-GP clusters
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """What one round of CFL-GP clustered."""
+
+    server_round: int
+    features: NDArray[np.float64]
+    """(M, s)"""
+    clusters: NDArray[np.int64]
+    """True cluster of each client, -1 where it is not known."""
+    singular_values: Sequence[float]
+    """Of the profile, falling."""
+
+
+def spectra_of(folder: Path) -> list[Spectrum]:
+    """Return the spectra that a run's folder holds (`strategy.spectrum_rounds`), round by round."""
+    kept = []
+    for line in read_lines(folder):
+        if SPECTRUM in line["details"]:
+            of = embedding(folder, line["round"])
+            features = of.vectors.astype(np.float64)
+            kept.append(Spectrum(line["round"], features, of.true_labels, line["details"][SPECTRUM]))
+    return kept
+
+
+def in_a_plane(features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return where the features (M, s) are drawn, (M, 2): their first three principal components, seen obliquely.
+
+    The first is to the right, the second up, the third half as long and up to the right.
+    """
+    found = principal_components(features, 3)[0]
+    places: NDArray[np.float64] = found[:, :2] + 0.5 * found[:, 2:] * np.sqrt(0.5)
+    return places
+
+
+_PANEL = 2.15
+"""Inches of the side of a panel of features."""
+
+
+@figures.styled()
+def features_figure(rows: Mapping[str, Sequence[Spectrum]]) -> figures.Picture | None:
+    """Return features of several runs by name, a row of panels for each, one for each round; None without any."""
+    shown = {label: spectra for label, spectra in rows.items() if spectra}
+    rounds = sorted({spectrum.server_round for spectra in shown.values() for spectrum in spectra})
+    if not shown:
+        return None
+    picture = figures.new_picture(_PANEL * len(rounds) + 0.9, _PANEL * len(shown) + 0.8)
+    panels = picture.subplots(len(shown), len(rounds), squeeze=False)
+    for line, (label, spectra) in zip(panels, shown.items(), strict=True):
+        at = {spectrum.server_round: spectrum for spectrum in spectra}
+        for axes, number in zip(line, rounds, strict=True):
+            if number in at:
+                _features(axes, at[number])
+            else:
+                style: dict[str, Any] = {"ha": "center", "va": "center", "color": figures.QUIET, "fontsize": 9}
+                axes.text(0.5, 0.5, "clustering\nhad stopped", transform=axes.transAxes, **style)
+                figures.frame(axes)
+        line[0].set_ylabel(label, color=figures.INK, fontsize=9.5, labelpad=6)
+    for axes, number in zip(panels[0], rounds, strict=True):
+        axes.set_title(f"round {number}", fontsize=10, pad=4)
+    _name_clusters(picture, [spectrum for spectra in shown.values() for spectrum in spectra])
+    return picture
+
+
+@figures.styled()
+def singular_values_figure(rows: Mapping[str, Sequence[Spectrum]]) -> figures.Picture | None:
+    """Return the singular values of several runs, a panel for each, a line for each round; None without any."""
+    shown = {label: spectra for label, spectra in rows.items() if spectra}
+    if not shown:
+        return None
+    across = 2 if len(shown) > 1 else 1
+    down = -(-len(shown) // across)
+    picture = figures.new_picture(4.4 * across, 0.3 + 2.6 * down)
+    panels = picture.subplots(down, across, squeeze=False).reshape(-1)
+    for axes, (label, spectra) in zip(panels, shown.items(), strict=False):
+        _singular_values(axes, spectra)
+        axes.set_title(label)
+    for axes in panels[len(shown) :]:
+        axes.set_visible(False)
+    return picture
+
+
+def _features(axes: Axes, spectrum: Spectrum) -> None:
+    """Draw each client where `in_a_plane` has its features; both axes have the panel's own, equal scale."""
+    places = in_a_plane(spectrum.features)
+    figures.draw_points(axes, places, spectrum.clusters, spectrum.clusters, area=22)
+    low, high = places.min(axis=0), places.max(axis=0)
+    # Room for the marks; where all features are equal any will do.
+    reach = 0.62 * max(float((high - low).max()), 1e-9)
+    middle = (low + high) / 2
+    axes.set_xlim(middle[0] - reach, middle[0] + reach)
+    axes.set_ylim(middle[1] - reach, middle[1] + reach)
+    figures.frame(axes)
+
+
+def _name_clusters(figure: Any, spectra: Iterable[Spectrum]) -> None:
+    clusters = sorted({int(cluster) for spectrum in spectra for cluster in spectrum.clusters})
+    options = {"loc": "outside lower center", "handletextpad": 0.1, "columnspacing": 1.1, "fontsize": 9}
+    figures.name_marks(figure, clusters, None, title="true cluster", ncols=min(len(clusters) + 1, 9), **options)
+
+
+def _singular_values(axes: Axes, spectra: Sequence[Spectrum]) -> None:
+    """Draw each round's singular values in falling order, later rounds in a deeper red."""
+    for spectrum, shade in zip(spectra, colormaps["Reds"](np.linspace(0.35, 1.0, len(spectra))), strict=True):
+        values = np.array(spectrum.singular_values)
+        label = f"round {spectrum.server_round}"
+        style = {"color": shade, "marker": "o", "markersize": 3.2, "linewidth": 1.5, "label": label}
+        figures.draw_line(axes, figures.Line(np.arange(1, len(values) + 1), values, style=style))
+    figures.tidy(axes)
+    figures.count_in(axes.xaxis)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("number of the singular value")
+    axes.legend(frameon=False, fontsize=8.5, labelcolor=figures.QUIET)

@@ -1,6 +1,7 @@
 """CFL-GP against clients of one line of arithmetic: every expected number can be worked out by hand."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from florets.client_app.app import app
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
+from florets.reports.run_figures import spectra_of
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.strategies.base.models import GradientAveraging, ModelAveraging
 from florets.strategies.base.report import RoundReport
@@ -301,19 +304,31 @@ def test_of_many_clients_the_features_come_from_lanczos_steps(monkeypatch: pytes
 SHORT = ("strategy=cfl_gp", "num_rounds=6", "strategy.stop_unchanged=0")
 
 
-def test_rounds_keep_features_and_singular_values() -> None:
+def test_the_rounds_named_keep_features_and_all_singular_values() -> None:
     clients, seen = FakeClients([0.0, 0.2, 10.0, 10.2]), list[RoundReport]()
-    strategy = CFLGP(k=2, averaging=GradientAveraging(0.1, "uniform"), stop_unchanged=0)
+    strategy = CFLGP(k=2, averaging=GradientAveraging(0.1, "uniform"), stop_unchanged=0, spectrum_rounds=[4])
     strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=4, on_round=lambda report, _: seen.append(report))
     assert [len(report.details.get("singular_values", [])) for report in seen] == [0, 3, 0, 3]  # type: ignore[arg-type]
+    assert [report.server_round for report in seen if "spectrum" in report.details] == [4]
     kept = seen[3].compared
     assert kept is not None
     assert (kept.kind, kept.clients) == ("features", tuple("0123"))
     # One vector of length 1 for each of two models: two values are not 0, and the features hold all of the profile.
-    values, found = np.array(seen[3].details["singular_values"]), kept.vectors
+    values, found = np.array(seen[3].details["spectrum"]), kept.vectors
+    assert len(values) == 4
     assert values[2:] == pytest.approx(0, abs=1e-6)
     assert np.linalg.svd(found, compute_uv=False) == pytest.approx(values[:2], rel=1e-5)
     # Other groups have other gradients, whatever the model: the first two are alike, and the last two.
     gaps = np.linalg.norm(found[:, np.newaxis] - found, axis=2)
     assert gaps[0, 1] < 0.1 * gaps[0, 2]
     assert gaps[2, 3] < 0.1 * gaps[0, 2]
+
+
+@pytest.mark.slow
+def test_a_run_keeps_its_features(tmp_path: Path) -> None:
+    assert main([*SHORT, "strategy.spectrum_rounds=[2,6]", "quiet=true", f"results_dir={tmp_path}"]) == 0
+    (folder,) = (path.parent for path in tmp_path.rglob("report.html"))
+    found = spectra_of(folder)
+    assert [spectrum.server_round for spectrum in found] == [2, 6]
+    assert found[0].clusters.tolist() == [number // 5 for number in range(20)]
+    assert found[0].features.shape == (20, 4)

@@ -87,3 +87,16 @@ def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path: Path, num_clien
         figure.save(tmp_path / "loss_matrix.png")
     # Taller than a screen, it would say no more.
     assert figure.get_figheight() < 9.1
+
+
+def test_features_are_drawn_where_their_principal_components_are_seen_obliquely() -> None:
+    # Spread 4, 2 and 1 along the coordinates, in this order.
+    features = np.array([[4.0, 0, 0], [-4, 0, 0], [0, 2, 0], [0, -2, 0], [0, 0, 1], [0, 0, -1]]) + 7
+    places = np.abs(run_figures.in_a_plane(features))
+    half = 0.5 * np.sqrt(0.5)
+    assert places == pytest.approx(np.array([[4, 0], [4, 0], [0, 2], [0, 2], [half, half], [half, half]]))
+    assert np.abs(run_figures.in_a_plane(np.array([[1.0], [3.0]]))) == pytest.approx(np.array([[1, 0], [1, 0]]))
+    assert run_figures.in_a_plane(np.full((3, 2), 0.1)).tolist() == [[0, 0]] * 3
+
+
+# What CFL-GP clusters

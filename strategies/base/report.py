@@ -34,6 +34,9 @@ QUARANTINE = "quarantine"
 SUMMED = "summed"
 """The detail of a masked round: how many clients were asked for masked updates."""
 
+SPECTRUM = "spectrum"
+"""The detail of a round whose clustering by a matrix is drawn: the largest of its singular values, falling."""
+
 
 def _no_work() -> "Work":
     # The command prints its help from summaries of runs, without Flower.

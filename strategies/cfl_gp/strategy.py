@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import RecordDict
 
 from florets.strategies.base.models import ModelAveraging, Models
-from florets.strategies.base.report import State
+from florets.strategies.base.report import SPECTRUM, State
 from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate, coordinates
@@ -23,6 +23,9 @@ from florets.task.training.settings import Quantise
 from florets.task.wire import Layout, codec, kinds
 from florets.task.wire.leaving import GRADIENTS, MODELS
 from florets.task.wire.replies import Update, read_update
+
+SHOWN = 20
+"""Singular values of a round whose spectrum is kept (Fig. 19 tells of a gap behind the eighth)."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,11 @@ class CFLGPSettings(SharedLayers):
     quantise: Quantise = setting("none", "decimals of all gradients and model changes that a client sends")
     quantise_digits: int = setting(
         2, "decimals that are kept; 0: integers", least=0, needs="strategy.quantise=round|truncate"
+    )
+    spectrum_rounds: list[int] = setting(
+        [],
+        "clustering rounds (2, 2 + period, ...) whose features and singular values are plotted; rounds.jsonl keeps "
+        "20 of the singular values; []: none",
     )
     k_warmup: int = setting(20, "rounds before the number of clusters is estimated (k=auto)", least=1, needs="k=auto")
 
@@ -232,8 +240,11 @@ class CFLGP(Strategy[CFLGPSettings, CFLGPState]):
             state.unchanged_vectors += len(updates)
         self.assignment.update(found)
         state.placed = set(found)
-        values = singular_values(gram, count + 1).tolist()
-        state.details = {"probe": probe, "k": number, "singular_values": values}
+        shown = r.server_round in self.settings.spectrum_rounds
+        values = singular_values(gram, max(count + 1, SHOWN if shown else 0)).tolist()
+        state.details = {"probe": probe, "k": number, "singular_values": values[: count + 1]}
+        if shown:
+            state.details[SPECTRUM] = values
         r.note_vectors("features", keys, groups.rows)
 
     def _number(self, gram: FloatArray, r: Round) -> int:
