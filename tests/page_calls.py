@@ -29,50 +29,8 @@ printf '%s\\0' "$#" "${0##*/}" "$@" >> "$CALLS"
 
 Call = tuple[str, list[str]]
 
-_TRAINING = ("advise", "discover", "tune")
-"""Words whose keys are those of a run; the others take seconds as they are."""
-_SMALL = {
-    **{"num_rounds": 2, "task.drift.rounds": [2], "n_jobs": 1, "trials": 2},
-    **{"seed": "range(0,2)", "hydra.launcher.n_jobs": 2, "strategy.moment_rounds": 2},
-}
 _COMPOSED = ("advise", "check", "discover", "plan")
-_MOST_CLIENTS = 200
-_HOURS = ("reproduce",)
-
-
-def small_runs(commands: str, folder: Path) -> list[list[str]]:
-    """Return the arguments of each call of `florets` in shell commands, cut to seconds where it can be.
-
-    Other engines are left to `make smoke`.
-    """
-    found = [words for program, words in calls(commands, folder) if program == "florets"]
-    return [_cut(words) for words in found if not set(words[:1]) & set(_HOURS)]
-
-
-def _cut(words: Sequence[str]) -> list[str]:
-    runs = not words or words[0] in _TRAINING or "=" in words[0] or words[0] == "-m"
-    if not runs:
-        return list(words)
-    small = []
-    for text in words:
-        key, _, value = text.partition("=")
-        if key == "num_clients":
-            value = str(min(int(value), _MOST_CLIENTS))
-        elif key == "seed" and "," not in value:
-            pass
-        elif key in _SMALL:
-            value = str(_SMALL[key]).replace(" ", "")
-        if key != "engine":
-            small.append(f"{key}={value}" if value else text)
-    given = {text.partition("=")[0] for text in words}
-    if "task.drift.rounds" not in given and any(text.startswith("experiment=drift/") for text in words):
-        small.append("task.drift.rounds=[2]")
-    if words[:1] == ["advise"]:
-        small += ["train.learning_rate=0.3", *([] if "data_dir" in given else ["num_clients=8"])]
-    # Several seeds are for lists of which all combinations are run.
-    if words[:1] == ["tune"] and not given & {"trials", "seed"}:
-        small.append("trials=2")
-    return small if "num_rounds" in given else [*small, "num_rounds=2"]
+"""Words whose keys are those of a run."""
 
 
 def check_all(commands: str, folder: Path) -> None:
@@ -117,16 +75,18 @@ def _check(call: Call) -> None:
 
 
 def _florets(arguments: Sequence[str]) -> None:
-    """Compose what a call would run; commands on finished runs are left to the slow suite, which carries them out."""
+    """Compose what a call would run, and read the arguments of commands on finished runs."""
     word = arguments[0] if arguments else ""
     keys = [text for text in arguments[1:] if not text.startswith("-")]
     if word == "tune":
         places, own = verbs.read(word, arguments[1:])
         tune_overrides(list(places[0]), own.get("trials"), own.get("n_jobs", 1))
-    elif word in _HOURS and keys:
+    elif word == "reproduce" and keys:
         read_request(keys)
     elif word in _COMPOSED:
         compose(keys)
+    elif word in verbs.VERBS:
+        verbs.read(word, arguments[1:])
     elif not word or word.startswith("-") or "=" in word:
         given = read_arguments(arguments)
         if any(text.startswith("resume=") for text in given.overrides):

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 OUTPUT = ("text", "console-output")
 """Languages of blocks that nobody types."""
 HOW = ("", "slow", "dry")
-"""How a block of shell commands is tested; after ``dry:`` comes why nothing of it can be run."""
+"""How a block of shell commands is tested."""
 
 _COMMENT = re.compile(r"\s*<!-- (before|prints): (.*?) -->\s*")
 _FENCE = re.compile(r"\s*```(.*)")
@@ -27,8 +27,6 @@ class Block:
         Of its opening fence, from 1.
     how
         The words after the language: for shell commands one of `HOW`, else the name of the file that it becomes.
-    why
-        What keeps a dry block from being run, cut small; empty if nothing does.
     before, prints
         Commands to be run before it, and texts that its page's run must print.
     """
@@ -38,7 +36,6 @@ class Block:
     language: str
     how: str
     code: str
-    why: str = ""
     before: tuple[str, ...] = ()
     prints: tuple[str, ...] = ()
 
@@ -66,10 +63,9 @@ class _Reader:
             elif fence := _FENCE.match(lines[number]):
                 end = next(n for n in range(number + 1, len(lines)) if _FENCE.match(lines[n]))
                 language, _, words = fence[1].strip().partition(" ")
-                how, _, why = words.partition(": ")
                 before, prints = (tuple(self.notes[kind]) for kind in ("before", "prints"))
                 code = "\n".join(lines[number + 1 : end])
-                self.found.append(Block(self.page, number + 1, language, how.strip(), code, why, before, prints))
+                self.found.append(Block(self.page, number + 1, language, words.strip(), code, before, prints))
                 self.notes = {"before": [], "prints": []}
                 number = end
             elif any(self.notes.values()):

@@ -54,15 +54,6 @@ def test_scores_equal_the_definition(clients: int, folds: int, width: int) -> No
     )
 
 
-def test_a_permuted_gram_is_the_gram_of_permuted_rows() -> None:
-    rows = fold_scores.centred_rows(planted([3, 2], seed=1))
-    order = np.random.default_rng(2).permuted(np.tile(np.arange(5), (4, 1)), axis=1)
-    moved = np.take_along_axis(rows, order[:, :, None], axis=1)
-    assert fold_scores.permuted(fold_scores.gram_of(rows), order) == pytest.approx(
-        fold_scores.gram_of(moved), abs=1e-12
-    )
-
-
 @pytest.mark.parametrize("sizes", [[10, 4, 4, 2], [3, 2]])
 def test_planted_groups_are_found(sizes: list[int]) -> None:
     found = core.discover(planted(sizes, seed=sum(sizes)), None, level=0.02, rng=np.random.default_rng(0))

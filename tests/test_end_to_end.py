@@ -19,8 +19,6 @@ KEYS = {
 }  # fmt: skip
 
 
-# A small quickstart, tested once: enough for models to fit their groups.
-SHORT = ("num_clients=8", "num_rounds=4", "eval_every=4", "loss_matrix=false")
 # Two groups of four clients.
 SMALL = ("num_clients=8", "k=2", "task.num_clusters=2")
 
@@ -60,34 +58,6 @@ def test_a_run_leaves_all_its_results(tmp_path: Path) -> None:
     assert [int(row["true_cluster"]) for row in clients] == [i // 5 for i in range(20)]
     models = load_file(folder / "models.safetensors")
     assert sorted({name.split("/")[0] for name in models}) == ["0", "1", "2", "3"]
-
-
-# Moments of a linear classifier: those of a network cost many times as much and tell no more here.
-TWO_PHASE = [
-    "strategy=two_phase",
-    "strategy.moment_rounds=2",
-    "task.model_options.hidden=[]",
-]
-
-
-# Bounds far from the means catch a broken strategy, not an unlucky seed; golden runs hold the slow ones.
-@pytest.mark.parametrize(
-    ("strategy", "least_accuracy"),
-    [
-        (["strategy=clove"], 0.85),
-        (["strategy=ifca"], 0.85),
-        (["strategy=cfl_gp"], 0.85),
-        ([*TWO_PHASE, *SMALL, "num_rounds=3"], 0.6),
-        pytest.param(["strategy=fedprox"], 0.4, marks=pytest.mark.slow),
-        pytest.param(["strategy=local"], 0.8, marks=pytest.mark.slow),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else None,
-)
-def test_every_strategy_learns_rotated_digits(tmp_path: Path, strategy: list[str], least_accuracy: float) -> None:
-    given = {text.partition("=")[0] for text in strategy}
-    summary = play(tmp_path, *(text for text in SHORT if text.partition("=")[0] not in given), *strategy, "seed=1")
-    assert summary.final_accuracy is not None
-    assert summary.final_accuracy > least_accuracy
 
 
 # Golden runs and resumed ones hold the other strategies to the bit as well.

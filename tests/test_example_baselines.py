@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import florets
-from tests.method_runs import SMALL, Played, play
-from tests.test_resume import killed, results, resumed, straight
+from tests.method_runs import Played, play
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "baselines"
 NORM = "task.model=tests.test_example_baselines:normalised"
@@ -107,11 +106,3 @@ def test_apfls_common_model_is_fedavgs_whatever_the_weight(alpha: float) -> None
         models = local.final_models(local.context.models).bank
         for key, number in local.assignment.items():
             np.testing.assert_allclose(used[key], models[number], atol=1e-6)
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_equal_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = [*SMALL[:5], "strategy=scaffold:ScaffoldInGroups", "train=sgd", "num_rounds=3", "quiet=true"]
-    whole = results(straight(tmp_path / "whole", given))
-    folder = killed(monkeypatch, tmp_path / "killed", given, 2)
-    assert results(resumed(folder, "trust=true")) == whole

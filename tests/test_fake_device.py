@@ -6,11 +6,6 @@ import numpy as np
 import pytest
 from torch import Tensor, nn
 
-from florets.client_app.session import session
-from florets.conf.compose import compose
-from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.base.report import RoundReport
-from florets.strategies.core import FloatArray
 from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.mlp import linear, mlp
@@ -23,9 +18,8 @@ from florets.task.training.vectorised import (
     joined_tests,
     stacked_update,
 )
-from florets.task.wire import bank
 from tests.fake_device import DEVICE, fake_device
-from tests.test_batching import SMALL, clients, computed_together, grid
+from tests.test_batching import clients
 
 IMAGE = (2, 6, 5)
 MODELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
@@ -99,53 +93,6 @@ def test_losses_and_tests_are_computed_there_with_one_transfer_each(make: Callab
         assert one.loss == pytest.approx(other.loss, rel=1e-5)
         assert one.accuracy == other.accuracy
         assert one.scores == pytest.approx(other.scores, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        ("strategy=clove", "loss_data=held_out", "loss_batch=7", "task.model=linear", "train=sgd"),
-        pytest.param(
-            ("strategy=ifca", "task.model=cnn", "task.model_options={kernel: 3, padding: 1}"), marks=pytest.mark.slow
-        ),
-    ],
-    ids=["linear", "convolutions"],
-)
-def test_a_run_in_blocks_there_assigns_as_on_the_cpu(keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    here, reports, _ = run(1, *keys)
-    monkeypatch.setattr("florets.client_app.node.find_device", lambda name: DEVICE)
-    sizes = computed_together(monkeypatch)
-    with fake_device():
-        found, moved, fetched = run(5, *keys)
-    np.testing.assert_allclose(found, here, rtol=0, atol=2e-5)
-    assert [one.assignment for one in moved] == [other.assignment for other in reports]
-    # Of 8 clients: training twice, losses once, and one test; IFCA asks for losses and training at once.
-    assert sizes == [5, 3] * (4 if "clove" in keys[0] else 3)
-    # Each is one transfer of a block, and a test one of each of the four models that its clients have.
-    assert 6 + 2 <= fetched <= 6 + 2 * 4
-
-
-def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport], int]:
-    """Return models, reports, and how often something was fetched, of two rounds."""
-    from tests import fake_device as fake
-
-    own_model = any("task.model" in key for key in keys)
-    small = [key for key in SMALL if "num_clients" not in key and not (own_model and "hidden" in key)]
-    config = compose([*small, "num_clients=8", "num_rounds=2", "eval_every=2", *keys])
-    task = build_task(config)
-    strategy, reports = build_strategy(config, task), list[RoundReport]()
-    session.adopt(None)
-    fake._fetched.clear()
-    strategy.start(
-        grid(size, config.num_clients),
-        build_models(config, task),
-        num_rounds=2,
-        train_config=message_settings(config, task),
-        on_round=lambda report, _: reports.append(report),
-    )
-    fetched = len(fake._fetched)
-    session.adopt(None)
-    return bank.unpack(strategy.context.models.record)[0], reports, fetched
 
 
 @kinds_of_models

@@ -115,9 +115,8 @@ def test_rewards_of_three_clients_by_hand() -> None:
     np.testing.assert_allclose(gaussian_rewards(losses, np.ones(3)), [outer, 1, outer])
 
 
-@pytest.mark.parametrize("claim", [np.inf])
-def test_a_client_that_diverged_counts_as_a_hundred_times_the_median(claim: float) -> None:
-    losses = np.array([[1.0], [2.0], [3.0], [claim]])
+def test_a_client_that_diverged_counts_as_a_hundred_times_the_median() -> None:
+    losses = np.array([[1.0], [2.0], [3.0], [np.inf]])
     held = np.array([[1.0], [2.0], [3.0], [200.0]])
     found = gaussian_rewards(losses, np.ones(4))
     np.testing.assert_array_equal(found, gaussian_rewards(held, np.ones(4)))

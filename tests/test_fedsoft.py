@@ -8,7 +8,6 @@ from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task
 from florets.strategies.base.models import Models
 from florets.task.training.mixture import sample_losses
-from florets.zoo.fedsoft import TRAIN_ANCHORED
 from tests.method_runs import SMALL, Played, play
 
 SOFT = "strategy=fedsoft"
@@ -60,10 +59,3 @@ def test_clients_count_the_samples_that_each_model_explains_best() -> None:
         losses = sample_losses(task.build_model(), states, data.x_train, data.y_train, "cross_entropy")
         counts = np.bincount(losses.argmin(axis=1), minlength=2)
         np.testing.assert_allclose(estimate.weights, np.where(counts, counts / counts.sum(), 1e-4))
-
-
-@pytest.mark.slow
-def test_a_client_whose_reply_was_lost_keeps_its_model() -> None:
-    after = personal(play(SOFT, "num_rounds=2", lost={(TRAIN_ANCHORED, 2, 3)}))
-    before = personal(play(SOFT, "num_rounds=1"))
-    assert [key for key in after if np.array_equal(after[key], before[key])] == ["3"]

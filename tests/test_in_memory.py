@@ -352,25 +352,3 @@ def test_classes_come_back_as_they_were_given(pair: Any, is_table: bool, tmp_pat
     run = florets.run(clients, results_dir=tmp_path, **given, **keys)
     found = run.predict(clients[0] if is_table else INPUTS[0], client=0).labels
     assert (found == targets[0]).mean() > 0.9
-
-
-def test_a_torch_data_set_is_predicted_and_assigned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    run = florets.run(CLIENTS, checkpoint_every=1, regression=False, **SHORT)
-    x, y = CLIENTS[0]
-    both = TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
-    for data in (both, TensorDataset(torch.from_numpy(x))):
-        np.testing.assert_array_equal(run.predict(data, model=0).labels, run.predict(x, model=0).labels)
-    np.testing.assert_array_equal(run.assign(both).losses, run.assign(x, y).losses)
-    with pytest.raises(ConfigError, match="the label of sample 4 is none of the run's 2 classes"):
-        run.assign(x, np.where(np.arange(60) == 4, 9, 0))
-    with pytest.raises(ConfigError, match=r"no_dir/x: there is no folder no_dir; make it"):
-        run.embedding().plot().save("no_dir/x")
-    for name, read in {
-        "rounds.jsonl": lambda: run.rounds,
-        "clients.csv": lambda: run.clients,
-        f"embeddings/{run.embedding().round}.npz": lambda: run.embedding(),
-    }.items():
-        (run.folder / name).write_bytes((run.folder / name).read_bytes()[:20] + b'\n"\x01,,,,,,\n')
-        with pytest.raises(ConfigError, match=re.escape(f"{name}: is damaged")):
-            read()

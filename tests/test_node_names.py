@@ -3,7 +3,6 @@
 import csv
 import json
 import logging
-import re
 from pathlib import Path
 
 import numpy as np
@@ -76,13 +75,9 @@ def test_two_folders_of_one_client_are_refused_before_the_start(tmp_path: Path) 
         nodes(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [("share_statistics = false", "share_statistics: there is no such key. Did you mean share-statistics?")],
-)
-def test_an_unknown_key_of_a_nodes_file_is_refused_before_the_start(line: str, text: str, tmp_path: Path) -> None:
-    (folder(tmp_path, "north") / NODE_FILE).write_text(f"{line}\nmax-epochs = 9\n")
-    with pytest.raises(ConfigError, match=re.escape(text)):
+def test_an_unknown_key_of_a_nodes_file_is_refused_before_the_start(tmp_path: Path) -> None:
+    (folder(tmp_path, "north") / NODE_FILE).write_text("share_statistics = false\nmax-epochs = 9\n")
+    with pytest.raises(ConfigError, match=r"share_statistics: there is no such key. Did you mean share-statistics\?"):
         nodes(tmp_path)
 
 

@@ -8,9 +8,7 @@ site only the first word shows, as the language.
 | ```bash, ```bash slow    | run as it stands, in the slow suite                                                 |
 | ```bash dry              | `florets`, `flwr`, `make`, `pip` and `python` are called with what the shell would  |
 |                          | give them, and refuse what they would refuse, but do no work; other programs are    |
-|                          | not allowed. The slow suite runs `florets`, cut small, in a folder with the files   |
-|                          | that these blocks name (`reader`)                                                   |
-| ```bash dry: <reason>    | the same, but nothing is run: the reason why it cannot be                           |
+|                          | not allowed                                                                         |
 | ```python                | run as it stands: the README's in the default suite, others in the slow one         |
 | ```<language> name.ext   | saved as that file (Python, YAML, TOML, ...) before the page's commands are run     |
 | ```text                  | not run: output, or a drawing; so is ```console-output. No command may stand there  |
@@ -28,20 +26,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import florets
-from florets.commands.main import main
 from florets.engines import flower_processes
-from tests import page_data
-from tests.page_calls import check_all, small_runs
+from tests.page_calls import check_all
 from tests.pages import HOW, OUTPUT, ROOT, Block, blocks, pages
-from tests.public_files import write_samples
-from tests.smoke import write_sites
 
 _SLOW_SECONDS = 1800
 _COMMAND = re.compile(r"\s*(\$ |florets |flwr |make |pip |python3? |flower-\w+ )")
@@ -64,7 +56,6 @@ def test_every_block_is_run_or_is_output_and_is_closed() -> None:
     for block in blocks():
         if block.language == "bash":
             assert block.how in HOW, f"{block}: after `bash` comes nothing, `slow` or `dry`"
-            assert block.how == "dry" or not block.why
         elif block.language in OUTPUT:
             typed = [line for line in block.code.splitlines() if _COMMAND.match(line)]
             assert not typed, (
@@ -77,54 +68,6 @@ def test_every_block_is_run_or_is_output_and_is_closed() -> None:
 @pytest.mark.parametrize("block", _in_shell("dry"), ids=str)
 def test_commands_are_taken_by_the_programs_that_they_call(block: Block, tmp_path: Path) -> None:
     check_all(block.commands, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return a folder with what the dry blocks name of the reader's."""
-    folder = tmp_path_factory.mktemp("reader")
-    for name in ("sites", "sites_in_february"):
-        write_sites(folder / name)
-    new = (folder / "sites" / "north" / "data.csv").read_text(encoding="utf-8")
-    whole = [
-        line + ("," + "abcde"[number % 5] if number else ",site") for number, line in enumerate(new.splitlines())
-    ]
-    for path, text in (
-        ("new.csv", new),
-        ("new_site.csv", new),
-        ("new_site/data.csv", new),
-        ("all_sites/data.csv", whole),
-    ):
-        (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_text(text if isinstance(text, str) else "\n".join(text), encoding="utf-8")
-    for name in ("a", "b", "c"):
-        (folder / "archives" / name).mkdir(parents=True)
-        page_data.write(folder / "archives" / name)
-        (folder / "archives" / name / "mine.npz").rename(folder / "archives" / name / "data.npz")
-        (folder / "archives" / name / "new.npz").unlink()
-    run = florets.run(
-        data_dir=folder / "sites", target="disease", strategy="fedavg", num_rounds=2, results_dir=folder
-    )
-    (folder / "RUN").symlink_to(run.folder)
-    with pytest.MonkeyPatch.context() as patch:
-        write_samples(folder / "DIR", patch)
-        yield folder
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("default")  # Optuna's storage uses old names
-@pytest.mark.usefixtures("no_pictures")
-@pytest.mark.parametrize("block", [block for block in _in_shell("dry") if not block.why], ids=str)
-def test_dry_commands_of_florets_work_cut_small(
-    block: Block, reader: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for path in reader.iterdir():
-        (tmp_path / path.name).symlink_to(path)
-    monkeypatch.chdir(tmp_path)
-    small = small_runs(block.commands, tmp_path / "shell")
-    assert small, "nothing to be run: say why after `dry:`"
-    for words in small:
-        assert main(words) == 0, f"florets {' '.join(words)}\n{capsys.readouterr().err}"
 
 
 @pytest.mark.parametrize("wrong", ["florets no_such_key=1", "pip install florets[none]", "curl https://flower.ai"])

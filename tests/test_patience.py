@@ -1,24 +1,23 @@
 """Patience: a run ends once it no longer improves on validation data, with its best models; it goes on to the bit."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from results_examples import report
 from safetensors.numpy import load_file
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.engines.engine import resume, run
+from florets.engines.engine import run
 from florets.reports.pooled import read_test_statistics
 from florets.reports.summary import RunSummary, round_line
 from florets.server_app.checkpoint import Checkpointing
 from florets.server_app.patience import Patience, validation_figure
-from florets.server_app.resume import read_resume
 from florets.strategies.base.report import Evaluation
+from tests.results_examples import report
+from tests.test_resume import results, resumed
 
 # A high learning rate, so that the loss on few validation samples soon rises again.
 SMALL = [
@@ -87,22 +86,6 @@ def play(folder: Path, *more: str) -> tuple[RunSummary, dict[str, Any]]:
     return summary, results(Path(summary.folder))
 
 
-def results(folder: Path) -> dict[str, Any]:
-    """Return all that a run leaves behind but times."""
-    lines = [json.loads(text) for text in (folder / "rounds.jsonl").read_text().splitlines()]
-    for found in lines:
-        del found["seconds"], found["client_seconds"]
-    summary = json.loads((folder / "summary.json").read_text())
-    for name in ("seconds", "folder", "client_seconds"):
-        del summary[name]
-    files = {
-        path.name: path.read_bytes()
-        for path in sorted(folder.iterdir())
-        if path.name in ("clients.csv", "models.safetensors", "own_models.safetensors", "tests.json")
-    }
-    return {"lines": lines, "summary": summary, **files}
-
-
 # One model, groups that are found, and personal models within them.
 @pytest.mark.parametrize(
     "how",
@@ -145,11 +128,8 @@ def test_a_run_ends_early_with_its_best_models_and_goes_on_to_the_bit(
         own = load_file(Path(summary.folder) / "own_models.safetensors")
         for name, values in load_file(Path(short.folder) / "own_models.safetensors").items():
             np.testing.assert_array_equal(own[name], values)
-    for done in sorted({1, best, len(lines) - 1, len(lines)} & copies.keys()):
-        found = read_resume([f"resume={copies[done]}"], Path.cwd())
-        assert found is not None
-        resume(*found)
-        assert results(copies[done]) == whole
+    for done in (best, len(lines) - 1):
+        assert results(resumed(copies[done])) == whole
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from florets.commands.main import main
 from florets.conf.compose import compose
@@ -57,30 +56,6 @@ def test_combinations_that_make_no_sense_are_refused(given: str, message: str) -
 
 
 # Whole runs
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["intercept", "slopes"])
-def test_a_client_predicts_with_its_own_model_and_a_newcomer_is_given_its_groups(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str
-) -> None:
-    small = [text for text in SMALL if not text.startswith("num_rounds")]
-    given = [*small, "num_rounds=8", f"personal={method}", "train.local_epochs=5", "quiet=true"]
-    folder = Path(run(compose([*given, f"results_dir={tmp_path}"]), given).folder)
-    own = load_file(folder / "own_models.safetensors")
-    assert {name.partition("/")[0] for name in own} == set("012345")
-    assert len({name.partition("/")[0] for name in load_file(folder / "models.safetensors")}) == 2
-    part = build_task(compose(given)).client(5)
-    np.savez(tmp_path / "5.npz", x=part.x_test.numpy(), y=part.y_test.numpy())
-    capsys.readouterr()
-    assert main(["assign", f"run={folder}", f"data={tmp_path / '5.npz'}"]) == 0
-    assert capsys.readouterr().out.split()[1] in "01"
-    output = tmp_path / "predictions.csv"
-    assert main(["predict", f"run={folder}", f"data={tmp_path / '5.npz'}", "client=5", f"output={output}"]) == 0
-    assert f"{len(part.x_test)} predictions of client 5's own model: " in capsys.readouterr().out
-    (folder / "own_models.safetensors").write_bytes(b"damaged")
-    assert main(["predict", f"run={folder}", f"data={tmp_path / '5.npz'}", "client=5", "output=other.csv"]) == 2
-    assert "own_models.safetensors cannot be read" in capsys.readouterr().err
 
 
 DITTO = "strategy=ditto"

@@ -20,8 +20,6 @@ FILES = [
     for place in ("conf/**/*.yaml", "papers/*.yaml", "strategies/**/*.py", "zoo/**/*.py")
     for path in sorted(ROOT.glob(place))
 ]
-_BRACKETS = re.compile(r"\(([^()]*)\)")
-_PUBLISHED = re.compile(r"paper|publish|report", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -44,30 +42,14 @@ def unchecked() -> list[Unchecked]:
 
 
 def claims(text: str, known: Sequence[Unchecked]) -> Iterator[str]:
-    """Yield the figures that a text gives as a paper's.
-
-    They stand in brackets or in a column that says so, as on the pages, or in a paragraph that speaks of a paper. The
-    method is named by the table's row or column, or in the paragraph.
-    """
+    """Yield the figures that stand with their method's name in a paragraph's words, or in a table's row or head."""
     for paragraph in re.split(r"\n\s*\n", text):
-        rows = [line for line in paragraph.splitlines() if line.lstrip().startswith("|")]
-        if rows:
-            yield from _of_table(
-                [[cell.strip() for cell in row.strip().strip("|").split("|")] for row in rows], known
-            )
-        rest = " ".join(line for line in paragraph.splitlines() if line not in rows)
-        for entry in known:
-            if entry.is_named(rest):
-                yield from entry.inside(rest if _PUBLISHED.search(rest) else " ".join(_BRACKETS.findall(rest)))
-
-
-def _of_table(rows: list[list[str]], known: Sequence[Unchecked]) -> Iterator[str]:
-    head, *body = rows
-    for row in body:
-        for title, cell in zip(head, row, strict=False):
-            told = cell if _PUBLISHED.search(title) and "(" not in title else " ".join(_BRACKETS.findall(cell))
+        lines = paragraph.splitlines()
+        rows = [line for line in lines if line.lstrip().startswith("|")]
+        words = " ".join(line for line in lines if line not in rows)
+        for told in (words, *(f"{rows[0]} {row}" for row in rows[1:])):
             for entry in known:
-                if entry.is_named(row[0]) or entry.is_named(title):
+                if entry.is_named(told):
                     yield from entry.inside(told)
 
 

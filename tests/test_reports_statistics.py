@@ -57,16 +57,6 @@ def test_holms_correction_by_hand() -> None:
     assert statistics.holm([None]) == [None]
 
 
-def test_methods_are_compared_with_the_one_that_is_named() -> None:
-    values = {"a": {0: 70.0, 1: 60.0, 2: 50.0}, "b": {0: 71.0, 1: 62.0, 2: 53.0}, "c": {0: 75.0, 2: 50.0}}
-    first, b, c = statistics.compare(values, {"b": "a", "c": "a"}, statistics.PERCENT)
-    assert (first.against, first.difference.number, first.p_holm) == ("", 0, None)
-    assert (b.against, b.difference.mean) == ("a", 2.0)
-    # Two pairs have a difference and no test, and do not count as a comparison.
-    assert (c.difference.number, c.p) == (2, None)
-    assert b.p == b.p_holm == pytest.approx(1 - math.sqrt(12 / 14))
-
-
 def test_differences_are_paired_by_record_and_by_seed() -> None:
     # Resamples differ by 1 and 3 in one seed, by 3 and 5 in the other: variance 2 in each, and 2 between the seeds.
     first = {0: [12.0, 11.0, 13.0], 1: [14.0, 13.0, 15.0], 2: [99.0, 0.0, 0.0]}

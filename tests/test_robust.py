@@ -70,12 +70,10 @@ def test_the_geometric_median_has_the_least_sum_of_distances() -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("count", [5])
-def test_a_minority_moves_no_rule_further_than_the_benign_members_lie_apart(name: RobustName, count: int) -> None:
-    rng = np.random.default_rng(count)
-    rows = 1.0 + 0.1 * rng.normal(size=(count, 50))
-    rows[: max(count // 5, 1)] = -1e6
-    benign = np.linalg.norm(rows[max(count // 5, 1) :], axis=1).mean()
+def test_a_minority_moves_no_rule_further_than_the_benign_members_lie_apart(name: RobustName) -> None:
+    rows = 1.0 + 0.1 * np.random.default_rng(5).normal(size=(5, 50))
+    rows[0] = -1e6
+    benign = np.linalg.norm(rows[1:], axis=1).mean()
     assert np.linalg.norm(average(name, rows) - 1.0) < (1.05 if name == "clip" else 0.15) * benign
 
 

@@ -24,17 +24,6 @@ def going_on(folder: Path) -> Iterator[None]:
         yield
 
 
-def test_a_run_that_goes_on(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    with going_on(folder):
-        state = state_of(folder)
-        assert (state.status, len(state.lines), state.total) == ("running", 2, 8)
-        # A round took one second, six are left.
-        assert state.left == pytest.approx(6.0, abs=1.0)
-        assert state.names == "tiny clove, seed 7 (digits, mlp)"
-        assert state.words.startswith("Running: round 2 of 8; about")
-
-
 def test_a_run_that_was_ended_or_is_over(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), going_on(tmp_path / "ended"):
         raise RuntimeError("two of <four> clients")

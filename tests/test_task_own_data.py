@@ -197,9 +197,6 @@ def test_a_dry_run_over_folders_in_three_forms_finds_the_stated_clusters(tmp_pat
     ]
 
 
-RNG = np.random.default_rng(0)
-
-
 KEYS = [f"site {number}" for number in range(8)]
 
 

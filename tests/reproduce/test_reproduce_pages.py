@@ -1,12 +1,10 @@
 """Pages of tables: of finished cells alone, whatever machine made them."""
 
-import re
 from pathlib import Path
 
 import pytest
 
 from florets.commands.main import main
-from florets.papers.references import UNDECIDED
 
 PAGE = """# Results
 
@@ -96,45 +94,3 @@ def test_what_is_wrong_with_a_page_is_named(
     assert main(["reproduce", "--results-page", *words]) == 2
     assert message in capsys.readouterr().err
     assert (item.parent / "page.md").read_text() == text
-
-
-TWO_METHODS = """
-title: Two methods on turned digits
-seeds: 3
-overrides: [num_rounds=2, checkpoint_every=0]
-rows:
-  four: {label: 4 rotations, overrides: [k=4, task.num_clusters=4]}
-columns:
-  clove: {label: CLoVE, overrides: [strategy=clove]}
-  fedavg: {label: FedAvg, overrides: [strategy=fedavg]}
-measures: [ari, accuracy]
-paper:
-  - source: Table 3
-    measure: accuracy
-    values: {four: {clove: 92.5 ± 0.4, fedavg: 70}}
-    why: {clove: [another rate, other seeds], fedavg: not told}
-"""
-
-
-@pytest.mark.usefixtures("ran")
-def test_published_values_stand_in_brackets_and_reasons_below(item: Path) -> None:
-    item.write_text(TWO_METHODS)
-    page = item.parent / "page.md"
-    page.write_text("<!-- reproduce item.yaml measures=accuracy -->\n<!-- end of reproduce -->\n")
-    assert main(["reproduce", "item.yaml", "seeds=2"]) == 0
-    assert main(["reproduce", "--results-page", "page.md"]) == 0
-    before = page.read_text()
-    told = re.search(
-        r"In brackets what is published, with `off` where ours is not near it\. (.*?)\n\n<!--", before, re.DOTALL
-    )
-    assert told is not None
-    verdicts = "1 within 1 point, 1 off (1 may be chance)"
-    assert told[1].split("\n\n") == [
-        f"2 published values: {verdicts}.",
-        "Possible reasons:",
-        f"- off a: {UNDECIDED}\n- off b: another rate\n- off c: other seeds",
-    ]
-    assert "| 90.5 ± 0.7 [2/3] (92.5 ± 0.4; off a b c) |" in before
-    # Where the runs are not, it is made of what is stored.
-    assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
-    assert page.read_text() == before
