@@ -68,5 +68,4 @@ def given(finding: Finding, evidence: Evidence | None = None, **values: list[flo
 
 
 def words(advice: Advice, *overrides: str) -> Words:
-    """The texts of an advice."""
     return Words(advice, Question.of(list(overrides) or OWN))

@@ -39,7 +39,6 @@ class FakeTensor(torch.Tensor):
     def __torch_dispatch__(
         cls, function: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Compute on the numbers."""
         return _computed(function, args, dict(kwargs or {}))
 
 

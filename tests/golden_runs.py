@@ -214,14 +214,12 @@ def _products() -> str:
 
 
 def digest(array: npt.NDArray[Any]) -> str:
-    """Return a hash of type, shape and bytes."""
     found = hashlib.sha256(f"{array.dtype.str} {array.shape} ".encode())
     found.update(np.ascontiguousarray(array).tobytes())
     return found.hexdigest()[:16]
 
 
 def in_process(config: Config, task: Task) -> LocalGrid:
-    """Return the grid that golden runs have."""
     return LocalGrid(app, config.num_clients)
 
 
@@ -273,7 +271,6 @@ def _round(report: RoundReport, clients: Iterable[str]) -> dict[str, Any]:
 
 
 def write(name: str, golden: Golden) -> None:
-    """Store the results of a run, and keep those of the others."""
     texts = {field: value for field, value in vars(golden).items() if field != "arrays"}
     arrays = BytesIO()
     # A slash would make a folder inside the archive.
@@ -289,13 +286,11 @@ def write(name: str, golden: Golden) -> None:
 
 
 def stored() -> set[str]:
-    """Return the entries of the archive."""
     with ZipFile(ARCHIVE) as archive:
         return set(archive.namelist())
 
 
 def read(name: str) -> Golden:
-    """Return the stored results of a run."""
     with ZipFile(ARCHIVE) as archive:
         texts = json.loads(archive.read(f"{name}.json"))
         content = BytesIO(archive.read(f"{name}.npz"))

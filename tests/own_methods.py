@@ -15,7 +15,6 @@ def forgetful(client: florets.Client) -> Any:
 
 @florets.handler
 def plain(client: florets.Client) -> Any:
-    """Train as the run has it."""
     return client.reply(client.train())
 
 
@@ -43,7 +42,6 @@ class Halved(florets.Method[Any, Any]):
 
 class Mean(florets.Method[Any, Any]):
     def average(self, model: Any, updates: Any) -> Any:
-        """Return the mean that a method has by itself."""
         return super().average(model, updates)
 
 

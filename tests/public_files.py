@@ -23,13 +23,11 @@ def write_news(path: Path, records: list[tuple[int, str, str]]) -> None:
 
 
 def idx_bytes(array: np.ndarray) -> bytes:
-    """Return an array of unsigned bytes as an IDX file."""
     head = bytes((0, 0, 8, array.ndim)) + np.array(array.shape, dtype=">u4").tobytes()
     return head + array.astype(np.uint8).tobytes()
 
 
 def write_idx(folder: Path, prefix: str, n: int, labels: np.ndarray, packed: bool = False) -> np.ndarray:
-    """Write images and labels; return the images."""
     folder.mkdir(parents=True, exist_ok=True)
     images = np.random.default_rng(n).integers(256, size=(n, 28, 28)).astype(np.uint8)
     for name, array in (("images-idx3", images), ("labels-idx1", labels)):

@@ -63,7 +63,6 @@ class Place:
         return self.folder / "smoke.log"
 
     def do(self, command: str, environment: Mapping[str, str] = OURS) -> str:
-        """Run a command line, and return what it printed."""
         start = self.log.stat().st_size if self.log.exists() else 0
         words = shlex.split(command)
         if self.shared is None or words[0] != "florets":

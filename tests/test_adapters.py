@@ -22,7 +22,6 @@ SMALL |= {"pictures": False, "train": {"batch_size": 1000}}
 
 
 def net() -> nn.Sequential:
-    """Return a small network."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
 
 

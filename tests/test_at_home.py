@@ -60,7 +60,6 @@ class Tied(nn.Module):
         self.out = nn.Linear(4, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return logits."""
         return self.out(self.norm(self.second(self.first(x))))  # type: ignore[no-any-return]
 
 

@@ -58,7 +58,6 @@ def sent(
     spec: TaskSpec = SPEC,
     records: Mapping[str, ArrayRecord] | None = None,
 ) -> RecordDict:
-    """Return a real node's answer to a message."""
     LocalGrid(app, 1)  # lets messages be built
     config = ConfigRecord({kinds.TASK: spec.to_json(), **TRAIN, **settings})
     content = RecordDict({kinds.CONFIG: config, kinds.ARRAYS: model(), **(records or {})})  # type: ignore[dict-item]

@@ -52,7 +52,6 @@ def summary_of(config: Config, folder: str = "/results/here", accuracy: float | 
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Record what would have been run, and run nothing."""
     recorded: list[tuple[Config, list[str]]] = []
 
     def run(config: Config, overrides: Sequence[str]) -> RunSummary:

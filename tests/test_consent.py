@@ -81,7 +81,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def asked(node: Mapping[str, object], **task: object) -> RecordDict:
-    """Return a node's answer to hello."""
     LocalGrid(app, 1)  # lets messages be built
     # Of another task: what an earlier test left is forgotten.
     session.adopt(None)

@@ -65,7 +65,6 @@ class FaultyFederation(Federation):
         super().start(name)
 
     def family(self, name: str) -> list[psutil.Process]:
-        """Return a node's processes."""
         process = self.nodes[name].process
         assert process is not None
         return [found := psutil.Process(process.pid), *found.children(recursive=True)]

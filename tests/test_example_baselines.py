@@ -32,7 +32,6 @@ def normalised(input_shape: tuple[int, ...], num_outputs: int, hidden: tuple[int
 
 
 def bank(found: Played) -> Any:
-    """Return the models that a run ended with."""
     return found.strategy.context.models.bank
 
 

@@ -14,7 +14,6 @@ SOFT = "strategy=fedsoft"
 
 
 def personal(found: Played) -> dict[str, np.ndarray]:
-    """Return the clients' models, by client key."""
     return {key: vector.astype(np.float64) for key, vector in found.strategy.state.personal.vectors.items()}
 
 

@@ -93,12 +93,12 @@ def play(folder: Path, *overrides: str) -> tuple[RunSummary, list[dict[str, str]
     return summary, rows, json.loads((place / "rounds.jsonl").read_text().splitlines()[-1])
 
 
-# One model, a model for each client, groups that change and groups that stay; the others end in one of these states.
+# One model, and groups that change; a model for each client, and groups that stay.
 @pytest.mark.parametrize(
     "strategy",
     [
-        *("fedavg", "local", "clove", "one_shot"),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("fedprox", "ifca", "cfl_gp", "oracle")),
+        *("fedavg", "clove"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("local", "one_shot")),
     ],
 )
 def test_every_strategy_tests_the_copies_apart_and_ends_with_the_same_models(tmp_path: Path, strategy: str) -> None:

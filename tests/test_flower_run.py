@@ -1,7 +1,6 @@
 """Real Flower simulations: the same results as in process, errors as the run's status, a killed run that goes on."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -130,64 +129,6 @@ def copy_of_the_app(target: Path) -> Path:
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target / name)  # type: ignore[operator]
     return target
-
-
-# What is appended to a copy's ClientApp: client 0 never answers the training message of round 2.
-BROKEN = """
-
-import os as _os
-import time as _time
-
-
-class _Broken(ClientApp):
-    def __call__(self, message, context):
-        config = message.content.config_records.get("config", {})
-        is_it = context.node_config["partition-id"] == 0 and config.get("server-round") == 2
-        if is_it and message.metadata.message_type == "train":
-            FAULT
-        return super().__call__(message, context)
-
-
-app.__class__ = _Broken
-"""
-
-
-def run_in(project: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "florets", *arguments],
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": str(project), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-
-
-@pytest.mark.parametrize("fault", ["_time.sleep(10**6)", "_os._exit(1)"])
-def test_a_client_that_hangs_or_dies_costs_itself_the_round(tmp_path: Path, fault: str) -> None:
-    project = copy_of_the_app(tmp_path / "project")
-    with (project / "client_app" / "app.py").open("a") as file:
-        file.write(BROKEN.replace("FAULT", fault))
-    settings = ["engine=flwr", "num_clients=6", "k=2", "task.num_clusters=2", "num_rounds=4", "round_timeout=60"]
-    done = run_in(project, *settings, "strategy=fedavg", f"results_dir={tmp_path / 'results'}")
-    if "exit" in fault and done.returncode:
-        # Flower does not replace the Ray actor that died with the client: those that it would have served fail too.
-        # Then the run ends in good order, and goes on in a new simulation.
-        (folder,) = {path.parent for path in (tmp_path / "results").rglob("config.yaml")}
-        assert f"go on with: florets resume={folder}" in done.stdout + done.stderr
-        done = run_in(project, f"resume={folder}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    (path,) = (tmp_path / "results").rglob("rounds.jsonl")
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["round"] for line in lines] == [1, 2, 3, 4]
-    # Six training and six test replies a round.
-    assert lines[0]["replies"] == {"ok": 12, "error": 0, "missing": 0, "invalid": 0}
-    # What has not come by the deadline is missing, or an error where Flower notes first that the message expired.
-    replies = lines[1]["replies"]
-    assert replies["error"] + replies["missing"] >= 1
-    # A dead actor can take any number of the other messages with it: of the six of training the quorum has answered.
-    assert replies["ok"] >= (3 if "exit" in fault else 10)
 
 
 # A killed run

@@ -28,8 +28,6 @@ def scored(evaluation: Evaluation, name: str) -> dict[str, Evaluation]:
 TUNED = {key: Evaluation(20, 0.25, 0.5, tuned=Evaluation(20, 0.125, 0.75)) for key in TRUTH}
 KINDS = {
     "accuracy": (evaluations(), UNMEASURED, ["ari", "accuracy"]),
-    "fine-tuned": (TUNED, UNMEASURED, ["ari", "accuracy"]),
-    "loss": (LOSSES, UNMEASURED, ["ari", "loss"]),
     "R2": (scored(LOSSES["00"], "r2"), UNMEASURED, ["ari", "loss"]),
     "AUC": (scored(TUNED["00"], "auc"), UNMEASURED, ["ari", "accuracy"]),
     "model error": (LOSSES, Distances(model_error=0.5), ["ari", "loss", "model_error"]),
@@ -38,7 +36,6 @@ KINDS = {
         Distances(cluster_error=0.125, cluster_loss=0.5),
         ["ari", "accuracy", "cluster_error"],
     ),
-    "cluster loss": (LOSSES, Distances(cluster_loss=0.5), ["ari", "loss", "cluster_loss"]),
     "nothing": ({}, UNMEASURED, ["ari"]),
 }
 

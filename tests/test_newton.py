@@ -136,7 +136,6 @@ def test_keys_of_gradient_steps_choose_them() -> None:
 
 
 def test_fedavg_of_sites_is_the_pooled_fit(tmp_path: Path) -> None:
-    """Sites of unlike sizes, scales and levels."""
     rng = np.random.default_rng(4)
     sites = {}
     for site, size in enumerate((8, 40, 200)):

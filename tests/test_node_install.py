@@ -38,7 +38,6 @@ def test_the_command_api_and_server_app_name_the_extra_that_they_need(monkeypatc
 
 @pytest.mark.slow
 def test_nodes_train_without_the_servers_packages(tmp_path: Path, monkeypatch) -> None:
-    """Neither do archives need the packages of tables."""
     blocked = sorted({*extras._BRINGS["server"].values(), "omegaconf", "pandas", "sklearn"} - FLOWERS)
     # Python runs this file at its start. Of the processes of a deployment the nodes' have a home in their kits.
     (tmp_path / "site").mkdir()

@@ -29,7 +29,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    """Three nodes with images."""
     root = tmp_path_factory.mktemp("owned")
     with Federation(root / "federation") as started:
         for number, name in enumerate(NODES):
@@ -56,7 +55,6 @@ def node(federation: Federation, name: str, *arguments: str) -> str:
 
 
 def ended(federation: Federation, project: Path, results: Path, min_clients: int = 1) -> tuple[str, str]:
-    """Return how a run ended, and what was said of it."""
     keys = {"experiment": "own_data", "overrides": f"{CLOVE} min_clients={min_clients}", "results-dir": str(results)}
     before, run_id = len(federation.log("server")), federation.run(project, keys)
     deadline, status, details = time.monotonic() + 900, "", ""

@@ -43,7 +43,6 @@ class Environment:
     work: Path
 
     def __call__(self, program: str, *arguments: str) -> str:
-        """Run a program of the environment and return what it said."""
         done = subprocess.run([str(self.place / "bin" / program), *arguments], **self.how, timeout=900, check=False)  # type: ignore[call-overload]
         assert done.returncode == 0, done.stdout + done.stderr
         return str(done.stdout)

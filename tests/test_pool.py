@@ -66,7 +66,6 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Stub]]:
 
 
 def asked(grid: WorkerGrid) -> list[bool]:
-    """Return for each client whether its reply is an error."""
     messages = [Message(RecordDict(), node, "train") for node in range(2, 8)]
     return [reply.has_error() for reply in grid.send_and_receive(messages, timeout=10.0)]
 

@@ -51,7 +51,6 @@ def site(folder: Path, seed: int, scale: float = 1.0, sexes: str = "fm", rows: i
 
 
 def sites(root: Path, **last: Any) -> Path:
-    """Write three sites and a fourth one as it is wanted."""
     for number in range(3):
         site(root / f"site_{number}", number)
     site(root / "site_3", 3, **last)

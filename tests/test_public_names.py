@@ -118,7 +118,6 @@ SMALL = {"num_rounds": 2, "pictures": False, "quiet": True}
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Return a hash of every file of a run that holds no times."""
     names = ("models.safetensors", "clients.csv", "loss_matrix.csv", "clusters.safetensors")
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 

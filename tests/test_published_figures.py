@@ -54,7 +54,6 @@ def claims(text: str, known: Sequence[Unchecked]) -> Iterator[str]:
 
 
 def references(values: dict[str, Any], known: Sequence[Unchecked]) -> Iterator[str]:
-    """Yield the figures among an item's published values."""
     told: list[tuple[str, float]] = []
     for block in values.get("paper", []):
         for columns in block["values"].values():

@@ -32,7 +32,6 @@ pytestmark = pytest.mark.pictures
 
 @pytest.fixture
 def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An item's file in the working directory; its runs do no work."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(engine, "run", fake_cells.run)
     monkeypatch.setattr(engine, "resume", fake_cells.resume)

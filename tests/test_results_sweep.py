@@ -79,7 +79,6 @@ def test_failures_are_listed_in_one_line_each_and_their_group_says_how_many_ran(
 
 
 def compared(jobs):
-    """Return the rows of the comparison, by the group's label."""
     lines = summary_markdown(jobs).split("| interval")[-1].splitlines()[2:]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     return {row[0]: row[1:] for row in rows}

@@ -74,7 +74,6 @@ class Watched(LocalGrid):
 
 
 def run(strategy: Any, grid: LocalGrid, k: int = 1, rounds: int = 1) -> np.ndarray[Any, Any]:
-    """Return the models' values after some rounds."""
     start = build_models(replace(CONFIG, k=k), TASK)
     found = strategy.start(grid, start, num_rounds=rounds, timeout=0.05, train_config=SETTINGS)
     return np.concatenate([array.ravel() for array in found.arrays.to_numpy_ndarrays()])

@@ -12,8 +12,6 @@ import florets
 
 
 class Model(nn.Module):
-    """A linear model."""
-
     def __init__(self, input_shape: tuple[int, ...], num_outputs: int) -> None:
         super().__init__()
         self.out = nn.Linear(input_shape[0], num_outputs)
@@ -27,11 +25,9 @@ class Counting(Model):
     """It shifts its outputs by the number of passes, which only it knows."""
 
     def begin(self) -> None:
-        """Count from 0."""
         self.passes: list[int] = []
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the outputs."""
         self.passes.append(1)
         outputs: torch.Tensor = self.out(x - 0.05 * len(self.passes))
         return outputs
@@ -41,11 +37,9 @@ class Centred(Model):
     """It takes off a running mean, which is in no state dict."""
 
     def begin(self) -> None:
-        """Begin at 0."""
         self.register_buffer("centre", torch.rand(3), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the outputs."""
         if self.training:
             self.centre = 0.9 * self.centre + 0.1 * x.mean(0)
         outputs: torch.Tensor = self.out(x - self.centre)
@@ -53,7 +47,6 @@ class Centred(Model):
 
 
 def clients() -> dict[str, Any]:
-    """Return three clients whose inputs lie apart."""
     found = {}
     for name, offset in (("a", 0), ("b", 8), ("c", -8)):
         rng = np.random.default_rng(len(found))

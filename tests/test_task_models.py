@@ -110,12 +110,10 @@ class Model(nn.Module):
         change(self)
 
     def forward(self, *given: torch.Tensor) -> Any:
-        """Return what the test wants."""
         return self._own(self, *given)
 
 
 def plain(model: Any, x: torch.Tensor) -> Any:
-    """Return logits."""
     return model.out(x)
 
 
@@ -160,7 +158,6 @@ def test_parameters_are_looked_at(change: Any, message: str) -> None:
 
 
 def lazy(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
-    """Build layers that take their sizes from their inputs."""
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_outputs))
 
 
@@ -178,7 +175,6 @@ def test_a_model_that_does_not_fit_is_named(digits: Callable[..., Task]) -> None
 
 @pytest.fixture
 def digits() -> Callable[..., Task]:
-    """Return a function that makes a task of digits with a model."""
     from florets.task.spec import TaskSpec
 
     def made(model: str) -> Task:

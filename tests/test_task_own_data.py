@@ -159,7 +159,6 @@ def test_a_server_without_data_builds_and_checks_the_model():
 
 
 def too_wide(input_shape, num_outputs) -> torch.nn.Module:
-    """Stand in for a model that does not fit."""
     return torch.nn.Linear(99, num_outputs)
 
 
@@ -201,7 +200,6 @@ KEYS = [f"site {number}" for number in range(8)]
 
 
 def rng(seed: int = 0) -> np.random.Generator:
-    """Return a generator."""
     return np.random.default_rng(seed)
 
 
@@ -286,7 +284,6 @@ def test_clients_of_one_order_test_different_records_and_classes_and_real_nodes_
 
 
 def task_spec_of(found: object) -> TaskSpec:
-    """Return the task of a run on data that agree."""
     from florets.conf.run_config import task_spec
 
     return TaskSpec(**{**task_spec(found.config), "table": found.table})  # type: ignore[attr-defined]

@@ -42,24 +42,20 @@ def changed(**values):
 
 
 def my_data(data_dir, seed, num_clusters, size: int = 12) -> Dataset:
-    """Stand in for a user's own data set."""
     x = np.random.default_rng(seed).random((size, 3))
     return Dataset(x, np.arange(size) % num_clusters, x, np.arange(size) % num_clusters, num_outputs=num_clusters)
 
 
 def my_partition(data, num_clients, num_clusters, rng) -> list[Shard]:
-    """Stand in for a user's own partition."""
     parts = np.array_split(rng.permutation(len(data.x_train)), num_clients)
     return [Shard(i % num_clusters, part, part) for i, part in enumerate(parts)]
 
 
 def my_model(input_shape, num_outputs) -> nn.Module:
-    """Stand in for a user's own model."""
     return nn.Linear(input_shape[0], num_outputs)
 
 
 def no_module(input_shape, num_outputs):
-    """Return what is no module."""
     return 3
 
 

@@ -239,8 +239,6 @@ FEW = ("strategy.anchors=5", "num_clients=12", "strategy.moment_rounds=1", "num_
 
 
 def scaled(by: float) -> object:
-    """Change a reply's arrays by a factor."""
-
     def change(content: RecordDict) -> RecordDict:
         arrays = content.array_records[kinds.ARRAYS]
         content[kinds.ARRAYS] = ArrayRecord({n: Array((a.numpy() * by).astype("float32")) for n, a in arrays.items()})

@@ -224,7 +224,6 @@ def test_nodes_with_data_of_their_own_have_them_in_workers_too(tmp_path: Path) -
 
 
 def kill(pid: int) -> None:
-    """Kill a process, and wait until it has ended."""
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + SOON
     while not gone(pid) and time.monotonic() < deadline:

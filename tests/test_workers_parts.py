@@ -74,7 +74,6 @@ class Odd(Task):
     """Clients whose tensors lie in memory in several ways; client 2's data cannot be made."""
 
     def build_client(self, partition_id: int) -> ClientData:
-        """Return them."""
         if partition_id == 2:
             raise ValueError("there are none")
         draw = torch.Generator().manual_seed(partition_id)
