@@ -1,119 +1,78 @@
-"""k-means of the rows of a matrix: greedy k-means++ and Lloyd's algorithm, all starts side by side."""
+"""k-means of the rows of a matrix: greedy k-means++ and Lloyd's algorithm."""
 
 import numpy as np
-import numpy.typing as npt
+from scipy.spatial.distance import cdist
 
 from florets.strategies.core import FloatArray, IntArray
 
 _STARTS, _MOST_STEPS, _TOLERANCE = 10, 300, 1e-4
-_DISTANCES = 2**17
-"""Distances of rows to centres at a time: 1 MB, which stays in the cache."""
-
-Mask = npt.NDArray[np.bool_]
 
 
 def kmeans(rows: FloatArray, num_clusters: int, seed: int, weights: FloatArray | None = None) -> IntArray:
     """Return the cluster of each finite row (M, D): of ten starts the one with the least sum of squares.
 
     The draws and the rules are those of scikit-learn's ``KMeans``, whose import takes a second of a run that may take
-    three, so that results are equal but for ties. SciPy's ``kmeans2`` has one start, and no candidates.
+    three. SciPy's ``kmeans2`` has one start, and no candidates.
 
     Source: Arthur and Vassilvitskii 2007, with several candidates for each centre (section 6.1).
     """
     points = rows - rows.mean(axis=0)
     mass = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
-    candidates = 2 + int(np.log(num_clusters))
-    draws = np.random.RandomState(seed).random_sample((_STARTS, 1 + candidates * (num_clusters - 1)))
-    at_once = max(1, _DISTANCES // (len(rows) * max(num_clusters, candidates)))
-    found = []
-    for begin in range(0, _STARTS, at_once):
-        found.append(_lloyd(points, mass, _first_centres(points, mass, num_clusters, draws[begin : begin + at_once])))
-    clusters, sums = (np.concatenate(part) for part in zip(*found, strict=True))
-    best: IntArray = clusters[sums.argmin()]
+    rng, best, least = np.random.RandomState(seed), np.zeros(len(rows), dtype=np.int64), np.inf
+    for _ in range(_STARTS):
+        clusters, total = _lloyd(points, mass, _first_centres(points, mass, num_clusters, rng))
+        if total < least:
+            best, least = clusters, total
     return best
 
 
-def _first_centres(points: FloatArray, mass: FloatArray, num_clusters: int, draws: FloatArray) -> FloatArray:
-    """Return the centres (S, K, D) of S starts: of each step's candidates the best for the sum of squares.
-
-    `draws` (S, 1 + candidates (K - 1)) are uniform numbers from 0 to 1.
-    """
-    starts = np.arange(len(draws))
-    lengths = np.square(points).sum(axis=1)
-    chances = np.cumsum(mass)
-    centres = np.empty((len(draws), num_clusters, points.shape[1]))
-    centres[:, 0] = points[np.searchsorted(chances / chances[-1], draws[:, 0], side="right")]
-    nearest = _squares(points, lengths, centres[:, :1])[..., 0]
-    for k, drawn in enumerate(np.split(draws[:, 1:], num_clusters - 1, axis=1) if num_clusters > 1 else [], start=1):
-        totals = np.cumsum(mass * nearest, axis=1)
-        aims = drawn * (nearest @ mass)[:, np.newaxis]
-        tried = np.array([np.searchsorted(total, aim) for total, aim in zip(totals, aims, strict=True)])
+def _first_centres(points: FloatArray, mass: FloatArray, num_clusters: int, rng: np.random.RandomState) -> FloatArray:
+    """Return the centres (K, D) of a start: of each step's candidates the best for the sum of squares."""
+    candidates, chances = 2 + int(np.log(num_clusters)), np.cumsum(mass)
+    chosen = [int(np.searchsorted(chances / chances[-1], rng.random_sample(), side="right"))]
+    nearest = cdist(points, points[chosen], "sqeuclidean")[:, 0]
+    for _ in range(num_clusters - 1):
+        aims = rng.random_sample(candidates) * (nearest @ mass)
         # Rounding can place an aim beyond the last sum.
-        tried = np.minimum(tried, len(points) - 1)
-        left = np.minimum(nearest[..., np.newaxis], _squares(points, lengths, points[tried]))
-        best = np.einsum("smc,m->sc", left, mass).argmin(axis=1)
-        centres[:, k], nearest = points[tried[starts, best]], left[starts, :, best]
-    return centres
+        tried = np.minimum(np.searchsorted(np.cumsum(mass * nearest), aims), len(points) - 1)
+        left = np.minimum(nearest[:, np.newaxis], cdist(points, points[tried], "sqeuclidean"))
+        best = int((mass @ left).argmin())
+        chosen.append(int(tried[best]))
+        nearest = left[:, best]
+    return points[chosen]
 
 
-def _lloyd(points: FloatArray, mass: FloatArray, centres: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return the clusters (S, M) and the sums of squares (S,) that S starts lead to."""
+def _lloyd(points: FloatArray, mass: FloatArray, centres: FloatArray) -> tuple[IntArray, float]:
+    """Return the clusters (M,) and the sum of squares that a start leads to."""
     tolerance = _TOLERANCE * points.var(axis=0).mean()
-    turned = np.ascontiguousarray(points.T)
-    members = np.zeros((*centres.shape[:2], len(points)), dtype=np.bool_)
-    moving = np.arange(len(centres))
+    clusters = np.full(len(points), -1)
     for _ in range(_MOST_STEPS):
-        nearest = _nearest(turned, centres[moving])
-        moved = _means(points, mass, nearest, centres[moving])
-        changed = (nearest != members[moving]).any(axis=(1, 2))
-        near = np.square(moved - centres[moving]).sum(axis=(1, 2)) <= tolerance
-        members[moving], centres[moving] = nearest, moved
-        settled = moving[changed & near]
-        members[settled] = _nearest(turned, centres[settled])
-        moving = moving[changed & ~near]
-        if not len(moving):
+        before, clusters = clusters, _nearest(points, centres)
+        moved = _means(points, mass, clusters, centres)
+        if np.array_equal(clusters, before):
             break
-    members[moving] = _nearest(turned, centres[moving])
-    clusters: IntArray = members.argmax(axis=1)
-    sums = [
-        mass @ np.square(points - own[assigned]).sum(axis=1) for own, assigned in zip(centres, clusters, strict=True)
-    ]
-    return clusters, np.array(sums)
+        is_near = np.square(moved - centres).sum() <= tolerance
+        centres = moved
+        if is_near:
+            clusters = _nearest(points, centres)
+            break
+    return clusters, float(mass @ np.square(points - centres[clusters]).sum(axis=1))
 
 
-def _means(points: FloatArray, mass: FloatArray, members: Mask, centres: FloatArray) -> FloatArray:
-    """Return the means (S, K, D) of the clusters; one without rows takes the row farthest from its own centre."""
-    belongs = members * mass
-    totals, sums = belongs.sum(axis=2), belongs @ points
-    for start in np.flatnonzero((totals == 0).any(axis=1)):
-        assigned = members[start].argmax(axis=0)
-        far = np.square(points - centres[start, assigned]).sum(axis=1)
-        empty = np.flatnonzero(totals[start] == 0)
-        for cluster, row in zip(empty, np.argsort(-far, kind="stable")[: len(empty)], strict=True):
-            if far[row] == 0:
-                break
-            sums[start, assigned[row]] -= mass[row] * points[row]
-            totals[start, assigned[row]] -= mass[row]
-            sums[start, cluster], totals[start, cluster] = mass[row] * points[row], mass[row]
-        left, largest = totals[start] == 0, totals[start].argmax()
-        sums[start, left], totals[start, left] = sums[start, largest], totals[start, largest]
-    means: FloatArray = sums / totals[..., np.newaxis]
+def _means(points: FloatArray, mass: FloatArray, clusters: IntArray, centres: FloatArray) -> FloatArray:
+    """Return the means (K, D) of the clusters; one without rows takes the row farthest from its own centre."""
+    belongs = np.eye(len(centres))[:, clusters] * mass
+    totals, sums = belongs.sum(axis=1), belongs @ points
+    empty = np.flatnonzero(totals == 0)
+    far = np.square(points - centres[clusters]).sum(axis=1)
+    for cluster, row in zip(empty, np.argsort(-far, kind="stable"), strict=False):
+        for place, share in ((clusters[row], -mass[row]), (cluster, mass[row])):
+            sums[place] += share * points[row]
+            totals[place] += share
+    means: FloatArray = sums / totals[:, np.newaxis]
     return means
 
 
-def _nearest(turned: FloatArray, centres: FloatArray) -> Mask:
-    """Return whether each centre is the nearest of each row (S, K, M), the first among equals; `turned` is (D, M)."""
-    distances = -2 * (centres @ turned)
-    distances += np.square(centres).sum(axis=2)[..., np.newaxis]
-    nearest: Mask = distances == distances.min(axis=1, keepdims=True)
-    if np.count_nonzero(nearest) > nearest[:, 0].size:
-        nearest &= np.cumsum(nearest, axis=1) == 1
+def _nearest(points: FloatArray, centres: FloatArray) -> IntArray:
+    nearest: IntArray = (np.square(centres).sum(axis=1) - 2 * (points @ centres.T)).argmin(axis=1)
     return nearest
-
-
-def _squares(points: FloatArray, lengths: FloatArray, centres: FloatArray) -> FloatArray:
-    """Return the squared distances (S, M, C) of the rows to the centres (S, C, D)."""
-    squares: FloatArray = -2 * (points @ centres.transpose(0, 2, 1))
-    squares += np.square(centres).sum(axis=2)[:, np.newaxis]
-    squares += lengths[:, np.newaxis]
-    return np.maximum(squares, 0, out=squares)
