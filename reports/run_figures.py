@@ -241,7 +241,8 @@ def evidence_figure(evidence: Mapping[str, Any]) -> figures.Picture:
 
 
 def _scores(axes: Axes, evidence: Mapping[str, Any]) -> None:
-    candidates, scores = np.array(evidence["candidates"]), np.array(evidence["scores"], dtype=np.float64)
+    scores = np.array(evidence["scores"], dtype=np.float64)
+    candidates = np.arange(2, len(scores) + 2)
     figures.draw_line(axes, figures.Line(candidates, scores))
     if evidence["verdict"] == "groups" and evidence["k"] in candidates:
         at = (evidence["k"], float(scores[candidates == evidence["k"]][0]))

@@ -31,10 +31,8 @@ def coordinates(
 ) -> npt.NDArray[np.int64]:
     """Return which entries of a model's flat vector make a client's profile vector, int64 (d_hat,), rising.
 
-    Client and server call it with equal arguments and generators of equal seed, so that no index travels. Only
-    trainable parameters can be among the entries: running statistics and counters would outweigh them by orders of
-    magnitude. `layers` are name prefixes, none for all; `ratio` is d / d_hat: one entry in so many is drawn, without
-    replacement.
+    Client and server draw the same, so that no index travels: one in `ratio` trained parameters of the `layers`,
+    which are name prefixes, none for all.
 
     Source: CFL-GP, App. E.1 (random coordinates, drawn once) and E.2 (chosen layers).
     """

@@ -16,11 +16,10 @@ NEIGHBOURS = 3
 
 
 def relative_distances(grams: Sequence[FloatArray], has: BoolArray) -> FloatArray:
-    """Return how far clients are from each other, (M, M), in the blocks that both have.
+    """Return how far clients are from each other, (M, M), in the blocks that both have; infinite without one.
 
-    The sum of |g_i - g_j|^2 over the common blocks, divided by that of |g_i|^2 + |g_j|^2: from 0 to 2, so that pairs
-    with other blocks in common can be compared. Infinite without a common block, and on the diagonal. `grams` are the
-    blocks' inner products, `has` (M, K) says which client has which block.
+    The sum of |g_i - g_j|^2 over the common blocks, divided by that of |g_i|^2 + |g_j|^2. `grams` are the blocks'
+    inner products, `has` (M, K) says which client has which block.
     """
     apart, size = np.zeros((2, len(has), len(has)))
     for gram, own in zip(grams, has.T, strict=True):
@@ -36,16 +35,12 @@ def relative_distances(grams: Sequence[FloatArray], has: BoolArray) -> FloatArra
 
 
 def mixing(distances: FloatArray, has: BoolArray) -> FloatArray:
-    """Return the weights that give each client's vector of a block: its own, or the mean of the nearest ones'.
+    """Return the weights (M, M) that give each client's vector of a block: its own, or the mean of the nearest ones'.
 
-    `distances` are from `relative_distances`, `has` (M,) says which clients have the block, at least one. Rows of the
-    result (M, M) sum to 1. A client that lacks the block gets the mean of the `NEIGHBOURS` nearest clients that have
-    it, of equally near ones the first; one that nobody can be compared with, the mean of all that have it.
-
-    Of three strangers one may be of another cluster, but the noise of a single one misleads more: of 40 clients in 4
-    groups, of whom a fifth at random misses each of 4 blocks of d = 500 entries, and with noise of three times the
-    groups' distance, the ARI is 0.96 with three neighbours, 0.42 with one and 0.58 with the mean of all (means of ten
-    draws). It depends on d: at 5000 it is at least 0.93 with each, at 50 at most 0.15.
+    A client that lacks the block gets the mean of the `NEIGHBOURS` nearest that have it, `has` (M,); one that nobody
+    can be compared with, the mean of all. Of 40 clients in 4 groups, of whom a fifth misses each block, with noise of
+    three times the groups' distance, the ARI is 0.96 with three neighbours, 0.42 with one and 0.58 with the mean of
+    all.
     """
     rows = np.eye(len(has))
     for client in np.flatnonzero(~has):
@@ -72,13 +67,13 @@ class GradientProfile:
     """K blocks of one vector a client, and the inner products of the clients' vectors.
 
     Block k holds each client's running mean of its gradients (or model changes) on model k. The profile G of the
-    paper, (K d, M), is never formed: its singular values and right singular vectors follow from the Gram matrix
-    G^T G, which is the sum of the blocks' own. Only the block that was refreshed is multiplied out again.
+    paper, (K d, M), is never formed: what is needed of it follows from the Gram matrix G^T G, the sum of the blocks'
+    own.
 
     Source: CFL-GP Alg. 1, l. 8, 9 and 12; App. F.1 (beta = 1).
     Deviation: the factor of the running mean is 1/(n + 1) at a block's (n + 1)-th refresh, counted for each client
     and block. With all clients in every round and P of at least 2 it is the paper's beta_t, with t/(K P) rounded
-    down; with P = 1 that gives the last block 1/(n + 2), and so never its whole first vector.
+    down.
     """
 
     # K arrays (M, d); rows that were never refreshed are zero. No array is ever changed in place, so that a copy of
@@ -107,10 +102,7 @@ class GradientProfile:
         return GradientProfile(list(self.blocks), list(self.grams), self.counts, self.running_mean, dict(self.rows))
 
     def refresh(self, index: int, vectors: Mapping[str, NDArray[np.floating]]) -> None:
-        """Take new finite vectors (d,) of clients into block `index`; the others keep theirs.
-
-        Entries beyond 1e18 are cut off there.
-        """
+        """Take new vectors (d,) of clients into block `index`, entries cut off at `LARGEST`."""
         if number := len(vectors.keys() - self.rows.keys()):
             self.blocks = [np.pad(block, ((0, number), (0, 0))) for block in self.blocks]
             self.grams = [np.pad(gram, (0, number)) for gram in self.grams]
@@ -139,14 +131,10 @@ class GradientProfile:
         return np.array([self.rows[key] for key in keys], dtype=np.int64)
 
     def gram(self, keys: Sequence[str]) -> FloatArray:
-        """Return the inner products of some clients' vectors over all blocks, in the order of the keys.
+        """Return the inner products (m, m) of some clients' vectors over all blocks, lacking ones by `mixing`.
 
-        A block that a client lacks counts as the mean of the clients that have it and are most like this one in the
-        blocks that both have; see `mixing`. The result (m, m) is symmetric and positive semidefinite.
-
-        Deviation: the paper's clients all take part in every round, and its profile starts from zeros. With zeros
-        clients are told apart by when they took part, and with the mean of all clients, which says nothing about a
-        client, one that lacks several blocks lies between the groups and joins a wrong one.
+        Deviation: the paper's clients all take part in every round, and its profile starts from zeros, which would
+        tell clients apart by when they took part.
         """
         rows, total = self._rows(keys), np.zeros((len(keys), len(keys)))
         has = self.counts > 0
@@ -180,21 +168,15 @@ EXACT_UP_TO = 2000
 
 
 def singular_values(gram: FloatArray, count: int) -> FloatArray:
-    """Return the `count` largest singular values of the profile from its Gram matrix (M, M); at most M.
-
-    Falling; accurate to about 1e-8 times the largest.
-    """
+    """Return the `count` largest singular values of the profile from its Gram matrix (M, M), falling; at most M."""
     return _leading(gram, count)[0]
 
 
 def spectral_features(gram: FloatArray, count: int, of: BoolArray | None = None) -> FloatArray:
-    """Project every client's profile on the leading left singular directions: (M, min(count, M)).
+    """Project every client's profile on the leading left singular directions of some (`of`): (M, min(count, M)).
 
-    The directions are those of the profiles of some clients, `of` (M,), or of all.
-
-    The projection U^T g of client i is the i-th row of (singular value * right singular vector), and both follow from
-    the Gram matrix alone: M x M in place of K d x M. A column's entry of largest size is positive, because the sign
-    of a singular vector is arbitrary.
+    Row i is that of (singular value * right singular vector), which follow from the Gram matrix alone. A column's
+    entry of largest size is positive, because the sign of a singular vector is arbitrary.
 
     Source: CFL-GP, Sec. 3, spectral clustering, step (a).
     """
@@ -211,13 +193,12 @@ def spectral_features(gram: FloatArray, count: int, of: BoolArray | None = None)
 def estimate_k(gram: FloatArray, k_max: int, rng: np.random.Generator) -> int:
     """Return the number of clusters that the profile shows, from 1 to `k_max`.
 
-    First the number s of leading directions: where the singular values fall most. Then the number of clusters whose
-    mean silhouette in these s dimensions is best; see `choose_k` for small inputs.
+    First the number s of leading directions: where the singular values fall most. Then the number of clusters of the
+    best mean silhouette in them.
 
     Source: CFL-GP, App. G.
-    Deviation: s is at least 2, because the first direction is the mean gradient, by far the largest as long as models
-    are far from trained, and tells few clients apart. The silhouette stands for the elbow or the gap statistic, which
-    the paper names without figures: it needs no reference data and has no scale of its own.
+    Deviation: s is at least 2, because the first direction is the mean gradient, by far the largest far from trained
+    models. The silhouette stands for the elbow or the gap statistic, which the paper names without figures.
     """
     values = singular_values(gram, k_max + 1)
     falls = values[:-1] - values[1:]

@@ -187,10 +187,7 @@ class CFLGP(Strategy[CFLGPSettings, CFLGPState]):
         return {client.key: self.assignment[client.key] for client in r.participants if client.key in placed}
 
     def _with_probe(self, probe: int, ready: Mapping[str, int], r: Round) -> Plan[Update]:
-        """Plan the one exchange that trains all participants and asks each for its vector on the probe.
-
-        A client whose own model is the probe is sent an ordinary `train`: its update is that vector.
-        """
+        """Plan the one exchange that trains all participants and asks each for its vector on the probe."""
         layout, state, own = r.models.layout, self.state, self.settings
         if state.profile is None:
             state.entries = profile_entries(own, self.seed, layout)

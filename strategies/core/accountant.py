@@ -8,19 +8,15 @@ EXACT = 1e-12
 
 
 def usual_delta(clients: int) -> float:
-    """Return the delta of a run that names none: 1 / n^2, and 1 / (10 n) of less than ten clients.
-
-    A mechanism that shows everything of one client in a hundred runs satisfies (0, 1 / (100 n)).
-    """
+    """Return the delta of a run that names none: 1 / n^2, and 1 / (10 n) of less than ten clients."""
     return 1 / (clients * max(clients, 10))
 
 
 def delta_of(mu: float, epsilon: float) -> float:
     """Return the least delta for which a release of level mu is (epsilon, delta)-differentially private.
 
-    A sum of sensitivity 1 with noise of standard deviation z has level 1 / z. Releases of levels mu_i have together
-    the level sqrt(sum mu_i^2), and nothing is lost by composing them; the next level may depend on the releases
-    before it.
+    A sum of sensitivity 1 with noise of standard deviation z has level 1 / z; levels mu_i have together sqrt(sum
+    mu_i^2).
 
     Source: Balle and Wang 2018, Th. 8; Dong, Roth and Su 2022, Cor. 2.13 and 3.3 (composition); Smith and Thakurta
     2022 (levels that depend on earlier releases).

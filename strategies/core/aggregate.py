@@ -33,20 +33,10 @@ def average_models(
 ) -> FloatArray:
     """Return the next bank (K, R): each model's average update; one without members keeps its bits.
 
-    Parameters
-    ----------
-    updates : (P, R) float64, read row by row
-        The models that came back, of those in `assignment` (P,); `weights` (P,) are example counts n.
-    weighting : str
-        ``"examples"``: mean over the group with weights n. ``"uniform"``: plain mean over the group.
-        ``"all_participants"``: each change counts n / N with N the sum of n over all participants, whatever model
-        they trained, so that a model moves less the smaller its group is.
-    integers : (R,) bool
-        Entries that are counters: the largest among the members is kept, under every weighting.
-    everybody : float, optional
-        Examples of all participants, N, where those of `updates` are a part of them.
-    robust : Robust, optional
-        Takes the place of each group's mean. Of counters it keeps the median member's.
+    `updates` (P, R) are the models that came back, of those in `assignment` (P,), with example counts `weights` (P,).
+    `weighting` is ``"examples"``, ``"uniform"``, or ``"all_participants"``: each change counts n / N with N the
+    examples of all participants, `everybody` where `updates` are a part of them. Of counters, `integers` (R,), the
+    largest among the members is kept, or the median with `robust`, which takes the place of each group's mean.
 
     Source: CLoVE Alg. 1, line 25 (``examples``); IFCA, model averaging (``uniform``) and the division by all
     participants of its gradient option, taken over to models (``all_participants``).
@@ -143,10 +133,9 @@ def pooled_step(
 ) -> FloatArray:
     """Return the Newton step (R,) of a linear model on the sum of its clients' losses and a ridge (R,).
 
-    As local steps averaged with their Hessians as weights, this is the step on the pooled records. `gradients` and
-    `hessians` of each client's loss are sums over its `examples` (P,), which count as `weights` (P,). Of a loss that
-    is not `is_quadratic` the step is damped by log(1 + d) / d, where d is about the root mean square of how far it
-    moves the outputs: away from where it was taken the curvature of a logistic loss may be smaller.
+    `gradients` and `hessians` are sums over each client's `examples` (P,), which count as `weights` (P,). Of a loss
+    that is not `is_quadratic` the step is damped by log(1 + d) / d, where d is about the root mean square of how far
+    it moves the outputs.
 
     Source: Sun and Tran-Dinh 2019 (Mathematical Programming 178), damped step of generalised self-concordant losses.
     Deviation: d is a mean over the records and no maximum, which no sum of the clients' knows.

@@ -11,11 +11,7 @@ from florets.task.device import one_thread
 
 
 def finite_losses(losses: FloatArray) -> FloatArray:
-    """Return losses (M, K) with NaN and infinity replaced by the largest finite loss, or 0.
-
-    A model that diverged then tells no clients apart, and is as unattractive as the worst loss that was seen.
-    Negative zeros become zeros.
-    """
+    """Return losses (M, K) with NaN and infinity replaced by the largest finite loss, or 0, and -0.0 by 0.0."""
     # Adding 0.0 turns -0.0 into 0.0, which is otherwise another row to a bytewise comparison.
     clean: FloatArray = np.array(losses, dtype=np.float64) + 0.0
     bad = ~np.isfinite(clean)
@@ -47,13 +43,11 @@ def cluster(
 ) -> IntArray:
     """Return the cluster of each loss vector (M, D), numbered from 0 in order of first appearance.
 
-    `method` is ``"kmeans"`` (k-means++, the best of ten starts) or ``"agglomerative"`` (Ward; of more than 5,000 rows
-    `of_cohort`); `weights` (M,) say how much each row counts in k-means. Rows that are equal always share a cluster;
-    there are at most as many clusters as distinct rows.
+    `method` is ``"kmeans"`` (with `weights` (M,) of rows) or ``"agglomerative"`` (Ward). Equal rows always share a
+    cluster; there are at most as many clusters as distinct rows.
 
     Source: CLoVE Alg. 1, line 11; its released code has both methods.
-    Deviation: ten starts of k-means instead of one (the published code's choice), because one start sometimes ends in
-    a poor local optimum and the clustering of a few hundred short vectors costs milliseconds.
+    Deviation: ten starts of k-means instead of the published code's one, which may end in a poor local optimum.
     """
     if num_clusters < 1:
         raise ValueError(f"num_clusters is {num_clusters}: it must be at least 1.")
@@ -137,8 +131,7 @@ def ward_tree(vectors: FloatArray) -> FloatArray:
 def cut(tree: FloatArray, num_clusters: int) -> IntArray:
     """Return the clusters (M,) after all but the last ``num_clusters - 1`` merges, not yet numbered from 0.
 
-    Exactly `num_clusters` clusters come out, also where several merges have equal distances: a cut at a distance
-    (SciPy's ``fcluster``) would return fewer there.
+    A cut at a distance (SciPy's ``fcluster``) would return fewer where several merges have equal distances.
     """
     num_rows = len(tree) + 1
     num_nodes = 2 * num_rows - num_clusters
@@ -150,16 +143,6 @@ def cut(tree: FloatArray, num_clusters: int) -> IntArray:
     return root[:num_rows]
 
 
-def summed_losses(losses: FloatArray, clusters: IntArray) -> FloatArray:
-    """Return the cost (C, K) of each cluster on each model: the sum of its members' losses, in row order.
-
-    Source: CLoVE Alg. 1, line 12 (edge weights of the bipartite graph).
-    """
-    costs = np.zeros((_count(clusters), losses.shape[1]))
-    np.add.at(costs, clusters, finite_losses(losses))
-    return costs
-
-
 def match_min_cost(losses: FloatArray, clusters: IntArray) -> IntArray:
     """Give each cluster a model of its own (C,) such that the sum of all losses (M, K) is least.
 
@@ -167,7 +150,8 @@ def match_min_cost(losses: FloatArray, clusters: IntArray) -> IntArray:
 
     Source: CLoVE Alg. 1, line 12.
     """
-    costs = summed_losses(losses, clusters)
+    costs = np.zeros((_count(clusters), losses.shape[1]))
+    np.add.at(costs, clusters, finite_losses(losses))
     _check(len(costs), losses.shape[1])
     _, models = linear_sum_assignment(costs)
     return np.asarray(models, dtype=np.int64)
@@ -225,11 +209,10 @@ SAMPLE = 1000
 
 
 def choose_k(vectors: FloatArray, k_max: int, rng: np.random.Generator) -> int:
-    """Return the number of clusters, up to `k_max`, that loss vectors (M, D) show: the K of the best mean silhouette.
+    """Return the number of clusters, up to `k_max`, of the best mean silhouette of Ward's clusters of vectors (M, D).
 
-    Ward's clusters are judged for every K up to M - 1; the smaller K wins a tie. No vector, one vector or all vectors
-    equal give 1; vectors that differ at least 2, because the silhouette cannot tell one cluster from two. Above 2,000
-    rows, 1,000 drawn by `rng` stand for all.
+    Vectors that are all equal give 1, others at least 2, because the silhouette cannot tell one cluster from two.
+    Above 2,000 rows, 1,000 drawn by `rng` stand for all.
 
     Source: CLoVE, Alg. 2.
     """

@@ -13,10 +13,9 @@ EQUAL = 1e-24
 
 
 def centred_rows(folds: FloatArray, classes: IntArray | None = None) -> FloatArray:
-    """Return the rows (M, m, D) at unit length, minus each fold's mean over the clients, as (m, M, D).
+    """Return the rows (M, m, D) at unit length, minus each fold's mean over the clients of a class, as (m, M, D).
 
-    With `classes` (M,) the mean is that of the client's own class. A row of zeros has no direction: it stays 0 before
-    the mean is taken off. ValueError if an entry is not finite.
+    A row of zeros has no direction and stays 0. ValueError if an entry is not finite.
     """
     rows = np.array(np.swapaxes(folds, 0, 1), dtype=np.float64)
     # By the largest entry first: squares of very large or small entries would leave the range of a float.
@@ -51,16 +50,6 @@ def gram_of(rows: FloatArray) -> FloatArray:
     return gram
 
 
-def centred_gram(gram: FloatArray, classes: IntArray | None = None) -> FloatArray:
-    """Return the Gram matrix (m, M, m, M) after each fold's mean over a class's clients is taken off their rows."""
-    centred = gram.copy()
-    for axis in (1, 3):
-        by_client = np.moveaxis(centred, axis, 0)
-        for members in members_of(classes, gram.shape[1]):
-            by_client[members] -= by_client[members].mean(axis=0)
-    return centred
-
-
 def permuted(gram: FloatArray, order: IntArray) -> FloatArray:
     """Return the Gram matrix (m, M, m, M) after client i took the row of client ``order[f, i]`` in each fold f."""
     num_folds, num_clients = order.shape
@@ -81,11 +70,10 @@ def distances(gram: FloatArray) -> FloatArray:
 
 
 def scores(gram: FloatArray) -> FloatArray:
-    """Return the score of 2, ..., M groups for each kind of tree, (2, M - 1), from the inner products of `gram_of`.
+    """Return the score of 2, ..., M groups for each kind of tree, (2, M - 1); 0 where no row differs from the mean.
 
-    One tree serves all cuts. A node of the tree is a run of neighbours in the order of its leaves, so the sums over
-    pairs of its members are four entries of a two-dimensional running sum, and a cut's sums follow from the next
-    finer one's. 0 where no centre or no row differs from the mean.
+    One tree serves all cuts: a node is a run of neighbours in the order of its leaves, so that sums over pairs of its
+    members are four entries of a two-dimensional running sum.
     """
     num_folds, num_clients = gram.shape[:2]
     others, held_out, energy = products_of(gram)
@@ -101,11 +89,7 @@ def scores(gram: FloatArray) -> FloatArray:
 
 
 def products_of(gram: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the inner products that scores are made of, with each fold f left out in turn.
-
-    ``<a_f(i), a_f(j)>`` (m, M, M), by which trees are built; ``<a_f(i), x_f(j)>`` (m, M, M); and ``|x_f|^2`` (m,),
-    summed over clients.
-    """
+    """Return, with each fold f left out in turn, <a_f(i), a_f(j)> (m, M, M), <a_f(i), x_f(j)> and |x_f|^2 (m,)."""
     num_folds = len(gram)
     every = np.arange(num_folds)
     own = gram[every, :, every]  # [f, i, j]: <x_f(i), x_f(j)>
@@ -115,10 +99,7 @@ def products_of(gram: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def _along(tree: FloatArray, products: FloatArray) -> FloatArray:
-    """Return, for the cuts into 2, ..., M groups, the sum over groups of (sum of products within) / (group size).
-
-    With the inner products (B, M, M) of a and b it is the sum over clients of <centre of a in the client's group, b>.
-    """
+    """Return, for the cuts into 2, ..., M groups, the sum over groups of (sum of products within) / (group size)."""
     num_matrices, num_clients, _ = products.shape
     begin, sizes = _spans(tree)
     order = np.argsort(begin[:num_clients])

@@ -2,24 +2,19 @@
 
 Each client trains one common model on folds of its data and sends an update for each fold.
 
-1. *How many*: the score of every number of groups, a cross-validated cosine; the smallest K beyond which further
-   groups gain little, see `number_of_groups`. Above half the clients, groups explain nothing that the clients alone
-   do not.
-2. *Are there any*: the largest score against its distribution when the clients of each fold are permuted
-   independently. Step 1 always names a K; only this step can say that there is none.
-3. *Which*: the tree of the clients' means over all folds, of the kind that scored best at K, cut there. A tree may
-   put clients with small folds, whose rows are noisy, in a wrong group: trees of those with large folds are cut as
-   well, and each of the others joins the group whose centre is nearest.
+1. *How many*: the score of every number of groups, a cross-validated cosine; see `number_of_groups`.
+2. *Are there any*: the largest score against its distribution when the clients of each fold are permuted.
+3. *Which*: the tree of the clients' means over all folds, of the kind that scored best at K, cut there. Clients
+   with small folds, whose rows are noisy, may each join the nearest group of a tree of the others.
 
-Notation, in addition to the folder's: ``m`` folds, ``x_f(i)`` the row of client i in fold f, unit length, minus
-the mean of all clients in that fold; ``a_f(i)`` the mean of client i's rows in the other folds. A partition of the
-clients gives centres: ``c_f(i)`` is the mean of a_f over the group of i. The score is ::
+Notation: ``m`` folds, ``x_f(i)`` the row of client i in fold f, unit length, minus the mean of all clients in that
+fold; ``a_f(i)`` the mean of client i's rows in the other folds; ``c_f(i)`` the mean of a_f over the group of i. The
+score is ::
 
     score(K) = mean over f of  sum_i <c_f(i), x_f(i)> / ( |c_f| |x_f| ),     |c|^2 = sum_i |c(i)|^2
 
-with the groups of a tree of a_f, cut at K, which has seen nothing of x_f. Ward's tree finds groups of like size even
-where single clients are noisy; average linkage sets one or two clients apart from a large group. At each K the one
-that predicts better counts. Why the score peaks at the right K, and what that needs, is in docs/discovery.md.
+with the groups of a tree of a_f, cut at K. Ward's tree finds groups of like size even where single clients are noisy;
+average linkage sets one or two clients apart. At each K the better one counts; see docs/discovery.md.
 """
 
 import math
@@ -35,7 +30,6 @@ from florets.strategies.core.cluster import canonical, cut
 from florets.strategies.core.fold_scores import (
     LINKAGES,
     centre,
-    centred_gram,
     centred_rows,
     distances,
     gram_of,
@@ -58,21 +52,15 @@ ROUNDING = 1e-10
 
 
 def can_reject(counts: IntArray, num_folds: int, level: float) -> bool:
-    """Say whether there are enough different permutations for a p value at the level.
-
-    `counts` are the clients of each class of fold sizes: (M!)^(m - 1) arrangements are different at most, or the
-    product of these over the classes. Groups need more of them, see `p_value_far_apart`.
-    """
+    """Say whether so many clients of each class of fold sizes have enough permutations for a p value at the level."""
     return (num_folds - 1) * sum(math.lgamma(count + 1) for count in counts.tolist()) >= -math.log(level)
 
 
 def p_value_far_apart(sizes: IntArray, num_folds: int) -> float:
     """Return up to which value the p value of groups of these sizes is, however far apart they are.
 
-    `sizes` (K,), or (classes, K) where clients trade places within classes. Where members of one group change places
-    the score changes by noise alone. What counts is in how many ways clients can be given to groups of these sizes,
-    M! / prod n!, to the power m - 1: 216 for two pairs and four folds. Where that is above the level, groups are
-    found by chance only.
+    `sizes` (K,), or (classes, K) where clients trade places within classes. Clients can be given to the groups in M!
+    / prod n! ways, to the power m - 1: 216 for two pairs and four folds.
     """
     ways = sum(
         math.lgamma(sum(row) + 1) - sum(math.lgamma(size + 1) for size in row)
@@ -91,23 +79,14 @@ def permutation_p_value(
 ) -> float:
     """Return the p value, in (0, 1], of the largest score, under permutations of the clients of each fold.
 
-    **The null hypothesis**: all clients' rows of a fold are exchangeable, and the folds independent of each other, as
-    when all clients draw from one distribution and their folds are disjoint, of one size and trained alike. Then
-    P(p <= u) <= u for any number of clients, folds, dimensions and any distribution of the rows. With `classes` (M,)
-    of fold sizes clients trade places only within their class, by whose means the rows are centred; what differs
-    between classes alone is not seen. It is not exact where folds share records, or clients of a class differ in what
-    is no group.
+    It is exact, P(p <= u) <= u, where all clients' rows of a fold are exchangeable and the folds independent of each
+    other: clients draw from one distribution, and their folds are disjoint and of one size. With `classes` (M,) of
+    fold sizes clients trade places only within their class.
 
-    **Early stopping** keeps it exact: the permutations end at the ``h``-th that reaches the observed score, with p =
-    h / (number drawn), and otherwise after all of them, with p = (reached + 1) / (permutations + 1). Of more than 150
-    clients a random part is tested, which costs power alone.
+    The permutations end at the ``h``-th that reaches the observed score, with p = h / (number drawn).
 
     Source: Besag and Clifford, Sequential Monte Carlo p-values, 1991, for the stopping.
     """
-    if gram.shape[1] > CLIENTS:
-        chosen = np.sort(rng.choice(gram.shape[1], size=CLIENTS, replace=False))
-        classes = None if classes is None else classes[chosen]
-        gram = centred_gram(gram.take(chosen, axis=1).take(chosen, axis=3), classes)
     (num_folds, num_clients), permutations = gram.shape[:2], permutations_at(level)
     observed = scores(gram).max()
     enough = max(ENOUGH, math.floor(level * (permutations + 1)))
@@ -138,9 +117,8 @@ def difference_p_value(
 ) -> float:
     """Return the p value, in (0, 1], that clients differ, be it by groups or each by itself.
 
-    The statistic is the sum over clients of the inner products of a client's rows in different folds, each fold
-    centred: what a client repeats. `folds` (M, m, D) may be a part of each row. The null hypothesis, and what it
-    needs, are those of `permutation_p_value`.
+    The statistic is the sum of the inner products of a client's rows in different folds, each fold centred. `folds`
+    (M, m, D) may be a part of each row; see `permutation_p_value`.
     """
     rows = np.array(np.swapaxes(folds, 0, 1), dtype=np.float64)
     centre(rows, classes)
@@ -173,7 +151,7 @@ class Groups:
     verdict
         ``"none"``: the clients cannot be told apart; ``"all_differ"``: they can, but no grouping into at most M / 2
         groups describes it as well as each client alone.
-    scores, candidates
+    scores
         Cross-validated cosine of each number of groups, 2 to M.
     p_value
         NaN where K was given, or there are too few clients and folds for any p value at the level.
@@ -191,7 +169,6 @@ class Groups:
     k: int
     labels: IntArray
     scores: FloatArray
-    candidates: IntArray
     p_value: float
     similarity: FloatArray
     sample: IntArray | None = None
@@ -215,19 +192,10 @@ def discover(
 ) -> Groups:
     """Say whether the clients fall into groups, how many, and which.
 
-    Parameters
-    ----------
-    folds : (M, m, D) float
-        Row of each client and fold: the update of one common model, or a projection of it. The same fold number means
-        the same thing for all clients (steps, order of batches).
-    k
-        Number of groups, where it is known: neither the score nor the test then decides.
-    tested : (M,) bool or None
-        Clients with the largest folds, around whom groups form; None: all. The others join them where that predicts
-        better.
-    classes : (M,) int64 or None
-        Class of fold sizes of each client, see `permutation_p_value`; -1: it takes no part in the test. None: those
-        `tested` are one class, and the others take no part.
+    `folds` (M, m, D) are rows of each client and fold: updates of one common model, or projections. With a known `k`
+    neither score nor test decides. Groups form around the clients `tested` (M,), those with the largest folds (None:
+    all); the others join them where that predicts better. `classes` (M,) are those of `permutation_p_value`, by
+    default of those `tested`; -1 takes no part in the test.
     """
     num_clients, num_folds = folds.shape[:2]
     if num_folds < 2:
@@ -256,9 +224,8 @@ def _discover(
     similarity = cosines(rows)
     if num_clients < 2:
         one = np.zeros(num_clients, dtype=np.int64)
-        return Groups("none", k or 1, one, np.zeros(0), np.zeros(0, dtype=np.int64), np.nan, similarity)
+        return Groups("none", k or 1, one, np.zeros(0), np.nan, similarity)
     gram = gram_of(rows)
-    candidates = np.arange(2, num_clients + 1)
     by_way = scores(gram)
     large = np.arange(num_clients) if tested is None else np.flatnonzero(tested)
     if 1 < len(large) < num_clients:
@@ -274,6 +241,8 @@ def _discover(
     kinds, counts = kinds[takes_part], counts[takes_part]
     if k is None:
         part = np.flatnonzero(np.isin(classes, kinds))
+        if len(part) > CLIENTS:
+            part = np.sort(rng.choice(part, size=CLIENTS, replace=False))
         of_part = None if len(kinds) < 2 else classes[part]
         is_all = len(part) == num_clients and of_part is None
         if can_reject(counts, num_folds, level):
@@ -302,7 +271,7 @@ def _discover(
     if verdict == "groups" and found < num_clients:
         even, odd = (grouped(found, slice(first, None, 2)).tolist() for first in (0, 1))
         stability = adjusted_rand_index(even, odd)
-    return Groups(verdict, found, labels, values, candidates, p_value, similarity, None, best, p_far_apart, stability)
+    return Groups(verdict, found, labels, values, p_value, similarity, None, best, p_far_apart, stability)
 
 
 def _everybody(folds: FloatArray, sample: IntArray, part: Groups) -> Groups:
@@ -339,11 +308,8 @@ def number_of_groups(values: FloatArray) -> int:
 
         max over K' > K of  (s(K') - s(K)) / (K' - K)  <=  q s(K) / (K - 1).
 
-    With K equal groups the ratio of the two gains is 0.41 to 0.5 below K, whatever K is, and -N / (2 n s) at K, where
-    N is one client's noise, s its signal and n the clients of a group; with an effect of energy E of each client,
-    about (E - N) / (2 n s). Planted groups with s = 1 and N = 1/3 (20 seeds each): below K the least ratio is 0.34
-    for groups of 5, and 0.09 for groups of 10, 6, 3, 1; at K it is -0.02 to -0.05 on noise, and at most 0.05 with
-    client effects of E = 2/3. Hence 0.03.
+    Planted groups with s = 1 and noise N = 1/3 (20 seeds each): below K the least ratio is 0.34 for groups of 5, and
+    0.09 for groups of 10, 6, 3, 1; at K it is at most 0.05.
     """
     for index in range(len(values) - 1):
         later = (values[index + 1 :] - values[index]) / np.arange(1, len(values) - index)

@@ -10,10 +10,8 @@ from florets.strategies.core import FloatArray, IntArray
 def adjusted_rand_index(true: Sequence[int], found: Sequence[int]) -> float | None:
     """Return the adjusted Rand index of two groupings of the same clients; None for fewer than two clients.
 
-    1 also where both put all clients into one group, or both leave every client alone.
-
-    Source: Hubert and Arabie, Comparing partitions, 1985, in terms of pairs of clients. Written out here because
-    scikit-learn's function (equal to it, as a test shows) warns when most groups hold one client, as in Local-only.
+    Source: Hubert and Arabie, Comparing partitions, 1985, in terms of pairs of clients. scikit-learn's function warns
+    when most groups hold one client, as in Local-only.
     """
     if len(true) != len(found):
         raise ValueError(f"{len(true)} true and {len(found)} found groups: both need one for each client.")
@@ -42,9 +40,8 @@ def _pairs(sizes: IntArray) -> int:
 def model_error(bank: FloatArray, true_models: FloatArray) -> float:
     """Return d(theta, theta*), the largest distance of a true model (L, R) from its own found one (K, R).
 
-    With K >= L it is the minimum over all ways of giving each true model a found one of its own: a bottleneck
-    assignment, by the smallest distance for which a perfect matching exists. With K < L each true model is compared
-    with the nearest found model. Infinite if so many models are not finite that none is left for some true one.
+    With K >= L it is the least over all ways of giving each true model a found one of its own; with K < L that to the
+    nearest. Infinite if too many models are not finite.
 
     Source: mixed regression, Sec. IV, d(theta, theta*), there with K = L.
     """

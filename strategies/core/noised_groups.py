@@ -1,9 +1,7 @@
 """Groups of clients under differential privacy, from noised sums over their rows on two folds, or over their losses.
 
-Rows of K groups, less their common mean, lie near K - 1 directions. Noise that is independent between the folds
-averages out of the sum of products of a client's two rows, whose eigenvectors those directions are. In their
-coordinates the mean, second and third moments determine K centres. Whatever is computed of the released sums is as
-private as they are.
+Sums of products of two rows, whose noise is independent, have eigenvectors along which groups differ; in these
+coordinates the mean, second and third moments determine K centres.
 """
 
 from collections.abc import Callable
@@ -26,9 +24,8 @@ Release = Callable[[FloatArray, float, int], FloatArray]
 def noised_groups(rows: FloatArray, k: int, rng: np.random.Generator, released: Release) -> IntArray:
     """Return the group (M,) of each client; it depends on the others' rows through the released sums alone.
 
-    `rows` (M, 2, D) are two for each client, 0 where it has none. With a client that has rows in place of none, the
-    mean's sum changes by a norm of at most 1, as do the sums of products of two and of three vectors of at most unit
-    length.
+    `rows` (M, 2, D) are two for each client, 0 where it has none, so that a client changes each sum by a norm of at
+    most 1.
     """
     rows, (count, _, width) = unit(rows), rows.shape
     # Two centres need no third moment.
@@ -46,11 +43,10 @@ def noised_groups(rows: FloatArray, k: int, rng: np.random.Generator, released: 
 
 
 def centres_of(moments: FloatArray, third: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Return K centres (K, K - 1) from the moments of centred points.
+    """Return K centres (K, K - 1) from second moments (K - 1,) of uncorrelated centred points, and third ones.
 
-    `moments` (K - 1,) are the second ones, along axes in which they are uncorrelated; `third` (K - 1,) * 3. With a
-    coordinate 1 in front and scaled to unit moments, the centres, times the roots of their weights, are orthonormal.
-    They maximise the sum of the third moments along them, whose maximum is searched from random starts.
+    With a coordinate 1 in front and scaled to unit moments, the centres, times the roots of their weights, are
+    orthonormal, and maximise the sum of the third moments along them.
 
     Source: Anandkumar et al. 2014, Tensor decompositions for learning latent variable models, section 4.3; without
     its deflation, all components at once.
@@ -90,10 +86,8 @@ def noised_centres(
 ) -> FloatArray:
     """Return the centres (K, D) of `count` clusters of centred loss vectors (M, D), of a norm of at most `norm`.
 
-    How hard a client's data are is no matter of groups: each vector's own mean is taken off. Of what is left, nearest
-    to centre k are the vectors that model k fits best compared with the mean client. A model that noise has made
-    worse for everybody, or that all groups find best, is so not left to nobody or chosen by all. `noised` adds noise
-    to a sum of which a client is at most a norm.
+    Each vector's own mean is taken off: nearest to centre k are those that model k fits best compared with the mean
+    client, so that a model that noise has made worse for everybody is not left to nobody.
     """
     # More steps of k-means by noised sums and sizes (Blum et al. 2005) gave worse groups: ARI 0.16 against 0.67.
     bound = norm * RESIDUAL

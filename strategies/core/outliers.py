@@ -24,16 +24,11 @@ def worst_losses(losses: FloatArray) -> FloatArray:
 
 
 def outlier_losses(losses: FloatArray, scale: float, factor: float) -> BoolArray:
-    """Return the mask (M,) of the loss vectors that are outliers with respect to `scale`.
+    """Return the mask (M,) of the loss vectors (M, K) that are outliers with respect to `scale`; none if it is 0.
 
-    A vector is an outlier if its *best* loss is more than `factor` times the scale: whatever data a client has, some
-    model should be as good for it as the worst one is for the others. Its worst loss may be larger, because a model
-    can be very wrong on another cluster's data, but not by `factor` squared. A client in another unit (squared errors
-    of targets 10 times as large) looks the same.
-
-    `losses` (M, K) are infinite where a model diverged. `scale` is the largest `loss_scale` of the run so far: losses
-    that have become small in training must not make a benign client with a harder sample an outlier. At 0 no vector
-    is.
+    A vector is one if its *best* loss is more than `factor` times the scale, or its worst more than `factor` squared.
+    `scale` is the largest `loss_scale` of the run so far: losses that have become small in training must not make a
+    benign client with a harder sample an outlier.
     """
     if not scale or not losses.size:
         return np.zeros(len(losses), dtype=bool)
@@ -44,9 +39,8 @@ def outlier_losses(losses: FloatArray, scale: float, factor: float) -> BoolArray
 def outlier_updates(vectors: FloatArray, bank: FloatArray, known: float = 0.0) -> BoolArray:
     """Return the mask (P,) of the updates (P, R) that are outliers by their largest value.
 
-    The reference is the largest value in the median client's update, or in the models (K, R) themselves where that is
-    more: of gradients near zero none is an outlier. `known` is the largest value in what others returned before on
-    the same request, without which none of fewer than three is.
+    The reference is the largest value in the median client's update, or in the models (K, R) where that is more.
+    `known` is the largest value in what others returned before, without which none of fewer than three is an outlier.
     """
     if not len(vectors) or (len(vectors) < LEAST_CLIENTS and not known):
         return np.zeros(len(vectors), dtype=bool)
@@ -63,11 +57,10 @@ _TERMS_FACTOR = 1e5
 
 
 def outlier_terms(slopes: FloatArray, curvatures: FloatArray, length: float) -> BoolArray:
-    """Return the mask (P,) of the clients whose gradients and Hessians are outliers by their largest entries.
+    """Return the mask (P,) of clients whose gradients and Hessians, by record, are outliers by their largest entries.
 
-    These add up to one step for all, so that a client's own model says nothing of them. `slopes` and `curvatures`
-    (P,) are per record, `length` is that of the parameters. The bound is wide: a category that only one small site
-    has is far from 0 in standardised units there.
+    `length` is that of the parameters. The bound is wide: a category of one small site is far from 0 in standard
+    units.
     """
     if len(slopes) < LEAST_CLIENTS:
         return np.zeros(len(slopes), dtype=bool)

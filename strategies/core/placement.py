@@ -45,10 +45,9 @@ def centres(folds: FloatArray, labels: IntArray) -> Centres:
 
 
 def place(row: FloatArray, groups: Centres, fit: float | None = 0.5) -> tuple[int, float]:
-    """Return the group of a newcomer, -1 where none fits, and its cosine to the nearest group's centre.
+    """Return the group of a newcomer with row (D,) or rows (m, D), -1 where none fits, and its cosine to the nearest.
 
-    `row` (D,) is the client's update of the same common model, or (m, D), one for each fold of its data. No group
-    fits below the share `fit` of the cosine that the nearest group's own members usually have; None: the nearest
+    None fits below the share `fit` of the cosine that the nearest group's own members usually have; None: the nearest
     fits.
     """
     mean = unit_mean(np.atleast_2d(np.asarray(row, dtype=np.float64))) - groups.origin

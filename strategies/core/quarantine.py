@@ -41,11 +41,9 @@ def agreement(gram: FloatArray, trusted: BoolArray) -> FloatArray:
 def verdicts(gram: FloatArray, trusted: BoolArray, usual: float = 0.0) -> tuple[IntArray, FloatArray]:
     """Return what one round says of each member of a group, (n,), and its `agreement` (n,).
 
-    Let mu be the median agreement of the trusted members and s its robust standard deviation. A member `DEPARTS` if
-    its agreement is `SPREADS` s below mu and also below -mu / 2, or below mu / 4 if its change is long: `LONG` times
-    the median one of this round and of `usual`, the largest squared length of that so far. Changes up to `FAINT`
-    times that length never depart. A member `AGREES` above mu / 4. Nobody is judged if mu is below `COMMON`, as in a
-    group that is trained to its end or whose labels differ.
+    With mu the median agreement of the trusted members and s its robust standard deviation, a member `DEPARTS`
+    `SPREADS` s below mu and below -mu / 2 (mu / 4 if its change is `LONG`, but never if `FAINT`), and `AGREES` above
+    mu / 4. `usual` is the largest squared median length so far. Nobody is judged if mu is below `COMMON`.
     """
     unknown = np.full(len(gram), UNKNOWN), np.zeros(len(gram))
     if trusted.sum() < LEAST_GROUP - 1 or len(gram) < LEAST_GROUP:
@@ -124,11 +122,10 @@ class Quarantine:
             self.entered.append(key)
 
     def observe(self, model: int, keys: Sequence[str], gram: FloatArray, most: int) -> list[str]:
-        """Judge a round's members of one group; return who has left quarantine.
+        """Judge a group's members by inner products (n, n) of their changes; return who has left quarantine.
 
-        `gram` (n, n) are inner products of the changes of `keys`. At most `most` may be in quarantine at a time: of
-        more that depart, those that agree least. Nothing is said where fewer of the trusted are there than a majority
-        against all that may yet be hostile.
+        At most `most` may be in quarantine at a time: of more that depart, those that agree least. Nothing is said
+        where the trusted are no majority against all that may yet be hostile.
         """
         trusted = np.array([key not in self.clients for key in keys])
         free = max(most - int((~trusted).sum()), 0)

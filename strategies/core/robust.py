@@ -88,8 +88,8 @@ class RobustRule:
     ) -> Average:
         """Return the average of the rows `members` (n,) of (P, R) with `weights` (n,), as changes from `start` (R,).
 
-        `typical` is the length of the median participant's change, for a group of two; `gram` that of the members'
-        changes, where it is known.
+        `typical` is the length of the median participant's change; `gram` that of the members' changes, where it is
+        known.
         """
         count = len(members)
         most = most_hostile(count, self.hostile)
@@ -145,8 +145,7 @@ class Robust:
 def bounded(weights: FloatArray, hostile: int) -> FloatArray:
     """Return the weights (n,), none larger than `MOST_WEIGHT` times the (lower) median.
 
-    The `hostile` heaviest clients together have at most `MOST_SHARE` of the sum, or all weights are equal: with more
-    they would outvote the others by claiming many examples.
+    The `hostile` heaviest clients together have at most `MOST_SHARE` of the sum, or all weights are equal.
     """
     most = MOST_WEIGHT * lower_median(weights)
     if hostile:
@@ -195,8 +194,8 @@ def trimmed(rows: Rows, members: IntArray, size: int, cut: int) -> Average:
 def gram_of(rows: Rows, members: IntArray, start: FloatArray, salt: int) -> Gram:
     """Return the inner products of the members' changes from `start`; of long ones, of their count sketches.
 
-    The sketch is drawn anew from the updates of the first `salt` members, of which at least one must be benign: a
-    client that knew the sketch could send a large change of which it shows nothing.
+    The sketch is drawn from the first `salt` updates, one of which is benign: no client can know what it does not
+    show.
     """
     size, lengths = len(start), np.empty(len(members))
     if size <= SKETCH:

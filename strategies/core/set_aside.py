@@ -24,11 +24,7 @@ CUTS = 20
 
 
 def from_centre(rows: FloatArray, hostile: int) -> tuple[FloatArray, FloatArray, float]:
-    """Return the centre (D,), the distances from it (M,), and the one beyond which a row of (M, D) is far.
-
-    The centre is the median of each column. Of the `hostile` + 1 farthest rows one is benign: what is `FARTHEST`
-    times as far as the nearest of them may be a lie, or another unit.
-    """
+    """Return the median centre (D,), the distances from it (M,), and the one beyond which a row of (M, D) is far."""
     centre = np.median(rows, axis=0)
     distances = np.linalg.norm(rows - centre, axis=1)
     reference = float(np.sort(distances)[-1 - hostile])
@@ -58,10 +54,9 @@ def far_rows(rows: FloatArray, hostile: int) -> BoolArray:
 def lone_rows(rows: FloatArray, num_clusters: int, hostile: int, rng: np.random.Generator) -> BoolArray:
     """Return the mask (M,) of rows (M, D) that are of none of `num_clusters` clear groups: at most `hostile`.
 
-    Ward's tree of the rows is cut into more clusters than there are groups, so that lone rows get their own. The
-    largest are the groups; lone rows that are near to each other must be at most half as many as the smallest has,
-    since it could not be said otherwise which is the group. Where groups are not clear (`WITHIN`, `OUTSIDE`) no row
-    is lone.
+    Ward's tree is cut into more clusters than there are groups, of which the largest are the groups; lone rows near
+    to each other must be at most half as many as the smallest has. Where groups are not clear (`WITHIN`, `OUTSIDE`)
+    none is lone.
     """
     none = np.zeros(len(rows), dtype=np.bool_)
     lengths = np.linalg.norm(rows, axis=1)
@@ -93,10 +88,8 @@ def lone_rows(rows: FloatArray, num_clusters: int, hostile: int, rng: np.random.
 def has_groups(rows: FloatArray, num_clusters: int, rng: np.random.Generator) -> bool:
     """Say whether rows fall into `num_clusters` groups and not into one less.
 
-    Far rows that take a centroid merge two groups of the others. The K-th group lowers the sum of squares S by much
-    more than the next one would if it is real: S(K) / S(K - 1) <= `ELBOW` S(K + 1) / S(K). On digits the quotient of
-    the two was 0.01 to 0.3 for the right K and 0.63 to 1.2 for one group more. To halve one group of noise of one
-    direction gives 0.7, and less where its tails are heavy: hence `ELBOW_OF_TWO`.
+    The K-th group is real if it lowers the sum of squares S by much more than the next: S(K) / S(K - 1) <= `ELBOW`
+    S(K + 1) / S(K). On digits the quotient of the two was 0.01 to 0.3 for the right K and 0.63 to 1.2 for one more.
     """
     if len(rows) < LEAST_CLIENTS * num_clusters or num_clusters < 2:
         return False

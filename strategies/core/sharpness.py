@@ -1,11 +1,9 @@
 """Sharpness of the groups of a discovery: whether clients fall into groups, or differ by degrees.
 
-Clients that differ by degrees, such as images rotated by any angle, are divided into some groups all the same. Some
-members then lie nearer to the next group than others, and do so in every fold. ``t_f(i)`` is the coordinate of
-x_f(i), less its group's centre, on the direction to a neighbouring group's centre; the statistic is the sum of t_f(i)
-t_g(i) over clients and pairs of folds f != g. It is compared with its values when the members of a group change
-places within a fold, which no centre notices: the test is exact given the groups. What members have of their own in
-other directions, such as their shares of labels, plays no part.
+Of clients that differ by degrees some members of a group are nearer to the next in every fold. ``t_f(i)`` is the
+coordinate of x_f(i), less its group's centre, on the direction to a neighbouring centre; the sum of t_f(i) t_g(i)
+over clients and pairs of folds is compared with its values when the members of a group change places within a fold:
+the test is exact given the groups.
 """
 
 import numpy as np

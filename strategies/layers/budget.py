@@ -21,9 +21,8 @@ class Budget:
     """What each client has spent (`spent`, of `total`), in squared noise levels, which add up exactly.
 
     Two federations are neighbours where one client's data are replaced by nothing: it still takes part, and adds 0 to
-    every sum, or sends noise alone. A release has level sensitivity / standard deviation; see `core.accountant`.
-    `update` and `grouping` are what one round's update, and one release for grouping, cost. `most` is the epsilon of
-    the client that has spent most, where it is no sum of levels (`layers.example_noise`).
+    every sum. `update` and `grouping` are what one round's update, and one release for grouping, cost. `most` is the
+    epsilon of the client that has spent most, where it is no sum of levels (`layers.example_noise`).
     """
 
     epsilon: float

@@ -1,14 +1,13 @@
 """Secure aggregation on the server: once groups are frozen it learns only the sum of each group's updates.
 
-The protocol is that of SecAgg (Bonawitz et al. 2017) within each group, in four exchanges: public keys; encrypted
-shares of each member's secrets, which the server relays; training, whose replies are masked; and the shares that
-take the masks off the sum. In a group of more than `NEIGHBOURS` + 1 each member shares masks with the nearest on a
-ring drawn at random (Bell et al. 2020).
+The protocol is that of SecAgg within each group, in four exchanges: public keys; encrypted shares of each member's
+secrets, which the server relays; training, whose replies are masked; and the shares that take the masks off the sum.
+In a group of more than `NEIGHBOURS` + 1 each member shares masks with the nearest on a random ring (Bell et al.
+2020).
 
-A server that follows the protocol learns no more than the sum of a group's members that stayed, at least `LEAST`,
-even if it reads all messages, as long as fewer than half of a member's neighbours help it. One that does not can
-invent members, since it alone vouches for their keys. It cannot get both secrets of a member: each member reveals one
-of them, once a round, and more than half are needed.
+A server that follows the protocol learns no more than the sum of at least `LEAST` members, even if it reads all
+messages, as long as fewer than half of a member's neighbours help it. One that does not can invent members, since it
+alone vouches for their keys, but cannot get both secrets of one.
 
 Source: Bonawitz et al. 2017, Fig. 4, without the steps for a malicious server, which need keys that others vouch for.
 """
@@ -59,20 +58,45 @@ class Group:
         return [one for one in self.fellows(place) if one != place and one in self.boxes]
 
 
-class SecureAggregation:
-    """Plans masked training, and takes the masks off the groups' sums."""
+class Masks(Layer):
+    """The layer by which the server learns only sums, once groups are frozen."""
 
-    def __init__(self, least: int = masking.LEAST) -> None:
-        self.least = max(masking.LEAST, least)
-        self.has_summed = False
-        """Whether a round was masked."""
+    name = "masks"
+    under_noise = True
+
+    def __init__(self, least: int) -> None:
+        self._least, self._asked, self._has_summed = max(masking.LEAST, least), 0, False
         self._said: set[str] = set()
 
-    def plan(self, r: Round, plan: Plan[Update]) -> Plan[Any]:
+    def averaging(self, averaging: Averaging) -> Averaging:
+        if type(averaging) not in (ModelAveraging, GradientAveraging):
+            raise ValueError(
+                f"{_ON}: {type(averaging).__name__} may need single updates; use averaging=models or gradients"
+            )
+        return averaging
+
+    def trains(self, plan: Plan[Update], r: Round) -> Plan[Update]:
+        self._asked = 0
+        if r.strategy.is_frozen and plan.requests:
+            plan = self._masked(r, plan)
+            self._asked = len(plan.requests)
+        return plan
+
+    @property
+    def seals(self) -> str:
+        return f"{_ON}: of masked updates there are averages alone (Round.average); leave it out" * bool(self._asked)
+
+    def details(self, r: Round) -> Mapping[str, Detail]:
+        if self._asked:
+            return {SUMMED: float(self._asked)}
+        if r.server_round == r.strategy.last_round and not self._has_summed:
+            return {ADVICE: f"{_ON}: groups were not frozen in any round: all updates came in clear"}
+        return {}
+
+    def _masked(self, r: Round, plan: Plan[Update]) -> Plan[Any]:
         """Exchange keys and shares with the clients of a plan, and return it with masked training.
 
-        Clients of groups that are too small are not asked: their model stays as it is. FederationError if no group
-        has enough members, ValueError if the plan needs single updates.
+        Clients of groups that are too small are not asked: their model stays as it is.
         """
         kind = {request.message.metadata.message_type for request in plan.requests}
         unplaced = {one.key for one in plan.requests} - plan.groups.keys()
@@ -85,10 +109,10 @@ class SecureAggregation:
         requests = self._masked_requests(r, groups, {request.key: request for request in plan.requests})
         if not requests:
             raise FederationError(
-                f"{_ON}: no group has {self.least} clients that take part in round {r.server_round}, the least "
+                f"{_ON}: no group has {self._least} clients that take part in round {r.server_round}, the least "
                 "that a sum may have; let more clients take part, or leave it out"
             )
-        self.has_summed = True
+        self._has_summed = True
 
         def read(_: str, content: RecordDict) -> Any:
             return codec.read(masking.Masked, content, R=r.models.layout.size + 2)
@@ -123,11 +147,9 @@ class SecureAggregation:
 
     def _suffices(self, model: int, keys: Sequence[str]) -> bool:
         """Say whether so many clients may be summed; log the first time that a group has too few."""
-        if len(keys) >= self.least:
+        if len(keys) >= self._least:
             return True
-        text = (
-            f"model {model} stays as it is: {named(keys)} alone would be in its sum, which needs {self.least} clients"
-        )
+        text = f"model {model} stays as it is: its sum, which needs {self._least} clients, would be of {named(keys)}"
         if keys and text not in self._said:
             self._said.add(text)
             log.warning("%s: %s", _ON, text)
@@ -190,17 +212,14 @@ class SecureAggregation:
     def _reveal(
         self, r: Round, groups: Sequence[Group], clients: Mapping[str, Client], replies: Replies[masking.Masked]
     ) -> Replies[Update]:
-        """Take the masks off each group's sum (one exchange); each of its members stands for its group's mean.
-
-        A member's share of the group's weight is not known: all have the same, up to one example.
-        """
+        """Take the masks off each group's sum (one exchange); each member stands for its group's mean."""
         vectors = dict(replies.ok)
         requests, counts = [], {}
         alive = {
             group.model: [place for place in sorted(group.boxes) if group.keys[place] in vectors] for group in groups
         }
         for group in groups:
-            if len(alive[group.model]) < self.least:
+            if len(alive[group.model]) < self._least:
                 continue
             for place in alive[group.model]:
                 key, peers = group.keys[place], group.peers(place)
@@ -213,7 +232,7 @@ class SecureAggregation:
         updates: dict[str, Update] = {}
         for group in groups:
             members = [group.keys[place] for place in alive[group.model]]
-            total = _unmasked(group, alive[group.model], vectors, shares) if len(members) >= self.least else None
+            total = _unmasked(group, alive[group.model], vectors, shares) if len(members) >= self._least else None
             found = None if total is None else _mean(r, group, [clients[key] for key in members], total)
             if found is None:
                 reason = f"the sum of model {group.model} could not be unmasked"
@@ -224,41 +243,6 @@ class SecureAggregation:
                     own = weight // len(members) + (number < weight % len(members))
                     updates[key] = Update(group.model, mean, own, loss)
         return replies.of(dict(sorted(updates.items())))
-
-
-class Masks(Layer):
-    """The layer by which the server learns only sums, once groups are frozen."""
-
-    name = "masks"
-    under_noise = True
-
-    def __init__(self, least: int) -> None:
-        self._secure, self._asked = SecureAggregation(least), 0
-
-    def averaging(self, averaging: Averaging) -> Averaging:
-        if type(averaging) not in (ModelAveraging, GradientAveraging):
-            raise ValueError(
-                f"{_ON}: {type(averaging).__name__} may need single updates; use averaging=models or gradients"
-            )
-        return averaging
-
-    def trains(self, plan: Plan[Update], r: Round) -> Plan[Update]:
-        self._asked = 0
-        if r.strategy.is_frozen and plan.requests:
-            plan = self._secure.plan(r, plan)
-            self._asked = len(plan.requests)
-        return plan
-
-    @property
-    def seals(self) -> str:
-        return f"{_ON}: of masked updates there are averages alone (Round.average); leave it out" * bool(self._asked)
-
-    def details(self, r: Round) -> Mapping[str, Detail]:
-        if self._asked:
-            return {SUMMED: float(self._asked)}
-        if r.server_round == r.strategy.last_round and not self._secure.has_summed:
-            return {ADVICE: f"{_ON}: groups were not frozen in any round: all updates came in clear"}
-        return {}
 
 
 def _limit(r: Round) -> float:

@@ -42,11 +42,7 @@ _COVERED = {
 
 
 class Ledger:
-    """Keeps a run within its privacy budget; everything that depends on clients' data passes through it.
-
-    `save` is called with the budget before each release. `ended` says why the budget ended the run; empty: it has
-    not.
-    """
+    """Keeps a run within its privacy budget; `save` is called before each release, `ended` says why a run ended."""
 
     def __init__(self, privacy: Privacy, releases: Releases, budget: Budget) -> None:
         self.privacy, self.releases, self.budget = privacy, releases, budget
@@ -75,10 +71,6 @@ class Ledger:
         return asked
 
     @property
-    def grouping_noise(self) -> float:
-        return multiplier(self.budget.grouping)
-
-    @property
     def _round_cost(self) -> float:
         return self.budget.update + self.releases.each * self.budget.grouping
 
@@ -86,10 +78,7 @@ class Ledger:
         return self.budget.affords(client.key, self._round_cost)
 
     def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
-        """Raise BudgetSpent if too few clients can pay for another round, RoundFailed if too few participate.
-
-        FederationError where, before anything is spent, there are too many clients for delta to protect each.
-        """
+        """Raise BudgetSpent if too few clients can pay for another round, RoundFailed if too few participate."""
         self._present, self._online = len(participants), len(online)
         delta, crowd = self.budget.delta, self._crowd(online)
         if not self.budget.spent and delta * crowd >= 1:
@@ -171,10 +160,7 @@ class Ledger:
         return total + noise.gaussian(total.shape, multiplier(cost) * norm)
 
     def compared(self, keys: Sequence[str], losses: FloatArray, count: int) -> tuple[IntArray, FloatArray]:
-        """Return which of the first `count` models fits each client best relative to the mean client, and centres.
-
-        `losses` (M, D) are of these clients; those nearest to a centre (K, D) have its model. See `noised_centres`.
-        """
+        """Return which of `count` models fits each client best relative to the mean client, and centres (K, D)."""
         vectors, norm = noise.centred(losses), noise.loss_norm(losses.shape[1])
         centres = noised_centres(vectors, count, norm, lambda total, most: self.noised_sum(keys, total, most, COST))
         return nearest_centre(vectors, centres), centres + noise.LOSS_CLIP / 2
@@ -190,12 +176,10 @@ class Ledger:
     ) -> tuple[FloatArray, BoolArray]:
         """Return the mean change (K, R) of each model's clients, with noise, and which models have one (K,).
 
-        `vectors` (P, R) are what clients returned, `assignment` (P,) the model of each, of those in `start` (K, R);
-        entries `shared` (R,) are averaged over all. `note` is called with each row and the part of it that counted.
-
-        Every client counts alike. A mean is over those that were asked, not those that replied, or over all
-        participants with `everybody`. Where groups are hidden, who is asked may depend on the data: their sizes are
-        noised, and sum to the participants.
+        `vectors` (P, R) came from clients of the models `assignment` (P,) in `start` (K, R); entries `shared` (R,)
+        are averaged over all. `note` is called with each row and the part of it that counted. A mean is over those
+        that were asked, not those that replied, or over all participants with `everybody`; sizes of hidden groups are
+        noised.
         """
         if not self._is_due:
             raise ValueError(f"{_CENTRAL}: a round's updates are paid for once; average them once")
@@ -232,8 +216,8 @@ class Ledger:
 
         Each client counts in one power of 2; noised counts are added up over the rounds until one is significant.
 
-        Source: Andrew et al. 2021 (a bound that is measured privately). Deviation: counting all powers at once
-        takes a round or two; a bound that moves by a fifth in each round takes more rounds than a budget has.
+        Source: Andrew et al. 2021 (a bound that is measured privately).
+        Deviation: counting all powers at once takes a round or two, and no moving bound.
         """
         there = lengths[np.isfinite(lengths) & (lengths > 0)]
         powers = np.clip(np.rint(np.log2(there)), -_POWERS, _POWERS).astype(np.int64)
@@ -353,11 +337,7 @@ class Noise(Layer):
         return dict(zip(keys, found.tolist(), strict=True))
 
     def trains(self, plan: Plan[Update], r: Round) -> Plan[Update]:
-        """Charge clients for the updates that they are asked for.
-
-        ValueError if the server adds the noise, and something is kept for single clients, or the sizes of groups,
-        which the means need, are neither known nor noised.
-        """
+        """Charge clients for the updates that they are asked for; refuse what the server's noise does not cover."""
         keys, ledger = [request.key for request in plan.requests], self.ledger
         if not ledger.is_local and plan.keep is not None:
             raise ValueError(f"{_CENTRAL}: what is kept for single clients has no noise; use privacy.kind=none")

@@ -46,10 +46,7 @@ class Hostile(Layer):
         quarantine.begin_round()
 
     def counted(self, updates: Updates, r: Round) -> Updates:
-        """Judge a round's updates, and return those of clients that are not in quarantine.
-
-        Only with several models: under a single model clients of different groups disagree by nature.
-        """
+        """Judge a round's updates of several models; return those of clients that are not in quarantine."""
         models = r.models
         if models.count == 1:
             return updates
@@ -112,10 +109,9 @@ class Hostile(Layer):
     ) -> tuple[FloatArray, BoolArray]:
         """Return rows (M, D) as they are to be clustered, and which of them are set aside and placed afterwards.
 
-        Set aside are `strangers` (M,), clients in quarantine, and far rows (`core.set_aside`) in a client's first
-        `PROBATION` rounds, in which its updates do not count. After them, where the others have all groups without
-        the far ones, these are in quarantine, and otherwise they are a group of another scale: they are drawn in and
-        clustered.
+        Set aside are `strangers` (M,), clients in quarantine, and far rows in a client's first `PROBATION` rounds.
+        After them far rows are in quarantine where the others have all groups without them, and are drawn in
+        otherwise.
         """
         none = np.zeros(len(rows), dtype=np.bool_)
         # As many as a group has may be an honest one.
@@ -137,10 +133,10 @@ class Hostile(Layer):
     def _without_strangers(
         self, keys: Sequence[str], rows: Rows, num_clusters: int, r: Round
     ) -> tuple[FloatArray, BoolArray]:
-        """Return clients' rows (M, D), and which clients are strangers to all groups that the others form.
+        """Return clients' rows (M, D), made of what the others have in common, and which are strangers (M,).
 
-        Rows are made of what those that are no strangers (M,) have in common. Strangers (`lone_rows`) are in
-        quarantine at once: they would fill one group, or take a centroid. One that has left quarantine counts.
+        Strangers (`lone_rows`) are in quarantine at once: they would take a centroid. One that has left quarantine
+        counts.
         """
         assert callable(rows)
         away, quarantine = np.zeros(len(keys), dtype=np.bool_), self.kept(r)

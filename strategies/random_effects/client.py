@@ -22,8 +22,7 @@ FloatArray = NDArray[np.float64]
 def terms(client: Client) -> RecordDict:
     """Return the loss by the last layer's weights and biases, or its biases alone, as the message names them.
 
-    The features that the layer is given are fixed inputs. Of a model that diverged, of fewer than `MIN_RECORDS`
-    records, and where the node's owner keeps statistics back, all is 0: the client has its group's model.
+    Of a model that diverged, of few records, and where the node's owner keeps statistics back, all is 0.
     """
     if client.loss == "reconstruction":
         raise ValueError("a reconstruction has no coefficients of its own; use a task with classes or values")

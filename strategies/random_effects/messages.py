@@ -19,10 +19,9 @@ _terms = partial(Tensor, record=kinds.SECOND_ORDER, dtype="float64", most=kinds.
 
 @dataclass(frozen=True)
 class OwnTerms:
-    """Reply to `TERMS`: the loss of the model that was sent, to the second order, and the training records.
+    """Reply to `TERMS`: the loss of the model that was sent, to the second order, by the coefficients of `contrasts`.
 
-    `value` is the sum of half squared errors, or of cross-entropies; `gradient` (P,) and `hessian` (P, P) are by the
-    coefficients of `contrasts`. All are 0 where the client says nothing.
+    `value` is the sum of half squared errors, or of cross-entropies. All are 0 where the client says nothing.
     """
 
     value: Annotated[float, Number(least=0, most=kinds.DIVERGED)]
@@ -52,11 +51,7 @@ class OwnTerms:
 
 
 def offset_basis(num_outputs: int) -> npt.NDArray[np.float64]:
-    """Return the basis (C, W) in which offsets of C outputs travel: they are the basis times W numbers.
-
-    One output: itself. Two classes: the difference between class 1 and class 0. More: C - 1 orthonormal contrasts
-    (Helmert's), because only differences between classes change a probability.
-    """
+    """Return the basis (C, W) of offsets of C outputs: of classes, Helmert's C - 1 contrasts."""
     if num_outputs == 1:
         return np.ones((1, 1))
     if num_outputs == 2:
@@ -71,10 +66,7 @@ def offset_basis(num_outputs: int) -> npt.NDArray[np.float64]:
 
 @lru_cache(maxsize=8)
 def contrasts(num_outputs: int, depth: int) -> npt.NDArray[np.float64]:
-    """Return the basis (C (d + 1), W (d + 1)) of a linear layer's weights (C, d), row by row, and its biases (C,).
-
-    The coefficients of each input, as the biases, are `offset_basis` times W numbers; d = 0: of biases alone.
-    """
+    """Return the basis (C (d + 1), W (d + 1)) of a linear layer's weights (C, d), row by row, and its biases (C,)."""
     basis = offset_basis(num_outputs)
     rows, width = basis.shape
     found = np.zeros((rows * (depth + 1), width * (depth + 1)))

@@ -18,12 +18,11 @@ _SPREAD = 2.5
 
 @dataclass(frozen=True)
 class Terms:
-    """Losses of m owners to the second order, sums over their records; negative log-likelihoods but for a scale.
+    """Losses of m owners to the second order: half squared errors where `is_quadratic`, or else cross-entropies.
 
     Parameters are deviations from common ones: coefficients (W, d) of W outputs, `num_outputs`, row by row, then W
     biases; or these biases alone. Together they are P. `places` (m, P) are where the losses `values` (m,) were taken,
-    with their `gradients` (m, P) and `hessians` (m, P, P), `counts` (m,) the records. Losses are half squared errors,
-    whose scale is a residual's variance, where `is_quadratic`, and else cross-entropies.
+    with their `gradients` (m, P) and `hessians` (m, P, P), `counts` (m,) the records.
     """
 
     places: FloatArray
@@ -156,8 +155,7 @@ def _form(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
 def _standardised(terms: Terms) -> FloatArray:
     """Return the matrix (P, P) that turns coefficients of inputs of mean 0 and variance 1 into those of the inputs.
 
-    A diagonal covariance means something else for inputs with another origin. Mean and variance are those under the
-    Hessians' weights, which for squared errors are all the same.
+    A diagonal covariance means something else for inputs with another origin.
     """
     width, size = terms.num_outputs, terms.hessians.shape[1]
     depth = size // width - 1

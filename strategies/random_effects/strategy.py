@@ -42,8 +42,7 @@ class RandomEffectsKept:
 class Layer:
     """The part of a model that a mixed model is fitted to: names of its weights, if any, and biases; their places.
 
-    `depth` is the number of inputs, 0 of biases alone; `basis` turns coefficients (P,) into the layer's entries;
-    `is_all` says whether the model has no other entries.
+    `depth` is the number of inputs, 0 of biases alone; `basis` turns coefficients (P,) into the layer's entries.
     """
 
     names: Sequence[str]
@@ -234,10 +233,9 @@ def _with(model: FloatArray, layer: Layer, effects: FloatArray) -> FloatArray:
 
 
 def _outliers(replies: Sequence[tuple[str, OwnTerms]]) -> set[str]:
-    """Return the clients whose loss or derivatives, by record, are far beyond the others': a fixed bound.
+    """Return the clients whose loss or derivatives, by record, are far beyond the others'.
 
-    Slopes are compared with the root of loss times curvature, which they have by Cauchy and Schwarz: those of
-    benign clients may all be near 0.
+    Slopes are compared with the root of loss times curvature: those of benign clients may all be near 0.
     """
     told = [(key, own) for key, own in replies if own.is_told]
     if len(told) < LEAST_CLIENTS:

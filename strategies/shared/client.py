@@ -35,8 +35,8 @@ def query_folds(client: Client) -> RecordDict:
 def _rows(client: Client, record: str) -> NDArray[np.floating]:
     """Return the compressed change of the trainable parameters on each fold, (m, columns).
 
-    One row, of all data, where there are fewer different records than folds, and where the message asks for it of a
-    client whose records are all of one class.
+    One row, of all data, where there are too few different records, or all are of one class and the message asks for
+    it.
     """
     data, folds = client.data, int(client.number(kinds.NUM_FOLDS))
     # Of one fold alone nothing is held out: it takes what is there.

@@ -27,11 +27,10 @@ def ask_estimates(
     kind: str = kinds.ESTIMATE_TRAIN,
     is_judged: bool = True,
 ) -> Replies[Update]:
-    """Let clients train the first model of `start`, each alone, at the learning rate of round 1.
+    """Let clients train the first model of `start`, each alone, for `epochs` or `steps`, at the rate of round 1.
 
-    They train `epochs` or `steps`; None: the local training of any round. Only the layers with the prefixes `layers`
-    are sent; none: all. `known` is the largest value of earlier replies, see `usual_size` and `base.outliers`;
-    outliers are rejected unless `is_judged` is False.
+    Only the layers with the prefixes `layers` are sent; none: all. `known` is the largest value of earlier replies,
+    see `usual_size`; outliers are rejected unless `is_judged` is False.
     """
     layout = sent_layout(start, layers)
     settings: dict[str, object] = {kinds.ESTIMATE: kind, **first_rate(r)}
@@ -51,20 +50,13 @@ def ask_estimates(
 
 
 def usual_size(vectors: Iterable[NDArray[np.floating]]) -> float:
-    """Return the largest value in the median of what clients sent, 0 of none: who comes later is compared with it.
-
-    One late client alone has no others to be compared with, and several may be those that were refused before.
-    """
+    """Return the largest value in the median of what clients sent, 0 of none: who comes later is compared with it."""
     largest = np.array([np.abs(vector).max(initial=0.0) for vector in vectors], dtype=np.float64)
     return lower_median(largest) if len(largest) else 0.0
 
 
 def first_rate(r: Round) -> dict[str, str]:
-    """Return the message settings of a learning rate as in round 1, where the run changes it over the rounds.
-
-    A client that comes late is compared with those of round 1: at a rate that has fallen it would hardly leave the
-    start.
-    """
+    """Return the settings of a learning rate as in round 1; at one that has fallen late clients hardly move."""
     return {KEYS["schedule"]: "constant"} if KEYS["schedule"] in r.config else {}
 
 

@@ -25,11 +25,7 @@ _NOISED, _NOISED_WIDTH = FoldPlan(folds=2, size=30, steps=4), 16
 
 
 def begun(strategy: Any, r: Round) -> Steps:
-    """Return a round's steps: the algorithm's own, unless the run chose another first assignment.
-
-    With `first_round` clients train models drawn at random, or one model whose updates give the groups; "evaluate",
-    where the algorithm has it, is its own round, and else "random" is.
-    """
+    """Return a round's steps: the algorithm's own, unless the run chose another first assignment (`first_round`)."""
     if r.server_round == 1 and strategy.first_round == "update":
         return start_from_updates(strategy, r)
     draws = strategy.first_round == "random" and "evaluate" in strategy.settings.follows["first_round"]
@@ -57,8 +53,7 @@ def draw_models(clients: Sequence[Client], num_models: int, rng: np.random.Gener
 def random_assignment(num_clients: int, num_models: int, rng: np.random.Generator) -> IntArray:
     """Draw a model (M,) for each client such that no model is left out needlessly.
 
-    With M >= K a uniform draw, after which each model without a client takes one at random from those models that
-    have more than one. With M < K all clients have different models.
+    After a uniform draw each model without a client takes one at random from those that have more than one.
 
     Source: CLoVE, random first round.
     Deviation: the published code overwrites the draw of any client, which can empty another model.
@@ -107,10 +102,8 @@ def _averaged(r: Round, updates: Pairs, models: IntArray, count: int) -> FloatAr
 def start_from_updates(strategy: Any, r: Round) -> Steps:
     """Run round 1: all participants train model 0, and each group found starts from its members' mean.
 
-    One model is sent, where losses need K, and groups differ as their data do, not as K random models do. K groups
-    are cut from Ward's tree of the updates. With k=auto choose_k=folds clients also send what they learn on folds of
-    their data, which gives the number of groups (`strategies.discovery`); one, if there are none. With noise, noised
-    sums of such rows give the K groups.
+    K groups are cut from Ward's tree of the updates. With k=auto clients also send what they learn on folds of their
+    data, which gives the number of groups. With noise, noised sums of such rows give the K groups.
     """
     if r.privacy is not None:
         return (yield from _start_from_noised_sums(strategy, r))

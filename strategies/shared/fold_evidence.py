@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from florets.strategies.base.report import ADVICE, EVIDENCE, Detail
+from florets.strategies.base.report import ADVICE, EVIDENCE, Detail, named
 from florets.strategies.core.folds import Groups
 
 Differs = Literal["nothing", "levels", "coefficients", "both"]
@@ -27,7 +27,6 @@ others to 0.96.
 MOST_SHOWN = 100
 """Clients whose similarities are kept for the picture; of more, so many evenly from all groups."""
 _MOST_SIZES = 12
-_MOST_NAMES = 5
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,6 @@ class Evidence:
     sizes: tuple[int, ...] = ()
     given: bool = False
     p_value: float | None = None
-    candidates: tuple[int, ...] = ()
     scores: tuple[float, ...] = ()
     clients: tuple[str, ...] = ()
     groups: tuple[int, ...] = ()
@@ -68,7 +66,6 @@ class Evidence:
     needed: int = 0
     small: int = 0
     best: int = 0
-    p_far_apart: float = 0.0
     sharp: bool = True
     stability: float | None = None
     p_levels: float | None = None
@@ -76,11 +73,7 @@ class Evidence:
 
     @classmethod
     def of(cls, groups: Groups, keys: Sequence[str], given: bool, level: float = 0.005) -> "Evidence":
-        """Return the evidence of a discovery among the clients `keys`, in the order of its rows.
-
-        Groups may be there although none were found, where even such that are far apart could not have been at the
-        `level`.
-        """
+        """Return the evidence of a discovery among the clients `keys`, in the order of its rows."""
         untested = math.isnan(groups.p_value)
         blind = groups.verdict == "none" and groups.p_far_apart > level
         verdict = "too_few" if not given and (untested or blind) else groups.verdict
@@ -94,7 +87,6 @@ class Evidence:
             sizes=tuple(sorted(np.bincount(groups.labels).tolist(), reverse=True)),
             given=given,
             p_value=None if untested else round(groups.p_value, 6),
-            candidates=tuple(groups.candidates.tolist()),
             scores=tuple(np.round(groups.scores, 6).tolist()),
             clients=tuple(keys[row] for row in shown[order]),
             groups=tuple(groups.labels[shown[order]].tolist()),
@@ -102,7 +94,6 @@ class Evidence:
             seen=len(keys),
             needed=len(keys),
             best=groups.best if verdict == "too_few" else 0,
-            p_far_apart=round(groups.p_far_apart, 6) if verdict == "too_few" else 0.0,
             stability=None if groups.stability is None else round(groups.stability, 3),
         )
 
@@ -131,11 +122,7 @@ class Evidence:
         if self.verdict == "open":
             return f"the search for groups waits until {self.needed} clients have taken part ({self.seen} so far)"
         if self.verdict == "too_few":
-            why = (
-                f" (p cannot fall below {self.p_far_apart:.2g} however far apart; {self._figures()})"
-                if self.best
-                else ""
-            )
+            why = f" ({self._figures()})" if self.best else ""
             return f"groups cannot be tested for: too few records or clients{why}; one model for all"
         if self.verdict == "none" and self.given:
             return "one group of all clients, as k says; one model for all"
@@ -188,7 +175,7 @@ class Evidence:
                 "(docs/algorithms/personal.md)"
             )
         if self.verdict == "too_few":
-            scores = dict(zip(self.candidates, self.scores, strict=True))
+            scores = dict(enumerate(self.scores, start=2))
             likely = f"k={self.best} fits best (score {scores[self.best]:.2f}); " if self.best in scores else ""
             return f"too few records or clients to tell groups from chance: {likely}give k=, or more records"
         return ""
@@ -197,7 +184,7 @@ class Evidence:
         """Return p value and scores: at the number found, its neighbours and the best."""
         words = [] if self.p_value is None else [f"p = {self.p_value:.2g}"]
         if self.scores:
-            scores = dict(zip(self.candidates, self.scores, strict=True))
+            scores = dict(enumerate(self.scores, start=2))
             best = max(scores, key=lambda k: scores[k])
             found = {"groups": self.k, "too_few": self.best}.get(self.verdict, best)
             shown = [found if found in scores else best]
@@ -213,8 +200,7 @@ class Evidence:
 
 def no_group_fits(keys: Sequence[str]) -> str:
     """Return what is to be said of clients that no group fits."""
-    more = f" and {len(keys) - _MOST_NAMES} more" if len(keys) > _MOST_NAMES else ""
     return (
-        f"no group fits client {', '.join(keys[:_MOST_NAMES])}{more}: left out of the training; look at its data, "
+        f"no group fits client {named(keys)}: left out of the training; look at its data, "
         "or train a model there alone (strategy=local)"
     )

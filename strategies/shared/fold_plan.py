@@ -54,10 +54,9 @@ MOST_PASSES_FINE = 300
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """What every client trains for discovery: the same steps of Adam on whole folds, and for most folds of one size.
+    """What every client trains for discovery: the same steps of Adam on whole folds, mostly of one `size`.
 
-    `size` are the samples of each fold; clients with too few for that come in further classes with `smaller` sizes,
-    the larger first, see `size_of`.
+    Clients with too few samples for that come in further classes with `smaller` sizes, the larger first.
     """
 
     folds: int
@@ -72,11 +71,7 @@ class FoldPlan:
         return self.folds * self.size
 
     def size_of(self, count: int) -> int:
-        """Return the samples of each fold of a client with so many samples; 0: it has no folds.
-
-        Smaller folds than the others' make noisier rows, which still say more of the groups than placing these
-        clients afterwards. The test leaves those out whose size is that of no class.
-        """
+        """Return the samples of each fold of a client with so many samples; 0: it has no folds."""
         most = count // self.folds
         size = next((size for size in (self.size, *self.smaller) if size <= most), most)
         return size if size in (self.size, *self.smaller) or size >= LEAST_SIZE else 0

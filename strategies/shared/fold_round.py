@@ -93,10 +93,7 @@ class FoldRound:
         return self.plan.size_of(_samples(client, self.held_out))
 
     def sure_size_of(self, client: Client) -> int:
-        """Return the samples of each fold of a newcomer; 0: one row of all its data, for the nearest group.
-
-        Much smaller folds than the others' are too noisy to say that no group fits.
-        """
+        """Return the samples of each fold of a newcomer; 0: its folds are too small to say that no group fits."""
         size = self.size_of(client)
         return size if 2 * size >= self.plan.size else 0
 
@@ -133,10 +130,7 @@ class FoldRound:
                 (self.small if len(reply.rows) == 1 else self.rows)[key] = reply.rows.astype(kept)
 
     def decide(self, k: int | None, r: Round, level: float = 0.005) -> Found:
-        """Say whether the clients fall into groups, how many (k; None: to be found) and which; then place the others.
-
-        See `core.folds.discover` for `level`; the others are clients with too few samples.
-        """
+        """Say whether the clients fall into groups, how many (k; None: to be found) and which; place the others."""
         keys = sorted(self.rows)
         if len(keys) < 2:
             everybody = dict.fromkeys([*keys, *sorted(self.small)], 0)
@@ -239,10 +233,7 @@ def _are_sharp(folds: FloatArray, groups: Groups, tested: BoolArray, rng: np.ran
 
 
 def sends_estimates(r: Round) -> bool:
-    """Return whether rows hold exact estimates: clients train by Newton's steps, and the model looks linear.
-
-    It is a matrix and at most a vector of as many levels. Whether it is linear a client knows.
-    """
+    """Return whether rows hold exact estimates: of Newton's steps on what has a linear model's shapes."""
     shapes = [entry.shape for entry in r.models.layout.entries]
     looks = len(shapes[0]) == 2 and shapes[1:] in ([], [shapes[0][:1]])
     training = Training.received(r.config)

@@ -47,8 +47,7 @@ class GroupedOnce(Strategy[S, Once]):
     def round(self, r: Round) -> Steps:
         """Find the groups, or place newcomers; then every participant trains its group's model.
 
-        At first everybody online is asked, not only this round's participants, because the clustering cannot be
-        corrected later. After that, participants without a model are asked when they take part.
+        At first everybody online is asked, because the clustering cannot be corrected later.
         """
         state = self.state
         state.phase = "stable" if state.frozen else "clustering"

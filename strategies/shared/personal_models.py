@@ -45,9 +45,6 @@ def number_clients(assignment: dict[str, int], clients: Iterable[Client], first:
 
 
 def with_common(models: Models, own: Mapping[str, FloatArray], assignment: Mapping[str, int]) -> Models:
-    """Return model 0, the common one, and behind it each client's own, in the order of their numbers.
-
-    A client that has none of its own stands with the common one.
-    """
+    """Return model 0, the common one, and behind it each client's own, in the order of their numbers."""
     ordered = sorted(assignment, key=assignment.__getitem__)
     return models.replaced(np.stack([models.bank[0], *(own.get(key, models.bank[0]) for key in ordered)]))

@@ -28,11 +28,9 @@ LARGEST_BLOCK = 2**22
 
 
 def sample_moments(module: nn.Module, estimates: Float32, x: Tensor, y: Tensor, loss: str) -> Float32:
-    """Return the negative gradient of the loss of each sample at each model, float32 (A, n, R).
+    """Return the negative gradient of the loss of each sample at each model, float32 (A, n, R); buffers have zeros.
 
-    `estimates` (A, R) are models, flat in the order of the state dict of `module`, which is put into eval mode and
-    whose parameters do not count. Entries that are no trained parameter (buffers) have zeros, so that they never
-    move.
+    `estimates` (A, R) are models, flat in the order of the state dict of `module`.
 
     Source: mixed regression, Phase 1 (epsilon(x, y, theta)) and Remark 3.
     """
@@ -113,12 +111,11 @@ _MOST_ROWS = 500
 
 @dataclass(frozen=True)
 class LocalMoments:
-    """One client's examples, at least two, and the moments on them; see `sample_moments`.
-
-    A moment matrix Y is the mean over all ordered pairs of different examples, and so symmetric.
+    """One client's examples, at least two, and the moments on them.
 
     Source: mixed regression, Sec. III-A (one pair a client) and Alg. 3 (n_i pairs).
-    Deviation: an example is in several pairs; the paper's pairs are disjoint.
+    Deviation: a moment matrix Y is the mean over all ordered pairs of different examples; the paper's pairs are
+    disjoint.
     """
 
     module: nn.Module
@@ -230,17 +227,13 @@ def anchor_step(projected: Float64) -> tuple[Float64, float]:
     """Return the step (k,) in the coordinates of the basis, beta_hat sigma / 2, and sigma.
 
     Sigma, the residual, is the root of the first singular value of A, the mean over pairs of the outer products of
-    `projected` (n, k), the anchor's own moments in its basis. The paper's alpha and beta, which bound the covariance
-    of the inputs, are those of standard normal inputs, 1.
+    `projected` (n, k), the anchor's own moments in its basis. The paper's alpha and beta are 1, as of normal inputs.
 
     Source: mixed regression, Phase 1, l. 11 to 15, and equation (2).
-    Deviation: sigma^2 is beta_hat^T A beta_hat in the paper. The two are one wherever A is symmetric and that form is
-    not negative. But a sample's A is indefinite, and a negative form would read as an anchor that has arrived.
-    In Fig. 1's setting coarse models are 0.710 from the true ones, 0.723 by that form; phase 2 ends equal (5 seeds).
-    The singular vector's sign, which A leaves open, is such that its product with the mean moment is not negative;
-    without a rule the estimates diverge. The k x k problem is solved exactly, not by T2 power steps. Equation (2)
-    asks for points that are fresh in every round; as in the paper's experiments (Sec. V), the anchor's own examples
-    are used again.
+    Deviation: sigma^2 is beta_hat^T A beta_hat in the paper, which may be negative for a sample's indefinite A. In
+    Fig. 1's setting coarse models are 0.710 from the true ones, 0.723 by that form; phase 2 ends equal (5 seeds). The
+    singular vector's product with the mean moment is not negative; without a rule the estimates diverge. The k x k
+    problem is solved exactly, not by T2 power steps. The anchor's own examples are used again, as in Sec. V.
     """
     count, total = len(projected), projected.sum(axis=0)
     moments = (np.outer(total, total) - projected.T @ projected) / (count * (count - 1))

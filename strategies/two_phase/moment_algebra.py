@@ -1,7 +1,7 @@
 """Linear algebra of moment descent: sizes of moments, bases of their leading directions, groups of estimates."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,10 @@ each gradient was common to all, none of up to 500 times.
 
 
 def outlier_moments(sizes: FloatArray, scale: float) -> tuple[BoolArray, float]:
-    """Return the mask (M,) of sizes above `MOMENT_FACTOR` times the reference, and that reference.
+    """Return the mask (M,) of sizes above `MOMENT_FACTOR` times the reference, the largest median of the run so far.
 
-    The reference is the largest median of the run so far, `scale` before this exchange: moments shrink as anchors
-    approach the models of most clients, and the other clients' moments, which do not shrink, must not become outliers
-    for that reason. The sizes are each client's `term_size` or `factors_size`; of fewer than three none is one.
+    Moments shrink as anchors approach the models of most clients; the other clients' must not become outliers by
+    that.
     """
     if len(sizes) < LEAST_CLIENTS:
         return np.zeros(len(sizes), dtype=bool), scale
@@ -46,11 +45,7 @@ def longest_columns(bases: FloatArray) -> FloatArray:
 
 
 def term_size(term: NDArray[np.floating], unit: FloatArray) -> float:
-    """Return the size of a client's moment matrices, as far as their products (A, R, k) with bases show it.
-
-    The `unit` (A,), `longest_columns` of the bases, makes the sizes of all steps of an orthogonal iteration
-    comparable: only every second one starts from orthonormal columns.
-    """
+    """Return the size of a client's moment matrices by their products (A, R, k) with bases, in `longest_columns`."""
     largest = np.abs(term).max(axis=(1, 2), initial=0.0).astype(np.float64)
     return float((largest / np.where(unit > 0, unit, 1.0)).max(initial=0.0))
 
@@ -58,8 +53,7 @@ def term_size(term: NDArray[np.floating], unit: FloatArray) -> float:
 def factors_size(moments: NDArray[np.floating]) -> float:
     """Return a bound on the size of a client's moment matrices, from its examples' moments (A, p, R).
 
-    At the anchor where it is largest, the mean over the pairs of the product of their gradients' lengths. One
-    gradient of heavy-tailed data counts only as far as it weighs in the matrix, and not by its square.
+    At the anchor where it is largest, the mean over the pairs of the product of their gradients' lengths.
     """
     lengths, count = np.sqrt(np.einsum("apr,apr->ap", moments, moments, dtype=np.float64)), moments.shape[1]
     # Rounding can leave the difference of equal sums a little below zero.
@@ -69,27 +63,6 @@ def factors_size(moments: NDArray[np.floating]) -> float:
 
 _DENSE = 128
 """Up to this size the matrix itself is formed: it is small, and the exact decomposition is as fast."""
-
-
-def random_bases(num_anchors: int, size: int, rank: int, rng: np.random.Generator) -> FloatArray:
-    """Return random bases (A, R, rank) with orthonormal columns.
-
-    Source: mixed regression, Alg. 3, l. 1.
-    """
-    return orthonormal_columns(rng.standard_normal((num_anchors, size, rank)))
-
-
-def weighted_mean(terms: Iterable[NDArray[np.floating]], weights: FloatArray) -> FloatArray:
-    """Return the weighted mean (A, R, rank) of the clients' terms, summed in float64 in the order in which they come.
-
-    Source: mixed regression, Alg. 3, l. 6 and 9.
-    """
-    total: FloatArray | None = None
-    for term, weight in zip(terms, weights / weights.sum(), strict=True):
-        total = weight * np.asarray(term, dtype=np.float64) if total is None else total + weight * term
-    if total is None:
-        raise ValueError("no client's term came: there is nothing to average.")
-    return total
 
 
 def orthonormal_columns(stack: FloatArray) -> FloatArray:
@@ -107,9 +80,7 @@ def leading_bases(
 ) -> FloatArray:
     """Return the first left singular vectors (A, R, rank) of each anchor's weighted mean of moment matrices.
 
-    A client's matrix is the mean over all ordered pairs of different examples, with s the sum of its moments m_j
-    (s s^T - sum_j m_j m_j^T) / (p (p - 1)). `rng` is for start vectors of the sparse solver, and the bases of
-    matrices that are zero.
+    A client's matrix is, with s the sum of its moments m_j, (s s^T - sum_j m_j m_j^T) / (p (p - 1)).
 
     Source: mixed regression, Phase 1, l. 9, by direct singular value decomposition as in its experiments (Sec. V).
     """
@@ -145,7 +116,7 @@ def _left_vectors(rows: FloatArray, coefficients: FloatArray, rank: int, rng: np
     operator = LinearOperator((size, size), matvec=product, rmatvec=product, dtype=np.float64)
     if not operator.rmatvec(operator.matvec(start)).any():
         # All directions are alike, and the solver refuses a start vector that the matrix takes to zero.
-        any_basis: FloatArray = random_bases(1, size, rank, rng)[0]
+        any_basis: FloatArray = orthonormal_columns(rng.standard_normal((size, rank)))
         return any_basis
     vectors, values, _ = svds(operator, k=rank, v0=start)
     # svds returns them in rising order; where the matrix has a lower rank, the rest is noise of a null space.

@@ -25,9 +25,7 @@ from florets.strategies.two_phase.moment_algebra import (
     num_anchors,
     orthonormal_columns,
     outlier_moments,
-    random_bases,
     term_size,
-    weighted_mean,
 )
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
@@ -160,10 +158,7 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
         return details
 
     def _descend(self, r: Round) -> Steps:
-        """Find the subspaces, let the anchors take their step within them, and group their estimates (phase 1).
-
-        An anchor that was lost stays in place.
-        """
+        """Let the anchors take their step within the subspaces found, and group their estimates (phase 1)."""
         state, layout = self.state, r.models.layout
         if not state.anchors:
             self._choose_anchors(r)
@@ -205,10 +200,7 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
     def _refine(self, r: Round) -> Steps:
         """Send all K models to each participant, which trains the one with its lowest loss; average (phase 2).
 
-        With weighting "all_participants" model l becomes sum_i n_i / N theta_il over this round's participants, N
-        their examples; those that did not train it count as having returned it unchanged. FedProx with mu = 1 / eta
-        is solved exactly where the model is linear under a squared loss, else by the train settings' steps on the
-        proximal loss.
+        FedProx with mu = 1 / eta is solved exactly where the model is linear under a squared loss.
 
         Source: mixed regression, Phase 2 (FedX+clustering), l. 5 to 9.
         """
@@ -254,10 +246,7 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
         return chosen
 
     def _bases(self, r: Round, clients: Sequence[Client], estimates: FloatArray) -> FloatArray:
-        """Return each anchor's basis (A, R, k), k being the number of models (or R, where that is less).
-
-        The clients have at least two examples each; `estimates` (A, R) are the anchors' own.
-        """
+        """Return each anchor's basis (A, R, k), k being the number of models (or R, where that is less)."""
         sent = ArrayRecord({kinds.ESTIMATES: Array(estimates.astype(np.float32))})
         rank = min(r.models.count, estimates.shape[1])
         find = self._direct if self.settings.subspace == "direct" else self._iterate
@@ -275,7 +264,7 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
         def read(_: str, content: RecordDict) -> messages.Term:
             return codec.read(messages.Term, content, A=size[0], R=size[1], k=size[2])
 
-        bases = random_bases(*size, r.random(Purpose.SUBSPACE))
+        bases = orthonormal_columns(r.random(Purpose.SUBSPACE).standard_normal(size))  # Alg. 3, l. 1
         for step in range(INNER_STEPS):
             sent = {
                 kinds.ESTIMATES: estimates,
@@ -287,7 +276,8 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
             replies = self._without_outliers(r, replies, [term_size(term.terms, unit) for _, term in replies.ok])
             r.require(replies, "term of the moments")
             weights = np.array([term.num_examples for _, term in replies.ok], dtype=np.float64)
-            mean = weighted_mean((term.terms for _, term in replies.ok), weights)
+            shares = zip(weights / weights.sum(), replies.ok, strict=True)
+            mean = sum((share * term.terms.astype(np.float64) for share, (_, term) in shares), start=np.zeros(size))
             bases = mean if step % 2 == 0 else orthonormal_columns(mean)
         return bases
 
@@ -316,10 +306,7 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
         return r.reject(replies, keys, "rejected as an outlier: its moments are far larger than the others'")
 
     def _group(self, k: int) -> IntArray:
-        """Group the anchors that were heard; the others' estimates are still the common start, and no cluster's.
-
-        As long as fewer than K were heard, all are grouped.
-        """
+        """Group the anchors that were heard, or all as long as these are fewer than K."""
         state = self.state
         heard = np.array([anchor.key in state.residuals for anchor in state.anchors])
         if heard.sum() < k:
