@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from florets.strategies.cfl_gp.messages import ProbeUpdate
 from florets.strategies.random_effects.messages import OwnTerms
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
-from florets.strategies.two_phase.messages import AnchorUpdate, LocalFactors, Term
+from florets.strategies.two_phase.messages import LocalFactors, Term
 from florets.task.data.tables.description import Description
 from florets.task.training.figures import sums_of
 from florets.task.wire import Layout, codec, kinds
@@ -56,7 +56,6 @@ DESCRIPTION = Description("archive", 9, 7, shape=(3,), classes=("a", "b"))
 BLOCK = Array(np.arange(24, dtype=np.float32).reshape(2, 3, 4))
 COUNT = {kinds.NUM_EXAMPLES: 10}
 PROBED = {"profile": Array(np.arange(5, dtype=np.float32))}
-ANCHOR = NUMBERS | {"residual": 0.25}
 TWO_MODELS = {f"{number}/{name}": array for number in range(2) for name, array in MODEL.items()}
 SIZES: dict[str, Any] = {"sizes": [4, 6]}
 POINTS = {"centres": MODEL["weight"]}
@@ -129,7 +128,6 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     ("probe", lambda: reply(NUMBERS, MODEL, profile=PROBED), reads(ProbeUpdate, d=5, **LAID)),
     ("subspace", lambda: reply(COUNT, {"terms": BLOCK}), reads(Term, A=2, R=3, k=4)),
     ("factors", lambda: reply(COUNT, {"moments": BLOCK}), reads(LocalFactors, A=2, p=3, R=4)),
-    ("descent", lambda: reply(ANCHOR, MODEL), reads(AnchorUpdate, **LAID)),
     ("mixture", lambda: reply(NUMBERS | MIXED, TWO_MODELS), reads(ClassMixtureUpdate, layout=LAYOUT, K=2, C=2)),
     ("folds", lambda: reply(NUMBERS, MODEL, folds=ROWS), reads(FoldUpdate, form=FULL, folds=2, **LAID)),
     ("rows", lambda: reply(COUNT, folds=SKETCH), reads(FoldRows, form=RowForm(2, 40), folds=2)),

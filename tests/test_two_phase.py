@@ -32,13 +32,7 @@ def test_coarse_models_after_phase_1_and_the_true_ones_after_phase_2():
     # Phase 1: 10 anchors, T1 = 4 exchanges with everybody, whatever the number of anchors.
     assert len(watched.asked(SUBSPACE, 1)) == 4 * 60
     assert len(watched.asked(MOMENT_DESCENT, 1)) == 10
-    assert found.reports[4].details == {
-        "anchors": 10,
-        "anchor_clusters": 3,
-        "largest_residual": pytest.approx(0.4, abs=0.4),
-    }
     assert len(found.reports[4].assignment) == 10
-    assert found.reports[5].details == {}
     assert "subspace" in found.reports[0].seconds
 
 

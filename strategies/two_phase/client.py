@@ -14,12 +14,13 @@ from torch.func import functional_call, grad, vmap
 from florets.client_app.client import Client
 from florets.client_app.session import session
 from florets.client_app.training import reported
-from florets.strategies.two_phase.messages import AnchorUpdate, LocalFactors, Term
+from florets.strategies.two_phase.messages import LocalFactors, Term
 from florets.task.layers import untrained_entries
 from florets.task.training.linear import CURVATURES, linear_names
 from florets.task.training.losses import count, mean_loss, per_sample_losses, targets_of
 from florets.task.wire import Layout, kinds
 from florets.task.wire.codec import pack
+from florets.task.wire.replies import Update
 
 Float32 = NDArray[np.float32]
 
@@ -204,13 +205,13 @@ def moment_descent(client: Client) -> RecordDict:
     estimate = layout.flatten(received)
     basis = session.arrays(client.arrays(kinds.BASES))[kinds.BASIS]
     projected = moments.projected(estimate.astype(np.float32), basis)
-    step, residual = anchor_step(projected)
+    step = anchor_step(projected)
     moments.module.load_state_dict(client.states()[0])
     loss = mean_loss(moments.module, moments.x, moments.y, moments.loss)
     # Buffers have no moments, but a basis can lean on them: all of it where the moments span too little.
     moved = layout.arrays(estimate + np.where(layout.trained, basis.astype(np.float64) @ step, 0.0))
     loss = reported(loss)
-    return pack(AnchorUpdate, values=moved, train_loss=loss, num_examples=len(moments.x), residual=residual)
+    return pack(Update, values=moved, train_loss=loss, num_examples=len(moments.x))
 
 
 def local_moments(client: Client) -> LocalMoments:
@@ -223,10 +224,10 @@ def _estimates(client: Client) -> Float32:
     return session.arrays(client.arrays(kinds.ESTIMATES))[kinds.ESTIMATES]
 
 
-def anchor_step(projected: Float64) -> tuple[Float64, float]:
-    """Return the step (k,) in the coordinates of the basis, beta_hat sigma / 2, and sigma.
+def anchor_step(projected: Float64) -> Float64:
+    """Return the step (k,) in the coordinates of the basis, beta_hat sigma / 2.
 
-    Sigma, the residual, is the root of the first singular value of A, the mean over pairs of the outer products of
+    Sigma is the root of the first singular value of A, the mean over pairs of the outer products of
     `projected` (n, k), the anchor's own moments in its basis. The paper's alpha and beta are 1, as of normal inputs.
 
     Source: mixed regression, Phase 1, l. 11 to 15, and equation (2).
@@ -241,5 +242,5 @@ def anchor_step(projected: Float64) -> tuple[Float64, float]:
     direction: Float64 = vectors[:, 0]
     if direction @ projected.mean(axis=0) < 0:
         direction = -direction
-    residual = float(values[0]) ** 0.5
-    return direction * residual / 2, residual
+    step: Float64 = direction * float(values[0]) ** 0.5 / 2
+    return step

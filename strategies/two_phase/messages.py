@@ -1,13 +1,13 @@
 """The messages of two-phase mixed regression."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
-from florets.task.wire.codec import Number, Tensor
-from florets.task.wire.replies import Examples, Update
+from florets.task.wire.codec import Tensor
+from florets.task.wire.replies import Examples
 
 MOMENTS = "florets.strategies.two_phase.client:factors"
 SUBSPACE = "florets.strategies.two_phase.client:subspace"
@@ -30,13 +30,3 @@ class LocalFactors:
 
     moments: Annotated[Values, Tensor("A", "p", "R")]
     num_examples: Examples
-
-
-@dataclass(frozen=True)
-class AnchorUpdate(Update):
-    """Reply to `MOMENT_DESCENT`: the next estimate (R,), and the size of the residual before the step.
-
-    Its model is not known before the anchors are grouped, and is 0 here.
-    """
-
-    residual: Annotated[float, Number(least=0)] = field(kw_only=True)

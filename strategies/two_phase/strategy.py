@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from florets.strategies.base.exchange import Replies, T
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import FIRST_PHASE, Client, Detail, State
+from florets.strategies.base.report import FIRST_PHASE, Client, State
 from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
@@ -32,6 +32,7 @@ from florets.task.randomness import Purpose
 from florets.task.training.settings import Training
 from florets.task.wire import codec, kinds
 from florets.task.wire.leaving import CHOICES, MODELS, MOMENTS
+from florets.task.wire.replies import read_update
 
 FEWEST_EXAMPLES = 2
 """A pair: the least that a moment matrix is made of."""
@@ -103,8 +104,8 @@ class TwoPhaseState(State):
     anchors: list[Client] = field(default_factory=list)
     estimates: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     groups: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    # Residual of the last step, of the anchors that were heard.
-    residuals: dict[str, float] = field(default_factory=dict)
+    # Anchors that took a step.
+    heard: set[str] = field(default_factory=set)
     # Clients that were asked for their moments, where they are asked once only.
     used: set[str] = field(default_factory=set)
     # The largest median size of moments so far, to tell outliers.
@@ -144,19 +145,6 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
             return (yield from self._refine(r))
         return (yield from self._descend(r))
 
-    def details(self) -> dict[str, Detail]:
-        """Return the numbers of anchors and of true clusters among them (where known), and the largest residual."""
-        state = self.state
-        if state.phase != FIRST_PHASE:
-            return {}
-        details: dict[str, Detail] = {"anchors": len(state.anchors)}
-        clusters = {anchor.cluster for anchor in state.anchors}
-        if None not in clusters:
-            details["anchor_clusters"] = len(clusters)
-        if state.residuals:
-            details["largest_residual"] = max(state.residuals.values())
-        return details
-
     def _descend(self, r: Round) -> Steps:
         """Let the anchors take their step within the subspaces found, and group their estimates (phase 1)."""
         state, layout = self.state, r.models.layout
@@ -181,16 +169,11 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
             )
             for anchor, row, basis in zip(anchors, rows, bases, strict=True)
         ]
-
-        def read(_: str, content: RecordDict) -> messages.AnchorUpdate:
-            return codec.read(messages.AnchorUpdate, content, layout=layout, model=0)
-
-        updates = yield Plan(requests, read)
+        updates = yield Plan(requests, lambda _, content: read_update(content, layout, 0))
         places = {anchor.key: row for row, anchor in enumerate(state.anchors)}
         for key, update in updates:
-            assert isinstance(update, messages.AnchorUpdate)
             state.estimates[places[key]] = update.vector
-            state.residuals[key] = update.residual
+            state.heard.add(key)
         state.groups = self._group(r.models.count)
         # The groups of all anchors, not only of those that answered.
         pairs = zip(state.anchors, state.groups.tolist(), strict=True)
@@ -308,7 +291,7 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
     def _group(self, k: int) -> IntArray:
         """Group the anchors that were heard, or all as long as these are fewer than K."""
         state = self.state
-        heard = np.array([anchor.key in state.residuals for anchor in state.anchors])
+        heard = np.array([anchor.key in state.heard for anchor in state.anchors])
         if heard.sum() < k:
             heard[:] = True
         groups = np.full(len(heard), -1, dtype=np.int64)

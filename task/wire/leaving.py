@@ -75,7 +75,7 @@ LEAVING: Mapping[str, Mapping[str, str]] = {
     "random_effects.terms": {kinds.SECOND_ORDER: STATISTICS, "value": STATISTICS},
     "two_phase.factors": {kinds.ARRAYS: MOMENTS},
     "two_phase.subspace": {kinds.ARRAYS: MOMENTS},
-    "two_phase.moment_descent": {**_MODEL, "residual": MOMENTS},
+    "two_phase.moment_descent": _MODEL,
 }
 """By message (`message_name`), what each entry of its reply, or all of a record, is; those of all are `FACTS`."""
 _EITHER = frozenset(
