@@ -99,7 +99,7 @@ def loss_matrix(
     note(f"loss matrix: {extent}")
     # A figure for the results, like tests: the algorithm's layers are not around it.
     last = strategy.context
-    context = replace(last, timeout=min(TIMEOUT, last.timeout), quorum=0.0, layers=())
+    context = replace(last, timeout=min(TIMEOUT, last.timeout), layers=())
     rows, missing, start = list[tuple[str, Losses]](), 0, time.monotonic()
     step = _AT_ONCE if serial else max(len(clients), 1)
     for first in range(0, len(clients), step):

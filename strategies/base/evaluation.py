@@ -71,9 +71,4 @@ def mean_results(evaluations: Collection[Evaluation]) -> MetricRecord | None:
     accuracies = [result.accuracy for result in evaluations if result.accuracy is not None]
     if accuracies:
         metrics[kinds.EVAL_ACCURACY] = float(np.mean(accuracies))
-    for prefix, further in (
-        (kinds.VALIDATED, [result.validation for result in evaluations if result.validation is not None]),
-        (kinds.TUNED, [result.tuned for result in evaluations if result.tuned is not None]),
-    ):
-        metrics.update({f"{prefix}{name}": value for name, value in (mean_results(further) or {}).items()})
     return metrics

@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from florets.strategies.base.report import ClientRound, Compared, named
+from florets.task.given import hold
 from florets.task.wire import MalformedMessage, payload_bytes
 from florets.task.wire.flower import APP_NOT_LOADED, MESSAGE_UNAVAILABLE
 from florets.task.wire.records import NotFinite
@@ -36,6 +38,27 @@ class Waiting:
             log.info("waiting for %s (%.0f s so far, at most %.0f s more)", what(), so_far, left)
 
 
+Handler = str | Callable[..., Any]
+
+
+def handler_path(handler: Handler) -> str:
+    """Return the import path ``package.module:function`` of a handler; ValueError if clients cannot import it."""
+    if isinstance(handler, str):
+        return handler
+    module, name = getattr(handler, "__module__", None), getattr(handler, "__qualname__", "")
+    if not module or not name.isidentifier():
+        raise ValueError(
+            f"client handler {handler!r}: clients import it by its name; write a function at the top level of a module"
+        )
+    # A notebook's, or a script's: other processes cannot import it, and are handed a copy.
+    return _held(handler, name) if module == "__main__" else f"{module}:{name}"
+
+
+@cache
+def _held(handler: Callable[..., Any], name: str) -> str:
+    return hold(handler, name)
+
+
 T = TypeVar("T")
 U = TypeVar("U")
 Read = Callable[[str, RecordDict], T]
@@ -45,8 +68,6 @@ log = logging.getLogger("florets")
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # How a SuperNode writes an exception: <class 'package.Name'>:<'text'>.
 _RAISED = re.compile(r"<class '(?:[\w.]+\.)?(\w+)'>:<'(.*)'>\s*", re.DOTALL)
-# Words with a slash or a digit, and names of files: paths, lines, sizes.
-_OWN_WORDS = re.compile(r"\S*(?:[/\\\d]|\.\w{2,4}\b)\S*")
 _LONGEST_REASON = 500
 _MOST_REASONS = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
@@ -89,8 +110,8 @@ class Replies(Generic[T]):
 
     def of(self, contents: Mapping[str, U]) -> "Replies[U]":
         """Return the replies with the valid ones replaced, by key."""
-        ok = tuple(contents.items())
-        return Replies(ok, self.error, self.missing, self.invalid, self.surplus, self.work, self.not_finite)
+        found: Any = replace(self, ok=tuple(contents.items()))  # type: ignore[arg-type]  # of another type
+        return found  # type: ignore[no-any-return]
 
     def rejected(self, keys: Container[str], reason: str) -> "Replies[T]":
         """Return the replies with those of `keys` made invalid, for a reason that only all of them together show."""
@@ -102,16 +123,14 @@ class Replies(Generic[T]):
         return replace(self, ok=left, invalid={**self.invalid, **dict.fromkeys(found, reason)})
 
     def warn(self) -> None:
-        """Log why replies are missing; of reasons that differ only in a path or a number, the first."""
+        """Log why replies are missing."""
         for title, reasons in (
             ("failed", self.error),
             ("sent an invalid reply", self.invalid),
             ("sent a reply too many", self.surplus),
         ):
             for keys in alike(reasons):
-                same = [key for key in keys if reasons[key] == reasons[keys[0]]]
-                others = f" (alike: client {', '.join(keys[len(same) :])})" if len(keys) > len(same) else ""
-                log.warning("client %s %s: %s%s", ", ".join(same), title, reasons[keys[0]], others)
+                log.warning("client %s %s: %s", ", ".join(keys), title, reasons[keys[0]])
         if self.missing:
             log.warning("no answer in time from client %s", ", ".join(self.missing))
 
@@ -139,10 +158,10 @@ class Replies(Generic[T]):
 
 
 def alike(reasons: Mapping[str, str]) -> list[list[str]]:
-    """Return the clients of each reason, in order; reasons that differ only in a path or a number count as one."""
+    """Return the clients of each reason, in order."""
     groups: dict[str, list[str]] = {}
     for key in sorted(reasons, key=lambda key: (reasons[key], key)):
-        groups.setdefault(_OWN_WORDS.sub("", reasons[key]), []).append(key)
+        groups.setdefault(reasons[key], []).append(key)
     return list(groups.values())
 
 

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.placement import Centres, place
 from florets.task.wire.folds import RowForm
+from florets.task.wire.replies import Losses
 
 Rows = FloatArray | Callable[[BoolArray], FloatArray]
 """Rows (M, D) to group, or a function of the mask (M,) of those that define what is common."""
@@ -78,6 +80,58 @@ def grouped(keys: Sequence[str], rows: Rows, _: int, cluster: Cluster) -> Groups
     everybody = np.ones(len(keys), dtype=np.bool_)
     values = rows(everybody) if callable(rows) else rows
     return Groups(keys, values, cluster(values), ~everybody)
+
+
+class Sealed:
+    """What an algorithm may only hand on, to `Round.average` or `Round.group`: single clients' are not protected."""
+
+    def __init__(self, values: Any, why: str) -> None:
+        self._values, self._why = values, why
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, _: Any) -> Any:
+        raise ValueError(self._why)
+
+    def __getattr__(self, _: str) -> Any:
+        raise ValueError(self._why)
+
+
+def opened(values: Any) -> Any:
+    """Return what may be sealed, for code that averages or groups it, or protects single parts of it."""
+    return vars(values)["_values"] if isinstance(values, Sealed) else values
+
+
+@dataclass(frozen=True)
+class LossVectors:
+    """The losses of `models` that clients sent, sorted by key.
+
+    They may only be grouped (`Round.group`) where there is a reason `why`; `received` is for code that does not look
+    at single ones, or only for the client's own sake.
+    """
+
+    received: Replies[Losses]
+    models: Models
+    why: str = ""
+
+    @property
+    def keys(self) -> list[str]:
+        """The clients."""
+        return [key for key, _ in self.received.ok]
+
+    @property
+    def replies(self) -> Replies[Losses]:
+        """The replies, which an algorithm may look at; ValueError where it may not."""
+        if self.why:
+            raise ValueError(self.why)
+        return self.received
+
+    @property
+    def rows(self) -> FloatArray:
+        """Their losses (M, K)."""
+        found = np.stack([reply.losses for _, reply in self.received.ok])
+        return Sealed(found, self.why) if self.why else found  # type: ignore[return-value]  # for `group` alone
 
 
 FIT, FIT_ONE = 0.5, 0.1

@@ -67,9 +67,9 @@ def run_rounds(
             result.evaluate_metrics_serverapp[server_round] = metrics
 
     def look_again() -> None:
-        """Open the last completed round again: what is left to do needs a round in which to ask clients."""
+        # What is left to do needs a round in which to ask clients.
         strategy.open_round(earlier.rounds, result.arrays, train_config, grid)
-        strategy.close_round(earlier.rounds)
+        strategy.close_round()
 
     evaluate_on_server(earlier.rounds)
     if earlier.rounds and (earlier.stopped or earlier.rounds >= last):
@@ -96,7 +96,7 @@ def run_rounds(
         test(server_round)
         evaluate_on_server(server_round)
         # 3. Report; an observer may end the run.
-        report = strategy.close_round(server_round)
+        report = strategy.close_round()
         if on_round and on_round(report, result.arrays):
             test_at_end(server_round)
             break
@@ -108,29 +108,21 @@ def _train(
 ) -> tuple[ArrayRecord | None, MetricRecord | None]:
     """Run a round's exchanges up to its next models; below the quorum once more, from the state before it."""
     for attempt in range(1, TRIES + 1):
+        before = deepcopy(strategy.state), strategy.last
         try:
-            return _attempted(strategy, server_round, arrays, config, grid)
-        except RoundFailed as failure:
+            messages = strategy.configure_train(server_round, arrays, config, grid)
+            with strategy.context.meter.part("train"):
+                replies = send(grid, messages, strategy.context.timeout, strategy.context.name_of)
+            found: tuple[ArrayRecord | None, MetricRecord | None] = strategy.aggregate_train(server_round, replies)
+            return found
+        except FederationError as failure:
+            # Of the failed try only its figures stay, in the round's meter: what is saved now is the last good round.
+            strategy.state, strategy.last = before
+            if not isinstance(failure, RoundFailed):
+                raise
             if failure.certain or attempt == TRIES:
                 after = f" (tried {attempt} times)" if attempt > 1 else ""
                 kind = TrainingDiverged if isinstance(failure, TrainingDiverged) else FederationError
                 raise kind(f"{failure}{after}") from None
             log.warning("%s. The round is repeated: try %d of %d", failure, attempt + 1, TRIES)
     raise AssertionError("a round is tried at least once")
-
-
-def _attempted(
-    strategy: Any, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-) -> tuple[ArrayRecord | None, MetricRecord | None]:
-    """Run a round's exchanges up to its next models; where they fail, the state is as it was before."""
-    before = deepcopy(strategy.state), strategy.last
-    try:
-        messages = strategy.configure_train(server_round, arrays, config, grid)
-        with strategy.context.meter.part("train"):
-            replies = send(grid, messages, strategy.context.timeout, strategy.context.name_of)
-        found: tuple[ArrayRecord | None, MetricRecord | None] = strategy.aggregate_train(server_round, replies)
-        return found
-    except FederationError:
-        # Of the failed try only its figures stay, in the round's meter: what is saved now is the last good round.
-        strategy.state, strategy.last = before
-        raise

@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
-from florets.strategies.base.asking import Handler, handler_path
+from florets.strategies.base.exchange import Handler, handler_path
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
 from florets.strategies.base.round import Plan, Round

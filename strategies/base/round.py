@@ -1,25 +1,45 @@
 """`Round`: what an algorithm can do in a round; `Plan`: its training exchange or its test."""
 
-from collections.abc import Callable, Container, Generator, Mapping, Sequence
+import math
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from florets.strategies.base.asking import Asking, Handler
-from florets.strategies.base.evaluation import EvaluationSettings
-from florets.strategies.base.exchange import Read, Replies, Request
-from florets.strategies.base.federation import RoundFailed
-from florets.strategies.base.groups import Cluster, Frozen, Grouping, Groups, Rows, grouped
+from florets.strategies.base.exchange import (
+    Handler,
+    Meter,
+    Read,
+    Replies,
+    Request,
+    T,
+    handler_path,
+    log,
+    send,
+    sort_replies,
+)
+from florets.strategies.base.federation import RoundFailed, TrainingDiverged
+from florets.strategies.base.groups import Cluster, Frozen, Grouping, Groups, LossVectors, Rows, grouped, opened
 from florets.strategies.base.models import Averaging, Models, Updates
-from florets.strategies.base.report import Client
+from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Vectors, named, sketched
 from florets.strategies.core import FloatArray, IntArray
+from florets.task.randomness import Purpose, generator
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import filled
-from florets.task.wire.replies import Losses, SelectedUpdate, Update, read_update
+from florets.task.wire.replies import (
+    Answer,
+    Losses,
+    SelectedUpdate,
+    Update,
+    check_examples,
+    read_answer,
+    read_update,
+)
 
 R = TypeVar("R", covariant=True)
 
@@ -44,85 +64,234 @@ Steps = Generator[Plan[Update], Sequence[tuple[str, Update]], FloatArray | None]
 """A round of an algorithm: it yields the training exchange, gets the valid updates, and returns the next bank."""
 
 
-class Sealed:
-    """What an algorithm may only hand on, to `Round.average` or `Round.group`: single clients' are not protected."""
-
-    def __init__(self, values: Any, why: str) -> None:
-        self._values, self._why = values, why
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __getitem__(self, _: Any) -> Any:
-        raise ValueError(self._why)
-
-    def __getattr__(self, _: str) -> Any:
-        raise ValueError(self._why)
-
-
-def opened(values: Any) -> Any:
-    """Return what may be sealed, for code that averages or groups it, or protects single parts of it."""
-    return vars(values)["_values"] if isinstance(values, Sealed) else values
-
-
-@dataclass(frozen=True)
-class LossVectors:
-    """The losses of `models` that clients sent, sorted by key.
-
-    They may only be grouped (`Round.group`) where there is a reason `why`; `received` is for code that does not look
-    at single ones, or only for the client's own sake.
-    """
-
-    received: Replies[Losses]
-    models: Models
-    why: str = ""
-
-    @property
-    def keys(self) -> list[str]:
-        """The clients."""
-        return [key for key, _ in self.received.ok]
-
-    @property
-    def replies(self) -> Replies[Losses]:
-        """The replies, which an algorithm may look at; ValueError where it may not."""
-        if self.why:
-            raise ValueError(self.why)
-        return self.received
-
-    @property
-    def rows(self) -> FloatArray:
-        """Their losses (M, K)."""
-        found = np.stack([reply.losses for _, reply in self.received.ok])
-        return Sealed(found, self.why) if self.why else found  # type: ignore[return-value]  # for `group` alone
-
-
 @dataclass(eq=False, kw_only=True)
-class Round(Asking):
+class Round:
     """One round of an algorithm: what it can ask of clients and have them train.
 
     An algorithm may set `models` and `participants`, to begin with another bank or other clients than were sampled.
 
     Attributes
     ----------
-    testers, evaluation
-        Clients that test, at an evaluation, and what they do in addition.
-    personal
-        A `Method`, in place of training and testing only the group's model; or None.
-    privacy
-        The run's privacy budget and its noise; None: no noise.
+    online, participants, testers
+        All clients that are here, those sampled of them, and those that test at an evaluation; sorted by key.
+    models
+        Those that the round starts from; after aggregation, those that it ends with.
+    timeout
+        Seconds until an exchange ends, complete or not.
     answered
         Clients whose valid updates have arrived.
     """
 
+    server_round: int
+    strategy: Any
+    config: ConfigRecord
+    grid: Grid
+    online: Sequence[Client]
+    participants: Sequence[Client]
+    models: Models
     averaging: Averaging
+    timeout: float
+    meter: Meter
+    layers: Sequence[Any]
     testers: Sequence[Client] = ()
-    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
-    personal: Any = None
-    privacy: Any = None
-    strategy: Any = None
     answered: Sequence[str] = ()
     _keepers: tuple[Models | None, frozenset[str]] = (None, frozenset())
     """Models that clients were asked to keep for their training, and those that have."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of every draw of the run."""
+        seed: int = self.strategy.seed
+        return seed
+
+    def name_of(self, node_id: int) -> str:
+        """Return the key of the client at a node."""
+        # A search and no table: only the few that an exchange still waits for are looked up.
+        return next((client.key for client in self.online if client.node_id == node_id), f"node {node_id}")
+
+    def random(self, purpose: Purpose | str) -> np.random.Generator:
+        """Return the generator of one of the server's draws in this round; an author's own draw has a name."""
+        return generator(self.seed, self.server_round, purpose)
+
+    def newcomers(self, known: Container[str]) -> list[Client]:
+        """Return the participants that are not in `known`."""
+        return [client for client in self.participants if client.key not in known]
+
+    def ask(self, requests: Sequence[Request], read: Read[T]) -> Replies[T]:
+        """Send the requests of one exchange and wait for their replies; see `triage`."""
+        replies = send(self.grid, [request.message for request in requests], self.timeout, self.name_of)
+        return self.triage(requests, replies, read)
+
+    def request(
+        self,
+        kind: str,
+        client: Client,
+        arrays: ArrayRecord | None,
+        settings: Mapping[str, object],
+        others: Mapping[str, ArrayRecord] | None = None,
+    ) -> Request:
+        """Build one message, whose arrays are shared; `others` are further array records by name."""
+        for layer in self.layers:
+            layer.allow(kind, settings.get(kinds.HANDLER))
+        # A copy of the checked record is ten times as fast as a new one, which checks every value again.
+        own = {**settings, kinds.SERVER_ROUND: self.server_round, kinds.CLIENT_NUMBER: client.number}
+        sent: dict[str, ArrayRecord] = {**(others or {})}
+        if arrays is not None:
+            sent[kinds.ARRAYS] = arrays
+        content = filled(RecordDict(), {kinds.CONFIG: filled(self.config.copy(), own), **sent})
+        message = Message(content, client.node_id, kind, ttl=self.timeout, group_id=str(self.server_round))
+        return Request(client.key, message)
+
+    def query(
+        self,
+        handler: Handler,
+        clients: Iterable[Client],
+        *,
+        returns: Mapping[str, Sequence[int]] | None = None,
+        numbers: Sequence[str] = (),
+        settings: Mapping[str, object] | None = None,
+        model: int | None = None,
+        needed: bool = False,
+    ) -> dict[str, Answer]:
+        """Ask clients something by a handler of the strategy's own (one exchange); return the valid answers by key.
+
+        Parameters
+        ----------
+        handler
+            One of the strategy's `client_handlers`.
+        returns, numbers
+            Shape of each array that the handler returns, by name, and names of the numbers that it returns.
+        settings
+            What the message tells the handler.
+        model
+            The model that is sent; None: none.
+        needed
+            Whether the round is repeated where fewer than the quorum send a valid answer.
+        """
+        replies = self.ask_custom(
+            handler,
+            clients,
+            lambda _, content: read_answer(content, returns or {}, numbers),
+            None if model is None else self.models.one(model),
+            settings,
+        )
+        if needed:
+            self.require(replies, "answer")
+        return dict(replies.ok)
+
+    def ask_custom(
+        self,
+        handler: Handler,
+        clients: Iterable[Client],
+        read: Read[T],
+        arrays: ArrayRecord | None = None,
+        settings: Mapping[str, object] | None = None,
+        category: Literal["train", "evaluate", "query"] = "query",
+    ) -> Replies[T]:
+        """Ask clients, all the same, by a client handler (one exchange); see `request_custom`."""
+        requests = [self.request_custom(handler, one, arrays, settings, category=category) for one in clients]
+        return self.ask(requests, read)
+
+    def request_custom(
+        self,
+        handler: Handler,
+        client: Client,
+        arrays: ArrayRecord | None = None,
+        settings: Mapping[str, object] | None = None,
+        others: Mapping[str, ArrayRecord] | None = None,
+        category: Literal["train", "evaluate", "query"] = "train",
+    ) -> Request:
+        """Build a message to a client handler; ValueError if it is the author's and not declared. See `request`."""
+        path = handler_path(handler)
+        if path not in self.strategy.client_handlers and not kinds.is_built_in(path):
+            raise ValueError(
+                f"handler {path!r} is not in the strategy's client_handlers={self.strategy.client_handlers}"
+            )
+        own = {**(settings or {}), kinds.HANDLER: path}
+        return self.request(f"{category}.{kinds.CUSTOM}", client, arrays, own, others)
+
+    def triage(self, requests: Sequence[Request], replies: list[Message], read: Read[T]) -> Replies[T]:
+        """Sort and check the replies of one of the algorithm's exchanges, and count them and their bytes."""
+        # Mostly participants are asked; all that are online may be a hundred times as many.
+        introduced = {client.key: client.num_examples for client in self.participants}
+        if any(request.key not in introduced for request in requests):
+            introduced = {client.key: client.num_examples for client in self.online} | introduced
+
+        def checked(key: str, content: RecordDict) -> T:
+            reading = read(key, content)
+            check_examples(getattr(reading, "num_examples", None), introduced.get(key))
+            return reading
+
+        triaged = sort_replies(requests, replies, checked)
+        self.meter.count_exchange(requests, replies, triaged)
+        return triaged
+
+    def note_vectors(self, kind: str, keys: Sequence[str], vectors: Vectors) -> None:
+        """Keep the vectors by which this round compares clients, for the results only.
+
+        Of vectors with more than `MOST_NUMBERS` entries a random projection is kept, one for the whole run. A second
+        call in a round replaces the first one's. `kind` says what they are: "losses", "updates", ...
+        """
+        if len(keys) != len(vectors):
+            raise ValueError(
+                f"note_vectors: {len(keys)} keys and {len(vectors)} vectors; give one vector for each key"
+            )
+        if not keys:
+            return
+        rng = generator(self.seed, 0, Purpose.EMBEDDING)
+        self.meter.compared = Compared(kind, tuple(keys), sketched(vectors, MOST_NUMBERS, rng))
+
+    def require(self, replies: Replies[T], what: str) -> None:
+        """Raise RoundFailed if an exchange that the round needs is below the quorum.
+
+        The round is repeated, unless all clients of this process have failed alike and the strategy has handlers of
+        its own: the fault is in these. `TrainingDiverged` where losses or models are not finite.
+        """
+        # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
+        needed = max(1, math.ceil(self.strategy.run.quorum * replies.asked - 1e-9))
+        if len(replies.ok) < needed:
+            found = f"{len(replies.ok) or 'none'} of {replies.asked} asked, and needs {needed}"
+            text = f"round {self.server_round} returned a valid {what} from {found}: {replies.failures()}"
+            is_here = bool(self.strategy.client_handlers) and getattr(self.grid, "fails_alike", False)
+            kind = TrainingDiverged if replies.has_diverged else RoundFailed
+            raise kind(text, certain=is_here and replies.is_one_error)
+
+    def reject(self, replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:
+        """Return the replies without those of `keys`, which count as invalid from now on."""
+        left = replies.rejected(keys, reason)
+        self.meter.reject({key: reason for key, _ in replies.ok if key in keys})
+        return left
+
+    def updates_of(self, plan: Plan[Update], replies: list[Message]) -> Sequence[tuple[str, Update]] | None:
+        """Return the valid updates of the training exchange; None where no sum of masked ones could be read."""
+        if not plan.requests:
+            raise RoundFailed(f"round {self.server_round}: none of its participants had anything to train")
+        updates = self.triage(plan.requests, replies, plan.read)
+        if plan.reveal is not None:
+            self.require(updates, "masked update")
+            updates = plan.reveal(updates)
+            if not updates.ok:
+                # A round that members have revealed shares in is not tried again.
+                log.warning("round %d: no sum could be unmasked; all models stay as they are", self.server_round)
+                return None
+        for layer in self.layers:
+            updates = layer.updates(updates, self)
+        if plan.reveal is None:
+            self.require(updates, "update")
+        self.meter.count_training(updates.ok)
+        slowed = [key for key, update in updates.ok if update.halvings]
+        if slowed and len(slowed) == len(updates.ok):
+            raise TrainingDiverged(
+                f"round {self.server_round}: training diverged at all of its {len(slowed)} clients"
+            )
+        if slowed:
+            log.warning(
+                "round %d: training diverged at %s, and went on with half of the learning rate, or less (halvings in "
+                "clients_over_rounds.csv); lower train.learning_rate",
+                self.server_round,
+                named(slowed),
+            )
+        return updates.ok
 
     def train(self, groups: Mapping[str, int], settings: Mapping[str, str | float] | None = None) -> Plan[Update]:
         """Plan the exchange in which each participant in `groups` trains its model; the others sit this round out.
@@ -140,10 +309,10 @@ class Round(Asking):
                 f"assigned a model ({given})"
             )
         settings = settings or {}
-        if self.personal is not None and self.personal.trains:
+        if self.strategy.personal is not None and self.strategy.personal.trains:
             # Settings of this exchange, such as FedProx's term, hold for the method's messages, too.
             r = replace(self, config=filled(self.config.copy(), settings)) if settings else self
-            plan: Plan[Update] = self.personal.train(r, groups)
+            plan: Plan[Update] = self.strategy.personal.train(r, groups)
             return plan
         models, (kept_models, keepers) = self.models, self._keepers
         config = {**self.averaging.settings, **settings}
@@ -164,7 +333,7 @@ class Round(Asking):
         """Plan the exchange in which each participant picks the model that is best on its data, and trains it."""
         r = replace(self, config=filled(self.config.copy(), {kinds.BY_ERRORS: True})) if by == "accuracy" else self
         chosen = next((found for layer in self.layers if (found := layer.choices(r)) is not None), None)
-        if chosen is None and self.personal is not None and self.personal.trains:
+        if chosen is None and self.strategy.personal is not None and self.strategy.personal.trains:
             replies = r.losses().replies
             chosen = {key: int(np.argmin(reply.losses)) for key, reply in replies.ok}
         return r.train_selected() if chosen is None else r.train(chosen)
@@ -237,8 +406,8 @@ class Round(Asking):
         for layer in self.layers:
             rows = layer.counted(rows, self)
         bank = self.averaging.next_bank(self.models, rows, rows.models, rows.examples)
-        if self.personal is not None:
-            bank = self.personal.averaged(self.models, rows.updates, bank)
+        if self.strategy.personal is not None:
+            bank = self.strategy.personal.averaged(self.models, rows.updates, bank)
         for layer in self.layers if drawn else ():
             bank = layer.bounded(bank, self)
         return bank
@@ -251,8 +420,8 @@ class Round(Asking):
 
     def test_assigned(self, assignment: Mapping[str, int]) -> Plan[TestResult]:
         """Plan the evaluation in which each tester that has a model tests it."""
-        if self.personal is not None:
-            plan: Plan[TestResult] = self.personal.test(self, assignment)
+        if self.strategy.personal is not None:
+            plan: Plan[TestResult] = self.strategy.personal.test(self, assignment)
             return plan
         tested = (client.key for client in self.testers if client.key in assignment)
         return self.test({key: self.models.one(assignment[key]) for key in tested})
@@ -268,7 +437,7 @@ class Round(Asking):
 
         With a `handler` it tests what the handler makes of the model, the `settings` and its own `others`.
         """
-        asked, records = self.evaluation, others or {}
+        asked, records = self.strategy.evaluation, others or {}
         config = {**asked.settings, **(settings or {})}
 
         def request(client: Client) -> Request:
@@ -301,9 +470,9 @@ class Round(Asking):
             settings[kinds.LOSS_BATCH] = 0
         requests = [self.request(kinds.LOSSES, client, models.record, settings) for client in clients]
         raised = 0.0
-        if self.privacy is not None:
-            self.privacy.charge_grouping([client.key for client in clients])
-            raised = self.privacy.raised_by(models.count)
+        if self.strategy.privacy is not None:
+            self.strategy.privacy.charge_grouping([client.key for client in clients])
+            raised = self.strategy.privacy.raised_by(models.count)
 
         def read(_: str, content: RecordDict) -> Losses:
             reply = codec.read(Losses, content, K=models.count)

@@ -1,18 +1,26 @@
-"""`Strategy`: an algorithm as a Flower Strategy: its properties, and what happens in a round."""
+"""`Strategy`: an algorithm as a Flower Strategy, whose hooks run its rounds with the layers around them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from florets.strategies.base.asking import handler_paths
-from florets.strategies.base.evaluation import EvaluationSettings
-from florets.strategies.base.federation import Federation
-from florets.strategies.base.groups import Frozen
-from florets.strategies.base.hooks import Hooks, M, S
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+from flwr.serverapp.strategy import Strategy as FlowerStrategy
+
+from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
+from florets.strategies.base.exchange import Meter, handler_path, log, sort_replies
+from florets.strategies.base.federation import Federation, RoundFailed
+from florets.strategies.base.groups import Frozen, Sealed
+from florets.strategies.base.layer import Layer
+from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
 from florets.strategies.base.method import Method
-from florets.strategies.base.models import Averaging, GradientAveraging, Models, averaging_of
-from florets.strategies.base.report import Detail, State
+from florets.strategies.base.models import Averaging, GradientAveraging, Models, averaging_of, untrained_of
+from florets.strategies.base.report import Detail, Evaluation, RoundReport, State
 from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.core import FloatArray
 from florets.strategies.coverage import least_clients, protection_problems, too_few
@@ -27,12 +35,18 @@ from florets.strategies.settings import (
     start_with,
 )
 from florets.task.keys import as_declared, range_problems
+from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
+from florets.task.wire.flower import filled
 from florets.task.wire.leaving import FOLDS, GRADIENTS, MASKED, MODELS
+from florets.task.wire.replies import Update
+
+S = TypeVar("S", bound=Settings)
+M = TypeVar("M", bound=State)
 
 
-class Strategy(Hooks[S, M], ABC):
+class Strategy(FlowerStrategy, ABC, Generic[S, M]):
     """One model for each group of clients; a subclass says in `round` who trains which.
 
     Parameters
@@ -85,9 +99,15 @@ class Strategy(Hooks[S, M], ABC):
     k: int | Literal["auto"] | None
     first_round: FirstRound | None
     choose_k: ChooseK | None
-    input_shape: tuple[int, ...]
-    num_outputs: int
-    loss: str
+    layers: tuple[Layer, ...] = ()
+    """Set up by `protect`, as the run's budget, `privacy`."""
+    privacy: Any = None
+    last_round: int | None = None
+    last: Round | None = None
+    _steps: Steps
+    _plan: Plan[Update]
+    _tests: Plan[TestResult]
+    _meter: Meter | None = None
 
     def __init__(
         self,
@@ -125,8 +145,8 @@ class Strategy(Hooks[S, M], ABC):
         self.first_round = choice_of(self.settings, "first_round", start_with(self.settings, run, self.choose_k))
         self.input_shape, self.num_outputs, self.loss = tuple(input_shape), num_outputs, loss
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
-        sums_of = (num_outputs if loss == "cross_entropy" else 0) if run.statistics else None
-        self.evaluation = EvaluationSettings(run.fine_tune_epochs, validation, sums_of)
+        classes = num_outputs if loss == "cross_entropy" else 0
+        self.evaluation = EvaluationSettings(run.fine_tune_epochs, validation, classes if run.statistics else None)
         if self.method is not None and personal is not None:
             raise ValueError(f"personal={personal.name}: {type(self).__name__} has its own method; leave it out")
         if personal is not None:
@@ -145,8 +165,8 @@ class Strategy(Hooks[S, M], ABC):
             self.personal.within(lambda: self.state, num_outputs)
         self.state: M = self.State()
         least, needed = run.min_clients, least_clients(self.settings, run)
+        # Noise or masks of fewer would fail in round 1.
         if needed > 1 and (run.num_clients is None or least is not None):
-            # Noise or masks of fewer would fail in round 1.
             least = max(least or 1, needed)
         self.federation = Federation(
             *(run.num_clients, run.start_timeout, fingerprint, least, self.client_handlers),
@@ -159,7 +179,7 @@ class Strategy(Hooks[S, M], ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         by_method = () if cls.method is None or cls.method.handler is None else (cls.method.handler,)
-        cls.client_handlers = handler_paths((*cls.client_handlers, *by_method))
+        cls.client_handlers = tuple(dict.fromkeys(map(handler_path, (*cls.client_handlers, *by_method))))
 
     @abstractmethod
     def round(self, r: Round) -> Steps:
@@ -232,3 +252,252 @@ class Strategy(Hooks[S, M], ABC):
         if self.first_round == "update" and (self.k == "auto" or self.run.privacy.is_central):
             names.add(FOLDS)
         return frozenset(form if name == MODELS else name for name in names)
+
+    @property
+    def assignment(self) -> dict[str, int]:
+        """Model index of every client that has one, by client key."""
+        return self.state.assignment
+
+    @property
+    def mixtures(self) -> Mapping[str, FloatArray]:
+        """Shares (K,) of the models for each client that mixes them, by key; empty where each has one."""
+        return {}
+
+    @property
+    def phase(self) -> str:
+        """Phase of the current round, for the report."""
+        return self.state.phase
+
+    @property
+    def rounds_before(self) -> int:
+        """Rounds that the algorithm needs before those that `num_rounds` counts."""
+        return self.settings.rounds_before
+
+    def protect(self, num_rounds: int, earlier: Any = None) -> Any:
+        """Set up the layers for a run of this many rounds; return its budget, a continued `earlier` one."""
+        from florets.strategies.layers.compose import compose
+
+        self.layers, self.privacy = compose(self, num_rounds, earlier)
+        return self.privacy
+
+    @property
+    def evaluations(self) -> dict[str, Evaluation]:
+        """Results of the last test evaluation, by client key."""
+        return self.state.evaluations
+
+    @property
+    def context(self) -> Round:
+        """The current round, or the last one."""
+        assert self.last is not None
+        return self.last
+
+    def with_layers(self, config: ConfigRecord) -> ConfigRecord:
+        """Return messages' settings with those of the layers."""
+        own = {name: value for layer in self.layers for name, value in layer.message.items()}
+        return filled(config.copy(), own) if own else config
+
+    def open_round(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> None:
+        """Find out who is online, sample participants, and make the `Round`."""
+        # Another try of the same round adds to the round's figures.
+        self._meter = self._meter or Meter()
+        self._meter.tries += 1
+        self.federation.refresh(grid, config)
+        self.federation.begin_round(server_round)
+        unchanged = self.last is not None and arrays is self.last.models.record
+        models = self.context.models if unchanged else Models(arrays, self.shared_layers, untrained_of(config))
+        averaging = replace(self.averaging.in_round(config, server_round), note=self._meter.count_kept)
+        for layer in self.layers:
+            averaging = layer.averaging(averaging)
+        # Where losses are held out, clients train on the rest alone.
+        held_out = {kinds.LOSS_DATA: kinds.HELD_OUT} if self.loss_data == "held_out" else {}
+        drawn = {} if self.loss_batch is None else {kinds.LOSS_BATCH: self.loss_batch}
+        self.last = Round(
+            server_round=server_round,
+            strategy=self,
+            config=filled(config.copy(), {**held_out, **drawn}),
+            grid=grid,
+            online=self.federation.online(),
+            participants=self.federation.sample(
+                self.settings.fraction_train,
+                generator(self.seed, server_round, Purpose.PARTICIPATION),
+                lambda client: all(layer.can_take_part(client) for layer in self.layers),
+            ),
+            models=models,
+            averaging=averaging,
+            timeout=self.round_timeout,
+            meter=self._meter,
+            layers=self.layers,
+        )
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Sample participants, run the algorithm up to its training exchange, and return the messages."""
+        from florets.strategies.shared.first_round import begun
+
+        if self.last_round is None:
+            raise ValueError(
+                f"{type(self).__name__} runs its own rounds: call its start; in place of Flower's wrappers for "
+                "differential privacy use privacy.kind=central or local"
+            )
+        self.open_round(server_round, arrays, config, grid)
+        r = self.context
+        self.state.evaluations, self.state.confusions, self.state.details = {}, {}, {}
+        for layer in self.layers:
+            layer.begin(r)
+        self._steps = begun(self, r)
+        if not isinstance(self._steps, Generator):
+            raise TypeError(f"{type(self).__name__}.round() returned {self._steps!r}: it must yield a plan")
+        plan = next(self._steps, None)
+        if not isinstance(plan, Plan):
+            raise TypeError(f"{type(self).__name__}.round() yielded {plan!r}: it must yield a plan (Round.train)")
+        # Round 1 may find groups in a way of its own.
+        trains = self.personal is not None and self.personal.trains
+        if self.personal is not None and trains and server_round > self.rounds_before + 1 and plan.requests:
+            self.personal.refuse_unused(type(self).__name__, server_round)
+        for layer in self.layers:
+            plan = layer.trains(plan, r)
+        self._plan = plan
+        return [request.message for request in plan.requests]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Give the algorithm the valid updates, and return its next models; a model that nobody trained stays."""
+        plan, r = self._plan, self.context
+        try:
+            updates = r.updates_of(plan, list(replies))
+        except RoundFailed as failure:
+            # An algorithm may go on without them.
+            self._end(partial(self._steps.throw, failure))
+            return None, None
+        if updates is None:
+            return r.models.record, None
+        r.answered = [key for key, _ in updates]
+        losses = [(key, update.losses) for key, update in updates if update.losses is not None]
+        r.note_vectors("losses", [key for key, _ in losses], [own for _, own in losses])
+        shared = updates if plan.keep is None else plan.keep(updates)
+        with r.meter.part("aggregate"):
+            self.assignment.update({key: update.model for key, update in shared})
+            why = next((why for layer in self.layers if (why := layer.seals)), "")
+            given: Any = Sealed(shared, why) if why else shared
+            bank = self._end(partial(self._steps.send, given))
+            bank = r.models.bank if bank is None else bank
+            for layer in self.layers:
+                bank = layer.combined(bank, r)
+            models = r.models.replaced(bank)
+            self.last = replace(r, models=models)
+        weights = [update.num_examples for _, update in updates]
+        loss = self.state.train_loss = float(np.average([u.train_loss for _, u in updates], weights=weights))
+        return models.record, MetricRecord({kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: sum(weights)})
+
+    def _end(self, go: Callable[[], object]) -> FloatArray | None:
+        """Return what the algorithm's round returns after its training exchange."""
+        try:
+            go()
+        except StopIteration as end:
+            bank: FloatArray | None = end.value
+            return bank
+        raise TypeError(f"{type(self).__name__}.round() yielded twice: a round has one training exchange")
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Let the clients that have a model test it, every `eval_every` rounds and in the last one."""
+        due = server_round % self.run.eval_every == 0 or server_round == self.last_round
+        asked = self.context.participants if self.run.eval_clients == "participants" else self.federation.online()
+        due = due and all(layer.allows_tests(self.context) for layer in self.layers)
+        self._tests = self.test(replace(self.context, config=config, testers=asked if due else []))
+        return [request.message for request in self._tests.requests]
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Keep every client's test result and return their unweighted means."""
+        tests = sort_replies(self._tests.requests, list(replies), self._tests.read)
+        self.context.meter.count(tests)
+        self.state.evaluations = {key: evaluation_of(test) for key, test in tests.ok}
+        self.state.confusions = confusions_of(tests.ok, self.assignment)
+        return mean_results(self.evaluations.values())
+
+    def close_round(self) -> RoundReport:
+        """Return the report of the round that just ended."""
+        r = self.context
+        r.meter.finish()
+        if r.meter.compared is None and self.mixtures:
+            r.note_vectors("shares", list(self.mixtures), list(self.mixtures.values()))
+        self._meter = None
+        of_layers = {name: detail for layer in self.layers for name, detail in layer.details(r).items()}
+        return RoundReport(
+            server_round=r.server_round,
+            phase=self.phase,
+            participants=tuple(client.key for client in r.participants),
+            assignment=dict(self.assignment),
+            num_clusters=len(set(self.assignment.values())),
+            stable=self.phase == "stable",
+            bytes_down=r.meter.bytes_down,
+            bytes_up=r.meter.bytes_up,
+            seconds=dict(r.meter.seconds),
+            replies=dict(r.meter.replies),
+            train_loss=self.state.train_loss,
+            evaluations=dict(self.evaluations),
+            confusions=dict(self.state.confusions),
+            work=r.meter.work,
+            details={**self.details(), **of_layers},
+            tries=r.meter.tries,
+            rejected=dict(r.meter.rejected),
+            clients=r.meter.clients,
+            compared=r.meter.compared,
+        )
+
+    def restore(self, state: Any, arrays: ArrayRecord) -> None:
+        """Let the run end with an earlier round's state and models."""
+        models = Models(arrays, self.shared_layers, self.context.models.untrained)
+        self.state, self.last = state, replace(self.context, models=models)
+
+    def summary(self) -> None:
+        """Log what will run; a hook of Flower's."""
+        log.info("%s: participation %g, %s", type(self).__name__, self.settings.fraction_train, self.averaging)
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float | None = None,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: EvaluateModels | None = None,
+        on_round: RoundObserver | None = None,
+        earlier: Earlier = NOTHING,
+    ) -> Result:
+        """Run `num_rounds` rounds, after those of `rounds_before`.
+
+        Parameters
+        ----------
+        initial_arrays
+            K models with numbered entries (`florets.task.wire.bank`), or one plain model.
+        timeout
+            Seconds to wait for the replies of one exchange; None keeps `round_timeout`.
+        train_config, evaluate_config
+            Settings sent with every message; `evaluate_config` None takes those of `train_config`.
+        evaluate_fn
+            Called with the round and all K models before the first round and after each.
+        on_round
+            Called with each round's report and models; returning True ends the run.
+        earlier
+            What an interrupted run has done, when it goes on: `state` is its state, `initial_arrays` its models.
+
+        Raises
+        ------
+        FederationError
+            If the clients cannot run this experiment, or a round stays below the quorum in all its tries.
+        """
+        if self.last is not None:
+            raise RuntimeError(f"this {type(self).__name__} has already run and holds state; build a new one")
+        self.round_timeout = self.round_timeout if timeout is None else timeout
+        self.last_round = self.rounds_before + num_rounds
+        self.summary()
+        train_config = train_config or ConfigRecord()
+        if self.privacy is None:
+            self.protect(num_rounds)
+        configs = train_config, evaluate_config or train_config
+        return run_rounds(self, grid, initial_arrays, *configs, evaluate_fn, on_round, earlier)

@@ -179,7 +179,7 @@ class Masks(Layer):
     def _masked_requests(self, r: Round, groups: Sequence[Group], requests: Mapping[str, Request]) -> list[Request]:
         """Return the training messages of those whose shares came, with the shares that they are sent."""
         found = []
-        ledger = r.privacy
+        ledger = r.strategy.privacy
         bound = math.inf if ledger is None or ledger.is_local else ledger.privacy.known_clip
         weighting = getattr(r.averaging, "weighting", "examples")
         # Noise is for sums in which every client counts alike.

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from florets.strategies.base.federation import BudgetSpent, FederationError, RoundFailed
-from florets.strategies.base.groups import Cluster, Grouping, Groups, Rows
+from florets.strategies.base.groups import Cluster, Grouping, Groups, Rows, opened
 from florets.strategies.base.layer import Layer
 from florets.strategies.base.models import Averaging
 from florets.strategies.base.report import PRIVACY, Client, Detail
-from florets.strategies.base.round import Plan, Round, opened
+from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.accountant import epsilon_of
 from florets.strategies.core.noised_groups import COST, nearest_centre, noised_centres

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from florets.strategies.base.groups import opened
 from florets.strategies.base.models import ModelAveraging, Updates
 from florets.strategies.base.report import Client
-from florets.strategies.base.round import Round, Steps, opened
+from florets.strategies.base.round import Round, Steps
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.folds import update_groups
 from florets.strategies.core.noised_groups import noised_groups
@@ -105,7 +106,7 @@ def start_from_updates(strategy: Any, r: Round) -> Steps:
     K groups are cut from Ward's tree of the updates. With k=auto clients also send what they learn on folds of their
     data, which gives the number of groups. With noise, noised sums of such rows give the K groups.
     """
-    if r.privacy is not None:
+    if strategy.privacy is not None:
         return (yield from _start_from_noised_sums(strategy, r))
     if strategy.k == "auto":
         folds = FoldRound.begin(r)
@@ -152,7 +153,8 @@ def _start_from_noised_sums(strategy: Any, r: Round) -> Steps:
     labels = np.zeros(len(keys), dtype=np.int64)
     if count > 1:
         with r.meter.part("discover"):
-            labels = noised_groups(rows, count, r.random(Purpose.FOLD_TEST), partial(r.privacy.noised_sum, keys))
+            noised_sum = partial(strategy.privacy.noised_sum, keys)
+            labels = noised_groups(rows, count, r.random(Purpose.FOLD_TEST), noised_sum)
     groups = dict(zip(keys, labels.tolist(), strict=True))
     strategy.assignment.update(groups)
     strategy.begins(groups, are_found=True)
