@@ -14,8 +14,6 @@ from flwr.common.constant import ErrorCode
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
-from flwr.server import LegacyContext
-from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.supercore.fab import Fab
 from flwr.supercore.object_ref import load_app, validate
 from flwr.supercore.run import Run
@@ -24,14 +22,11 @@ from flwr.supernode import start_client_internal
 
 __all__ = [
     "SUPPORTED",
-    "DefaultWorkflow",
     "ErrorCode",
     "Fab",
-    "LegacyContext",
     "NodeInfo",
     "RecordDictProto",
     "Run",
-    "SecAggPlusWorkflow",
     "TaskIdentity",
     "build_fab_from_disk",
     "get_project_config",

@@ -48,7 +48,7 @@ def handler_path(handler: Handler) -> str:
     module, name = getattr(handler, "__module__", None), getattr(handler, "__qualname__", "")
     if not module or not name.isidentifier():
         raise ValueError(
-            f"client handler {handler!r}: clients import it by its name; write a function at the top level of a module"
+            f"client handler {handler!r}: clients import it by name; write a function at the top level of a module"
         )
     # A notebook's, or a script's: other processes cannot import it, and are handed a copy.
     return _held(handler, name) if module == "__main__" else f"{module}:{name}"

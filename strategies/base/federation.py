@@ -66,21 +66,10 @@ class WrongNodeCount(FederationError):
 class Federation:
     """Finds the clients behind Flower's nodes and draws participants.
 
-    Attributes
-    ----------
-    num_clients, min_clients
-        Number of clients that the experiment has (None: all that are online), and of those needed to start.
-    fingerprint
-        Hash of the code that clients must run; None accepts any.
-    handlers, leaving
-        The strategy's own client handlers, and names of what leaves the clients in every run: clients must allow
-        both.
-    compares
-        Whether a client's number of samples is compared with the other clients'; with privacy all count alike.
-    known_at
-        In a simulation whose groups change: what the server's own copy of the task says of a client in a round.
-    subsets
-        Settings that ask clients for an answer from this many samples, for their owners' rules.
+    `num_clients` None: all that are online. `fingerprint` is the hash of the code that clients must run (None: any),
+    `handlers` and `leaving` what their owners must allow. With `compares` a client's number of samples is compared
+    with the others'. `known_at` says what a simulation's own task knows of a client in a round whose groups change.
+    `subsets` are settings that ask for an answer from so many samples, for the owners' rules.
     """
 
     def __init__(
@@ -105,11 +94,8 @@ class Federation:
         self.is_simulated = True
         self.subsets: dict[str, int] = {}
         self._online: set[int] = set()
-        # Whether all of them had introduced themselves when they were last looked for.
-        self._all_known = False
-        # What nodes are called that were online and did not get in, by node id.
-        self._left_out: dict[int, str] = {}
-        self._sorted: list[Client] | None = None
+        # What all nodes are called that have been online, by node id.
+        self._names: dict[int, str] = {}
         self._tries: Counter[int] = Counter()
         # Nodes that call themselves a client who is online under another node id, and that id.
         self._doubles: dict[int, int] = {}
@@ -117,10 +103,8 @@ class Federation:
     def refresh(self, grid: Grid, config: ConfigRecord) -> None:
         """Find out who is online and let new nodes introduce themselves; each has three tries.
 
-        A node that cannot take part is left out, and the run goes on if `min_clients` are left. Of two nodes with one
-        key the one registered under it keeps it, else the one that has it already, else the one with the lower node
-        id. FederationError if fewer than `min_clients` can start, or Flower simulates another number of nodes;
-        RoundFailed if no node comes online in time.
+        Of two nodes with one key the one registered under it keeps it, else the one that has it already, else the one
+        with the lower node id. FederationError if fewer than `min_clients` can start.
         """
         if not self.clients:
             self._introduce(self.wait_for_nodes(grid), grid, config)
@@ -151,28 +135,18 @@ class Federation:
     def begin_round(self, server_round: int) -> None:
         """Update simulated clients by what the server knows about them in this round, see `known_at`."""
         if self.known_at is not None:
-            known = {key: self.known_at(client, server_round) for key, client in self.clients.items()}
-            if known != self.clients:
-                self.clients, self._sorted = known, None
+            self.clients = {key: self.known_at(client, server_round) for key, client in self.clients.items()}
 
     def _introduce(self, nodes: Iterable[int], grid: Grid, config: ConfigRecord) -> None:
         """Take these nodes for those online, and let the new ones among them say who they are."""
-        first, before = not self.clients, self._online
-        self._online = set(nodes)
-        if self._online != before:
-            self._sorted = None
-        elif self._all_known:
-            return
+        first, self._online = not self.clients, set(nodes)
         new = sorted(self._online - {client.node_id for client in self.clients.values()})
-        self._all_known = not new
         if not new:
             return
         self._tries.update(new)
         infos = {node.node_id: node for node in grid.get_nodes()}
-        if self.handlers:
-            config = config.copy()
-            config[kinds.HANDLERS] = self.handlers
-        config = filled(config.copy(), self.subsets) if self.subsets else config
+        handlers = {kinds.HANDLERS: self.handlers} if self.handlers else {}
+        config = filled(config.copy(), {**handlers, **self.subsets})
         names, keys = ({node: getattr(info, what) for node, info in infos.items()} for what in ("name", "public_key"))
         called = {_called(node, names.get(node, "")): node for node in new}
         requests = []
@@ -181,7 +155,11 @@ class Federation:
             content = filled(RecordDict(), {kinds.CONFIG: own})
             message = Message(content, node, kinds.HELLO, ttl=self.start_timeout, group_id="0")
             requests.append(Request(name, message))
-        replies = exchange(grid, requests, _introduction, self.start_timeout)
+
+        def read(_: str, content: RecordDict) -> Introduction:
+            return codec.read(Introduction, content)
+
+        replies = exchange(grid, requests, read, self.start_timeout)
         hellos = {called[name]: hello for name, hello in replies.ok}
         # All nodes of a simulation are told the same number, and a real one says 0. A single one that says another is
         # refused below.
@@ -189,11 +167,11 @@ class Federation:
         self.is_simulated = self.is_simulated and 0 not in said
         if first and self.num_clients and said and not said & {0, self.num_clients}:
             raise WrongNodeCount(self.num_clients, max(said))
-        self._sorted = None
-        self._left_out |= {node: names.get(node) or f"node {node}" for node in new}
         introduced = {
             node: client_of(node, hello, names.get(node, ""), keys.get(node, b"")) for node, hello in hellos.items()
         }
+        self._names |= {node: names.get(node) or f"node {node}" for node in new}
+        self._names |= {node: client.key for node, client in introduced.items()}
         run = (self.num_clients, self.fingerprint, self.handlers, self.leaving)
         refused = {node: why for node, hello in hellos.items() if (why := problem_of(introduced[node], hello, *run))}
         claimed = {node: client.num_examples for node, client in introduced.items() if node not in refused}
@@ -215,15 +193,11 @@ class Federation:
                     f"nodes {kept} and {lost} both call themselves client {client.key!r}; give each node a different "
                     f"client-id in its node config. Node {lost} is left out as long as the other one is online"
                 )
-                self._doubles[lost], self._left_out[lost] = kept, _called(lost, client.key)
+                self._doubles[lost], self._names[lost] = kept, _called(lost, client.key)
                 if lost == node_id:
                     continue
             self.clients[client.key] = client
-            self._left_out.pop(node_id, None)
-        self._left_out |= {node: introduced[node].key for node in refused}
-        # A registered name outlives a node id, and a node that hosts clients may have been refused before.
-        taking_part = {name for key in self.clients for name in (key, key.rpartition("/")[0])}
-        self._left_out = {node: name for node, name in self._left_out.items() if name not in taking_part}
+        self.clients = dict(sorted(self.clients.items()))
         reasons_of = {introduced[node].key: problem for node, problem in refused.items()}
         groups = sorted(alike(reasons_of), key=len, reverse=True)
         problems = [f"client {named(keys)} cannot take part: {reasons_of[keys[0]]}" for keys in groups] + doubles
@@ -243,19 +217,20 @@ class Federation:
     @property
     def left_out(self) -> list[str]:
         """Names of the nodes that were online and could not take part so far."""
-        return sorted(set(self._left_out.values()))
+        # A registered name outlives a node id, and a node that hosts clients may have been refused before.
+        inside = {name for key in self.clients for name in (key, key.rpartition("/")[0])}
+        nodes = {client.node_id for client in self.clients.values()}
+        return sorted({name for node, name in self._names.items() if node not in nodes and name not in inside})
 
     def remember(self, clients: Iterable[Client]) -> None:
         """Add clients of an earlier part of the run; those not here now count as offline."""
         for client in clients:
             self.clients.setdefault(client.key, replace(client, node_id=_NO_NODE))
+        self.clients = dict(sorted(self.clients.items()))
 
     def online(self) -> list[Client]:
         """Return the clients that are online, in the order of their keys."""
-        # Of 25,000 clients sorting takes longer than a round of a hundred of them.
-        if self._sorted is None:
-            self._sorted = [client for _, client in sorted(self.clients.items()) if client.node_id in self._online]
-        return list(self._sorted)
+        return [client for client in self.clients.values() if client.node_id in self._online]
 
     def sample(
         self, fraction: float, generator: np.random.Generator, among: Callable[[Client], bool] | None = None
@@ -272,20 +247,17 @@ class Federation:
 
     def wait_for_nodes(self, grid: Grid) -> list[int]:
         """Return the nodes online, once those that the run needs are there or the deadline has passed."""
-        # Simulated nodes register together before the app starts or within moments of it; deployed ones come one by
-        # one. So: wait until the number wanted is there, or (as far as the deadline allows) it has settled.
+        # Simulated nodes register within moments; deployed ones come one by one.
         deadline = time.monotonic() + self.start_timeout
         nodes = list(grid.get_node_ids())
-        pause, wait = 0.0 if self._enough(nodes) else _SETTLE_SECONDS, Waiting()
-        while pause and time.monotonic() < deadline:
-            time.sleep(pause)
+        # As long as the deadline allows it is all of them that are waited for, not the least number.
+        wanted, wait, settled = self.num_clients or self.min_clients, Waiting(), False
+        while len(nodes) < wanted and not settled and time.monotonic() < deadline:
+            time.sleep(_SETTLE_SECONDS)
             before, nodes = nodes, list(grid.get_node_ids())
-            wanted = self.num_clients or self.min_clients
             wait.report(deadline, partial("nodes: {} of {} are online".format, len(nodes), wanted))
             settled = bool(nodes) and len(nodes) == len(before) and not self._patient
-            if self._enough(nodes) or settled:
-                break
-        if self._patient and not self._enough(nodes):
+        if self._patient and len(nodes) < wanted:
             raise FederationError(
                 f"{len(nodes)} of min_clients={self.min_clients} nodes came online within {self.start_timeout:g} s; "
                 "start the other SuperNodes, or lower min_clients, or raise start_timeout"
@@ -293,14 +265,6 @@ class Federation:
         if not nodes:
             raise RoundFailed(f"no node came online within {self.start_timeout:g} s; start SuperNodes first")
         return nodes
-
-    def _enough(self, nodes: list[int]) -> bool:
-        # As long as the deadline allows it is all of them that are waited for, not the least number.
-        return len(nodes) >= (self.num_clients or self.min_clients)
-
-
-def _introduction(_: str, content: RecordDict) -> Introduction:
-    return codec.read(Introduction, content)
 
 
 def _called(node_id: int, name: str) -> str:
