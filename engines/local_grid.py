@@ -65,9 +65,6 @@ class LocalGrid(Grid):
     clients of this process work on a task that it is handed, which each process would else load itself.
     """
 
-    fails_alike = True
-    """Whether what all clients fail with is their code's: the same message would fail again."""
-
     def __init__(
         self,
         client_app: ClientApp,

@@ -69,9 +69,6 @@ class WorkerGrid(LocalGrid):
     `files` are objects that were given in Python.
     """
 
-    fails_alike = False
-    """A worker that died may be the reason."""
-
     def __init__(
         self,
         load: LoadClientSide,

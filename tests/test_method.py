@@ -45,12 +45,9 @@ def test_an_average_that_no_robust_rule_bounds_is_refused() -> None:
         play(f"strategy={HERE}:HalvedFedAvg", "robust=median")
 
 
-def test_an_error_that_is_every_clients_ends_the_run_at_once_and_says_where_it_was_raised() -> None:
-    with pytest.raises(
-        FederationError, match=r"6 failed, .*NotImplementedError: raised in unwritten \(own_methods"
-    ) as e:
+def test_an_error_of_the_authors_code_says_where_it_was_raised() -> None:
+    with pytest.raises(FederationError, match=r"6 failed, .*NotImplementedError: raised in unwritten \(own_methods"):
         play(f"strategy={HERE}:UnwrittenFedAvg")
-    assert "tried" not in str(e.value)
     with pytest.raises(NotImplementedError) as found:
         play(f"strategy={HERE}:FailingFedAvg", "eval_every=1")
     assert re.fullmatch(r"NotImplementedError: raised in uses \(own_methods.py, line \d+\)", explain(found.value))

@@ -3,11 +3,10 @@
 import logging
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any, Generic, TypeVar
 
 from flwr.app import Message, RecordDict
@@ -50,13 +49,12 @@ def handler_path(handler: Handler) -> str:
         raise ValueError(
             f"client handler {handler!r}: clients import it by name; write a function at the top level of a module"
         )
-    # A notebook's, or a script's: other processes cannot import it, and are handed a copy.
-    return _held(handler, name) if module == "__main__" else f"{module}:{name}"
-
-
-@cache
-def _held(handler: Callable[..., Any], name: str) -> str:
-    return hold(handler, name)
+    if module != "__main__":
+        return f"{module}:{name}"
+    # A notebook's, or a script's: other processes cannot import it, and are handed a copy. The copy knows its path.
+    if not hasattr(handler, "_florets_path"):
+        handler._florets_path = hold(handler, name)  # type: ignore[attr-defined]
+    return str(handler._florets_path)  # type: ignore[attr-defined]
 
 
 T = TypeVar("T")
@@ -85,9 +83,7 @@ class Request:
 class Replies(Generic[T]):
     """Replies of one exchange, sorted by client key: checked contents, and reasons by key for the others.
 
-    `error` are clients whose app failed, `missing` those without an answer at the deadline, `invalid` broke a rule,
-    `surplus` are a client's second replies, and a stranger's, by its node. `not_finite` are the invalid ones with
-    losses or arrays that are not finite.
+    `surplus` are a client's second replies, and a stranger's; `not_finite` the invalid ones with such values.
     """
 
     ok: tuple[tuple[str, T], ...]
@@ -103,24 +99,10 @@ class Replies(Generic[T]):
         """Number of clients that were asked."""
         return len(self.ok) + len(self.error) + len(self.missing) + len(self.invalid)
 
-    @property
-    def is_one_error(self) -> bool:
-        """Whether all that were asked failed with the same text."""
-        return len(self.error) == self.asked and len(set(self.error.values())) == 1
-
     def of(self, contents: Mapping[str, U]) -> "Replies[U]":
         """Return the replies with the valid ones replaced, by key."""
-        found: Any = replace(self, ok=tuple(contents.items()))  # type: ignore[arg-type]  # of another type
-        return found  # type: ignore[no-any-return]
-
-    def rejected(self, keys: Container[str], reason: str) -> "Replies[T]":
-        """Return the replies with those of `keys` made invalid, for a reason that only all of them together show."""
-        found = [key for key, _ in self.ok if key in keys]
-        if not found:
-            return self
-        log.warning("client %s sent an invalid reply: %s", ", ".join(found), reason)
-        left = tuple((key, content) for key, content in self.ok if key not in found)
-        return replace(self, ok=left, invalid={**self.invalid, **dict.fromkeys(found, reason)})
+        found: Any = self
+        return replace(found, ok=tuple(contents.items()))
 
     def warn(self) -> None:
         """Log why replies are missing."""
@@ -167,11 +149,8 @@ def alike(reasons: Mapping[str, str]) -> list[list[str]]:
 
 def exchange(grid: Grid, requests: Sequence[Request], read: Read[T], timeout: float) -> Replies[T]:
     """Send the requests, wait for this many seconds at most, and sort the replies."""
-
-    def name_of(node_id: int) -> str:
-        return next(request.key for request in requests if request.message.metadata.dst_node_id == node_id)
-
-    replies = send(grid, [request.message for request in requests], timeout, name_of)
+    names = {request.message.metadata.dst_node_id: request.key for request in requests}
+    replies = send(grid, [request.message for request in requests], timeout, names.__getitem__)
     return sort_replies(requests, replies, read, warn=False)
 
 
@@ -183,8 +162,8 @@ def send(
 ) -> list[Message]:
     """Send messages and return the replies that arrive within `timeout` seconds; log late clients once a minute.
 
-    The pause between two looks grows from 5 ms to 0.25 s: Flower's grids pause 0.1 s (simulation) or 3 s (deployment)
-    each time, which is most of a short exchange. A grid with a `wait_for_replies` wakes up itself.
+    Flower's grids pause 0.1 s (simulation) or 3 s (deployment) between two looks, most of a short exchange. A grid
+    with a `wait_for_replies` wakes up itself.
     """
 
     def late() -> str:
@@ -281,7 +260,7 @@ class Meter:
         self.rejected: dict[str, str] = {}
         self.tries = 0
         self.work = Work()
-        self.clients: dict[str, ClientRound] = {}
+        self.clients = defaultdict[str, ClientRound](ClientRound)
         self.compared: Compared | None = None
         self._start = time.perf_counter()
         self._inner = 0.0
@@ -307,22 +286,20 @@ class Meter:
             invalid=len(replies.invalid) + len(replies.surplus),
         )
 
-    def reject(self, reasons: Mapping[str, str]) -> None:
-        """Count valid replies as invalid after all, and note why, by client."""
-        self.replies.update(ok=-len(reasons), invalid=len(reasons))
-        self.rejected.update(reasons)
-        for key, reason in reasons.items():
-            part = self._part(key)
-            part.reply, part.rejected = "invalid", reason
+    def reject(self, keys: Sequence[str], reason: str) -> None:
+        """Count valid replies as invalid after all."""
+        self.replies.update(ok=-len(keys), invalid=len(keys))
+        for key in keys:
+            self.rejected[key] = self.clients[key].rejected = reason
+            self.clients[key].reply = "invalid"
 
     def count_exchange(self, requests: Sequence[Request], received: Iterable[Message], replies: Replies[Any]) -> None:
         """Count an exchange of the algorithm's: replies by kind, bytes both ways, and the clients' work."""
         self.count(replies)
-        senders = {}
+        senders = {request.message.metadata.message_id: self.clients[request.key] for request in requests}
         for request in requests:
-            part, size = self._part(request.key), payload_bytes(request.message.content)
-            senders[request.message.metadata.message_id] = part
-            part.bytes_down += size
+            size = payload_bytes(request.message.content)
+            self.clients[request.key].bytes_down += size
             self.bytes_down += size
         for message in received:
             if message.has_content():
@@ -332,32 +309,27 @@ class Meter:
                 if (sender := senders.get(message.metadata.reply_to_message_id)) is not None:
                     sender.bytes_up += size
         for key, work in replies.work.items():
-            self._part(key).seconds += work.seconds
+            self.clients[key].seconds += work.seconds
         self.work = total_work([self.work, *replies.work.values()])
         for kind in ("error", "missing", "invalid"):
             for key in getattr(replies, kind):
-                self._part(key).reply = kind
+                self.clients[key].reply = kind
         for key, _ in replies.ok:
-            self._part(key).reply = "ok"
+            self.clients[key].reply = "ok"
         for key, reason in replies.invalid.items():
-            self._part(key).rejected = reason
+            self.clients[key].rejected = reason
 
     def count_training(self, updates: Iterable[tuple[str, Update]]) -> None:
         """Note training loss, samples and halvings of the updates that the round uses."""
         for key, update in updates:
-            part = self._part(key)
+            part = self.clients[key]
             part.train_loss, part.samples = update.train_loss, update.num_examples
             part.halvings = update.halvings
 
     def count_kept(self, key: str, kept: float) -> None:
         """Note which part of a client's update counted in a robust average; of several averages the least."""
-        part = self._part(key)
+        part = self.clients[key]
         part.kept = kept if part.kept is None else min(part.kept, kept)
-
-    def _part(self, key: str) -> ClientRound:
-        if (part := self.clients.get(key)) is None:
-            part = self.clients[key] = ClientRound()
-        return part
 
     def finish(self) -> None:
         """Close the round: its whole wall time becomes the part "total"."""

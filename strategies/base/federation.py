@@ -32,11 +32,7 @@ class FederationError(RuntimeError):
 
 
 class RoundFailed(FederationError):
-    """A round brought too few valid replies: it can be repeated, unless it is `certain` to fail again."""
-
-    def __init__(self, text: str, certain: bool = False) -> None:
-        super().__init__(text)
-        self.certain = certain
+    """A round brought too few valid replies: it can be repeated."""
 
 
 class BudgetSpent(FederationError):

@@ -120,9 +120,8 @@ def _train(
             strategy.state, strategy.last = before
             if not isinstance(failure, RoundFailed):
                 raise
-            if failure.certain or attempt == TRIES:
-                after = f" (tried {attempt} times)" if attempt > 1 else ""
+            if attempt == TRIES:
                 kind = TrainingDiverged if isinstance(failure, TrainingDiverged) else FederationError
-                raise kind(f"{failure}{after}") from None
+                raise kind(f"{failure} (tried {TRIES} times)") from None
             log.warning("%s. The round is repeated: try %d of %d", failure, attempt + 1, TRIES)
     raise AssertionError("a round is tried at least once")

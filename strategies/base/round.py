@@ -242,25 +242,22 @@ class Round:
         self.meter.compared = Compared(kind, tuple(keys), sketched(vectors, MOST_NUMBERS, rng))
 
     def require(self, replies: Replies[T], what: str) -> None:
-        """Raise RoundFailed if an exchange that the round needs is below the quorum.
-
-        The round is repeated, unless all clients of this process have failed alike and the strategy has handlers of
-        its own: the fault is in these. `TrainingDiverged` where losses or models are not finite.
-        """
+        """Raise RoundFailed if an exchange is below the quorum; TrainingDiverged where values are not finite."""
         # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
         needed = max(1, math.ceil(self.strategy.run.quorum * replies.asked - 1e-9))
         if len(replies.ok) < needed:
             found = f"{len(replies.ok) or 'none'} of {replies.asked} asked, and needs {needed}"
             text = f"round {self.server_round} returned a valid {what} from {found}: {replies.failures()}"
-            is_here = bool(self.strategy.client_handlers) and getattr(self.grid, "fails_alike", False)
-            kind = TrainingDiverged if replies.has_diverged else RoundFailed
-            raise kind(text, certain=is_here and replies.is_one_error)
+            raise TrainingDiverged(text) if replies.has_diverged else RoundFailed(text)
 
     def reject(self, replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:
         """Return the replies without those of `keys`, which count as invalid from now on."""
-        left = replies.rejected(keys, reason)
-        self.meter.reject({key: reason for key, _ in replies.ok if key in keys})
-        return left
+        if not (found := [key for key, _ in replies.ok if key in keys]):
+            return replies
+        log.warning("client %s sent an invalid reply: %s", ", ".join(found), reason)
+        self.meter.reject(found, reason)
+        left = tuple((key, content) for key, content in replies.ok if key not in keys)
+        return replace(replies, ok=left, invalid={**replies.invalid, **dict.fromkeys(found, reason)})
 
     def updates_of(self, plan: Plan[Update], replies: list[Message]) -> Sequence[tuple[str, Update]] | None:
         """Return the valid updates of the training exchange; None where no sum of masked ones could be read."""

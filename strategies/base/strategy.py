@@ -444,7 +444,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
             details={**self.details(), **of_layers},
             tries=r.meter.tries,
             rejected=dict(r.meter.rejected),
-            clients=r.meter.clients,
+            clients=dict(r.meter.clients),
             compared=r.meter.compared,
         )
 
