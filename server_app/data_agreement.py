@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
 from florets.conf.problems import ConfigError
@@ -17,9 +17,8 @@ from florets.conf.validate import find_problems
 from florets.reports.console import counted
 from florets.reports.folder import write_whole
 from florets.server_app.data_findings import Finding, find
-from florets.strategies.base.exchange import Request, exchange
 from florets.strategies.base.federation import Federation, FederationError
-from florets.strategies.base.introductions import client_key, with_number
+from florets.strategies.base.introductions import ask_nodes, client_key
 from florets.task.data.array_scale import ArrayScale
 from florets.task.data.tables.agreement import Agreed, agree, as_options, last_column
 from florets.task.data.tables.declaration import Declaration
@@ -44,23 +43,13 @@ def describe_sites(
     replies; `min_clients` is the number of nodes to wait for, None: whichever are online.
     """
     nodes = Federation(None, start_timeout, min_clients=min_clients).wait_for_nodes(grid)
-    infos = {node.node_id: node for node in grid.get_nodes()}
-    names = {node: getattr(infos.get(node), "name", "") for node in nodes}
-    node_of = {f"{name} (node {node})" if name else f"node {node}": node for node, name in names.items()}
-    requests = []
-    for name, node in node_of.items():
-        own = with_number(settings, node, names[node], getattr(infos.get(node), "public_key", b""))
-        content = RecordDict({kinds.CONFIG: own})
-        requests.append(Request(name, Message(content, node, kinds.DESCRIBE, ttl=start_timeout, group_id="0")))
-    replies = exchange(grid, requests, lambda _, content: read_description(content), start_timeout)
+    infos, answers, replies = ask_nodes(
+        grid, nodes, kinds.DESCRIBE, settings, lambda _, content: read_description(content), start_timeout
+    )
     found: dict[str, Description] = {}
     # Of two nodes with one key the one that is registered under it holds it, else the one with the lower node id.
-    for name, (claimed, description) in sorted(
-        replies.ok, key=lambda one: (not names[node_of[one[0]]], node_of[one[0]])
-    ):
-        info = infos.get(node_of[name])
-        key = client_key(node_of[name], claimed, names[node_of[name]], getattr(info, "public_key", b""))
-        found.setdefault(key, description)
+    for node, (claimed, description) in sorted(answers.items(), key=lambda one: (not infos[one[0]].name, one[0])):
+        found.setdefault(client_key(infos[node], claimed), description)
     if not found:
         raise FederationError(f"no client could start: {replies.failures()}")
     # The others repeat their reason when they introduce themselves.

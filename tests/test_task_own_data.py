@@ -23,6 +23,7 @@ from florets.task.randomness import client_number
 from florets.task.spec import TaskSpec
 from florets.task.task import Task
 from florets.task.wire import kinds
+from florets.task.wire.flower import NodeInfo
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)
 Y = np.array([0, 1, 0, 1, 0, 1, 0, 1])
@@ -273,7 +274,7 @@ def test_clients_of_one_order_test_different_records_and_classes_and_real_nodes_
     number = client_number(KEYS[3])
     messages = [
         ({**node, "client-id": KEYS[3]}, config_of_run),
-        (node, with_number(config_of_run, 7, KEYS[3], b"")),
+        (node, with_number(config_of_run, NodeInfo(7, KEYS[3]))),
         (node, ConfigRecord({**config_of_run, kinds.CLIENT_NUMBER: number})),
     ]
     for of_node, settings in messages:

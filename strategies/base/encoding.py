@@ -29,11 +29,7 @@ _OURS = ("florets.strategies.", "florets.zoo.", "florets.task.")
 
 
 def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
-    """Return `value` as plain JSON data; the arrays within it are added to `arrays` under names of their own.
-
-    What comes back is equal and of the same type (NumPy numbers as Python's). `path` says where the value comes from,
-    for the names of arrays and for errors.
-    """
+    """Return `value` as plain JSON data; the arrays within it, from this `path`, are added to `arrays`."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, np.bool_ | np.integer | np.floating):
@@ -48,33 +44,17 @@ def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
     if type(value) is dict:
         if (rows := _as_rows(value)) is not None:
             return {"rows": [list(value), _add(rows, arrays, path)]}
-        # Most hold something plain of each client: only of the rest the path is written out.
-        return {
-            "dict": [
-                [
-                    k if type(k) in _PLAIN else encode(k, arrays, path),
-                    v if type(v) in _PLAIN else encode(v, arrays, f"{path}/{k}"),
-                ]
-                for k, v in value.items()
-            ]
-        }
+        return {"dict": [[encode(k, arrays, path), encode(v, arrays, f"{path}/{k}")] for k, v in value.items()]}
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         return {"array": _add(value, arrays, path)}
     if isinstance(value, Models):
-        models = {"models": encode_record(value.record, arrays, path), "shared_layers": list(value.shared_layers)}
-        return {**models, "untrained": list(value.untrained)} if value.untrained else models
+        names = encode_record(value.record, arrays, path)
+        return {"models": names, "shared_layers": list(value.shared_layers), "untrained": list(value.untrained)}
     if isinstance(value, ArrayRecord):
         return {"record": encode_record(value, arrays, path)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        name, names = _fields(type(value))
-        fields = {field: getattr(value, field) for field in names}
-        return {
-            "object": name,
-            "fields": {
-                field: own if type(own) in _PLAIN else encode(own, arrays, f"{path}/{field}")
-                for field, own in fields.items()
-            },
-        }
+        name, fields = _fields(type(value))
+        return {"object": name, "fields": {f: encode(getattr(value, f), arrays, f"{path}/{f}") for f in fields}}
     raise TypeError(
         f"{path} is a {type(value).__name__}, which a checkpoint cannot hold; keep plain values, arrays, models or "
         f"dataclasses in the strategy's State, and rebuild everything else"
@@ -100,8 +80,8 @@ def decode(data: Any, arrays: Mapping[str, npt.NDArray[Any]], strategy: type[Any
             return {key: row.copy() for key, row in zip(keys, _find(name, arrays), strict=True)}
         case {"array": name}:
             return _find(name, arrays)
-        case {"models": names, "shared_layers": prefixes}:
-            return Models(decode_record(names, arrays), tuple(prefixes), tuple(data.get("untrained", ())))
+        case {"models": names, "shared_layers": prefixes, "untrained": untrained}:
+            return Models(decode_record(names, arrays), tuple(prefixes), tuple(untrained))
         case {"record": names}:
             return decode_record(names, arrays)
         case {"object": name, "fields": fields}:
@@ -126,21 +106,17 @@ def _fields(cls: type[Any]) -> tuple[str, tuple[str, ...]]:
 
 
 def _encode_all(items: Any, arrays: Arrays, path: str) -> list[Any]:
-    return [
-        item if type(item) in _PLAIN else encode(item, arrays, f"{path}/{index}") for index, item in enumerate(items)
-    ]
+    return [encode(item, arrays, f"{path}/{index}") for index, item in enumerate(items)]
 
 
 def _as_rows(values: dict[Any, Any]) -> npt.NDArray[Any] | None:
     """Return small arrays of like shapes as one, such as a vector of each client; None for all else."""
-    if len(values) < 2 or not all(_is_small(array) for array in values.values()):
+    if len(values) < 2 or not all(type(value) is np.ndarray for value in values.values()):
         return None
-    alike = {(array.dtype, array.shape) for array in values.values()}
-    return np.stack(list(values.values())) if len(alike) == 1 and all(type(key) in _PLAIN for key in values) else None
-
-
-def _is_small(value: object) -> bool:
-    return type(value) is np.ndarray and value.dtype.kind in "biuf" and value.ndim > 0 and value.nbytes <= _SMALL
+    first = next(iter(values.values()))
+    alike = len({(array.dtype, array.shape) for array in values.values()}) == 1
+    is_small = first.dtype.kind in "biuf" and first.ndim > 0 and first.nbytes <= _SMALL
+    return np.stack(list(values.values())) if alike and is_small and all(type(k) in _PLAIN for k in values) else None
 
 
 def _add(values: npt.NDArray[Any], arrays: Arrays, path: str) -> str:

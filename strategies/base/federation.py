@@ -1,6 +1,5 @@
 """The clients of a run: who is admitted, who is online, who takes part in a round."""
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -8,18 +7,16 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 
-from florets.strategies.base.exchange import Request, Waiting, alike, exchange
-from florets.strategies.base.introductions import client_of, implausible_counts, problem_of, with_number
+from florets.strategies.base.exchange import Waiting, alike, log
+from florets.strategies.base.introductions import ask_nodes, client_of, described, implausible_counts, problem_of
 from florets.strategies.base.report import Client, named
 from florets.strategies.settings import sampled_of
 from florets.task.wire import codec, kinds
 from florets.task.wire.flower import filled
 from florets.task.wire.replies import Introduction
-
-log = logging.getLogger("florets")
 
 _SETTLE_SECONDS = 0.5
 _MOST_TRIES = 3
@@ -140,33 +137,22 @@ class Federation:
         if not new:
             return
         self._tries.update(new)
-        infos = {node.node_id: node for node in grid.get_nodes()}
         handlers = {kinds.HANDLERS: self.handlers} if self.handlers else {}
         config = filled(config.copy(), {**handlers, **self.subsets})
-        names, keys = ({node: getattr(info, what) for node, info in infos.items()} for what in ("name", "public_key"))
-        called = {_called(node, names.get(node, "")): node for node in new}
-        requests = []
-        for name, node in called.items():
-            own = with_number(config, node, names.get(node, ""), keys.get(node, b""))
-            content = filled(RecordDict(), {kinds.CONFIG: own})
-            message = Message(content, node, kinds.HELLO, ttl=self.start_timeout, group_id="0")
-            requests.append(Request(name, message))
 
         def read(_: str, content: RecordDict) -> Introduction:
             return codec.read(Introduction, content)
 
-        replies = exchange(grid, requests, read, self.start_timeout)
-        hellos = {called[name]: hello for name, hello in replies.ok}
+        infos, hellos, replies = ask_nodes(grid, new, kinds.HELLO, config, read, self.start_timeout)
         # All nodes of a simulation are told the same number, and a real one says 0. A single one that says another is
         # refused below.
         said = {hello.num_partitions for hello in hellos.values()}
         self.is_simulated = self.is_simulated and 0 not in said
         if first and self.num_clients and said and not said & {0, self.num_clients}:
             raise WrongNodeCount(self.num_clients, max(said))
-        introduced = {
-            node: client_of(node, hello, names.get(node, ""), keys.get(node, b"")) for node, hello in hellos.items()
-        }
-        self._names |= {node: names.get(node) or f"node {node}" for node in new}
+        introduced = {node: client_of(infos[node], hello) for node, hello in hellos.items()}
+        names = {node: info.name for node, info in infos.items()}
+        self._names |= {node: names[node] or f"node {node}" for node in new}
         self._names |= {node: client.key for node, client in introduced.items()}
         run = (self.num_clients, self.fingerprint, self.handlers, self.leaving)
         refused = {node: why for node, hello in hellos.items() if (why := problem_of(introduced[node], hello, *run))}
@@ -183,13 +169,13 @@ class Federation:
             holder = self.clients.get(client.key)
             if holder is not None and holder.node_id in self._online:
                 # A node can call itself by the name of another; which one is registered under it the SuperLink says.
-                is_impostor = names.get(holder.node_id) != client.key == names.get(node_id)
+                is_impostor = names.get(holder.node_id) != client.key == names[node_id]
                 kept, lost = (node_id, holder.node_id) if is_impostor else (holder.node_id, node_id)
                 doubles.append(
                     f"nodes {kept} and {lost} both call themselves client {client.key!r}; give each node a different "
                     f"client-id in its node config. Node {lost} is left out as long as the other one is online"
                 )
-                self._doubles[lost], self._names[lost] = kept, _called(lost, client.key)
+                self._doubles[lost], self._names[lost] = kept, described(lost, client.key)
                 if lost == node_id:
                     continue
             self.clients[client.key] = client
@@ -261,8 +247,3 @@ class Federation:
         if not nodes:
             raise RoundFailed(f"no node came online within {self.start_timeout:g} s; start SuperNodes first")
         return nodes
-
-
-def _called(node_id: int, name: str) -> str:
-    """Return what a node is called before it has said who it is; `name` is the one it is registered under."""
-    return f"{name} (node {node_id})" if name else f"node {node_id}"

@@ -1,52 +1,65 @@
 """Introductions of nodes: the client that each one is, and what is implausible in what it claims."""
 
 import hashlib
-import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median_low
 
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
 
+from florets.strategies.base.exchange import Read, Replies, Request, T, exchange, log
 from florets.strategies.base.report import Client
 from florets.task.randomness import client_number
 from florets.task.wire import kinds
-from florets.task.wire.flower import INSTALLED, filled, minor
+from florets.task.wire.flower import INSTALLED, NodeInfo, filled, minor
 from florets.task.wire.leaving import refusal
 from florets.task.wire.replies import Introduction, key_problem
 
-log = logging.getLogger("florets")
-
 MOST_TIMES_MEDIAN = 1000
-"""Most examples that a client may claim, in those of the median client.
-
-A count is a client's weight in averages, and only the other clients' counts say what is plausible. Benign federations
-stay below: a client with more would make every average its own model.
-"""
+"""Most examples that a client may claim, in those of the median client, before it would outweigh all others."""
 
 _FEWEST_COUNTS = 3
 """Of two counts that differ either may be wrong."""
 
 
-def client_key(node_id: int, claimed: str, registered_name: str, public_key: bytes) -> str:
+def client_key(node: NodeInfo, claimed: str) -> str:
     """Return the key of a client that calls itself `claimed`; its node's registered name takes precedence."""
-    key = registered_name or claimed
-    return hashlib.sha256(public_key or str(node_id).encode()).hexdigest()[:16] if key == kinds.NO_KEY else key
+    key = node.name or claimed
+    own = node.public_key or str(node.node_id).encode()
+    return hashlib.sha256(own).hexdigest()[:16] if key == kinds.NO_KEY else key
 
 
-def with_number(config: ConfigRecord, node_id: int, registered_name: str, public_key: bytes) -> ConfigRecord:
-    """Return a copy of a first message's settings with the number by which the node is to draw; see `client_key`."""
-    key = client_key(node_id, kinds.NO_KEY, registered_name, public_key)
-    return filled(
-        config.copy(), {kinds.CLIENT_NUMBER if registered_name else kinds.UNNAMED_NUMBER: client_number(key)}
-    )
+def with_number(config: ConfigRecord, node: NodeInfo) -> ConfigRecord:
+    """Return a copy of a first message's settings with the number by which the node is to draw."""
+    number = kinds.CLIENT_NUMBER if node.name else kinds.UNNAMED_NUMBER
+    return filled(config.copy(), {number: client_number(client_key(node, kinds.NO_KEY))})
 
 
-def client_of(node_id: int, hello: Introduction, registered_name: str, public_key: bytes) -> Client:
+def ask_nodes(
+    grid: Grid, nodes: Sequence[int], kind: str, config: ConfigRecord, read: Read[T], timeout: float
+) -> tuple[dict[int, NodeInfo], dict[int, T], Replies[T]]:
+    """Ask nodes that have not said who they are; return what is registered of them, and their answers, by node."""
+    infos = {node: NodeInfo(node) for node in nodes} | {info.node_id: info for info in grid.get_nodes()}
+    called = {described(node, infos[node].name): node for node in nodes}
+    requests = []
+    for name, node in called.items():
+        content = filled(RecordDict(), {kinds.CONFIG: with_number(config, infos[node])})
+        requests.append(Request(name, Message(content, node, kind, ttl=timeout, group_id="0")))
+    replies = exchange(grid, requests, read, timeout)
+    return infos, {called[name]: answer for name, answer in replies.ok}, replies
+
+
+def described(node_id: int, name: str) -> str:
+    """Return how a node is named in messages; `name` is the one that it is registered under, or claims."""
+    return f"{name} (node {node_id})" if name else f"node {node_id}"
+
+
+def client_of(node: NodeInfo, hello: Introduction) -> Client:
     """Return a client as it introduced itself; the name under which its node is registered is its key."""
-    key = client_key(node_id, hello.key, registered_name, public_key)
-    if (registered_name or hello.key) == kinds.NO_KEY:
-        log.warning("node %d has no name: it will be client %s; set client-id in its node config", node_id, key)
-    return Client(key, node_id, client_number(key), hello.num_examples, hello.cluster, hello.device)
+    key = client_key(node, hello.key)
+    if (node.name or hello.key) == kinds.NO_KEY:
+        log.warning("node %d has no name: it will be client %s; set client-id in its node config", node.node_id, key)
+    return Client(key, node.node_id, client_number(key), hello.num_examples, hello.cluster, hello.device)
 
 
 def problem_of(

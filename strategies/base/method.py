@@ -1,6 +1,6 @@
 """`Method`: how clients train within their groups, with a part of each client's own."""
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from florets.strategies.base.exchange import Handler, handler_path
 from florets.strategies.base.models import Models, Updates
-from florets.strategies.base.report import State
 from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import FloatArray
 from florets.strategies.core.aggregate import average_models
@@ -26,9 +25,9 @@ K = TypeVar("K")
 
 @dataclass(eq=False)
 class PerClient(MutableMapping[str, FloatArray]):
-    """A vector for each client, by key; it is part of a strategy's state, so clients keep nothing.
+    """A vector for each client, by key, used as a dictionary; it is part of a strategy's state.
 
-    Used as a dictionary. Values are float64; they are kept in float32 where that is exact, as for clients' values.
+    Values are float64; they are kept in float32 where that is exact, as for clients' values.
     """
 
     vectors: dict[str, NDArray[np.floating]] = field(default_factory=dict)
@@ -104,7 +103,7 @@ class Method(Generic[S, K]):
     def __init__(self, settings: S | None = None) -> None:
         self.settings: S = self.Settings() if settings is None else settings
         self.num_outputs = 0
-        self._state: Callable[[], State] = State
+        self._strategy: Any = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -119,14 +118,14 @@ class Method(Generic[S, K]):
         if cls.handler is not None:
             cls.handler = handler_path(cls.handler)
 
-    def within(self, state: Callable[[], State], num_outputs: int) -> None:
-        """Attach the method to a strategy, whose current state `state` returns."""
-        self._state, self.num_outputs = state, num_outputs
+    def within(self, strategy: Any) -> None:
+        """Attach the method to a strategy."""
+        self._strategy, self.num_outputs = strategy, strategy.num_outputs
 
     @property
     def kept(self) -> K:
         """What is kept for each client, a part of the strategy's state."""
-        state: Any = self._state()
+        state = self._strategy.state
         if state.kept is None:
             state.kept = self.Kept()
         return cast(K, state.kept)
@@ -176,7 +175,7 @@ class Method(Generic[S, K]):
 
     def members(self, group: int) -> list[str]:
         """Return the sorted keys of the group's clients, by their assignment in this round or else the last one."""
-        known = {**self._state().assignment, **self._groups}
+        known = {**self._strategy.assignment, **self._groups}
         return sorted(key for key, own in known.items() if own == group)
 
     def check(self, models: Models) -> None:

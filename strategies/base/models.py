@@ -14,7 +14,7 @@ from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.aggregate import apply_step, average_gradients, average_models, pooled_step
 from florets.strategies.core.robust import Gram, Robust, RobustRule
 from florets.strategies.core.rows import Columns, Rows, ScaledRows
-from florets.strategies.settings import RunKeys, Settings, Weighting
+from florets.strategies.settings import RunKeys, Settings, Weighting, choice_of
 from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.records import PackedVector, add_scaled, columns
@@ -89,31 +89,19 @@ def untrained_of(config: ConfigRecord) -> tuple[str, ...]:
 
 
 def orthonormal_rows(bank: FloatArray) -> FloatArray:
-    """Return models (K, R) that are orthogonal to each other, each with the length that it had.
-
-    Row k is the original row less its part along the rows before it, brought back to its length. ValueError if K > R,
-    or a row depends on those before it.
+    """Return models (K, R) that are orthogonal to each other: row k less its part along the rows before it.
 
     Source: CLoVE, analysis (orthonormal initial models).
     Deviation: lengths are kept, because networks do not train from weights scaled to length 1.
     """
     num_models, num_parameters = bank.shape
-    if num_models > num_parameters:
-        raise ValueError(
-            f"{num_models} models of {num_parameters} parameters cannot be orthogonal: "
-            f"use at most {num_parameters} models, or strategy.init=different."
-        )
     if num_models == 1:
         return np.array(bank, dtype=np.float64)
     norms = np.linalg.norm(bank, axis=1)
     basis, triangle = np.linalg.qr(bank.T)
     along = np.diagonal(triangle)
-    dependent = np.abs(along) <= norms * num_parameters * np.finfo(np.float64).eps
-    if dependent.any():
-        raise ValueError(
-            f"model {int(np.argmax(dependent))} is zero or a combination of the models before it "
-            f"and cannot be made orthogonal to them: start from different models, or use strategy.init=different."
-        )
+    if len(along) < num_models or (np.abs(along) <= norms * num_parameters * np.finfo(np.float64).eps).any():
+        raise ValueError("a model is zero or a combination of those before it; use strategy.init=different")
     rows: FloatArray = basis.T * (np.sign(along) * norms)[:, np.newaxis]
     return rows
 
@@ -188,8 +176,8 @@ class Part(NamedTuple):
 class Averaging(ABC):
     """One of the two averaging options. Shared layers are averaged over all participants, whatever their model.
 
-    `robust` is a rule in place of each group's mean (`core.robust`). `note` is called with the part of each client's
-    update that counted. With `privacy` means are of clipped changes, with noise.
+    `note` is called with the part of each client's update that counted in a `robust` rule. With `privacy` means are
+    of clipped changes, with noise.
     """
 
     robust: RobustRule | None = None
@@ -216,11 +204,7 @@ class Averaging(ABC):
     def next_bank(
         self, models: Models, vectors: Rows, assignment: IntArray, weights: FloatArray, keys: Sequence[str] = ()
     ) -> FloatArray:
-        """Return the next bank (K, R).
-
-        `vectors` (P, R) are what the participants returned, `assignment` (P,) the model of each, `weights` (P,) their
-        example counts, `keys` their clients, where `vectors` are no `Updates`.
-        """
+        """Return the next bank (K, R) of what participants returned (P, R), by their models and weights (P,)."""
         layout, privacy, bank = models.layout, self.privacy, models.bank
         shared = models.shared & (models.count > 1)
         keys = keys or (vectors.keys if isinstance(vectors, Updates) else ())
@@ -352,9 +336,8 @@ class ModelAveraging(Averaging):
 class GradientAveraging(Averaging):
     """Option II: clients return one gradient, the server takes one step of `learning_rate` (gamma).
 
-    `learning_rate` None is the clients'; the schedule of the run changes it over the rounds. `batch` is the number of
-    examples that each gradient is taken on; 0 means all, None the clients' batch size. `optimizer="adam"` is one step
-    of a freshly built Adam, as in CLoVE's published code.
+    Without a rate it is the clients'. `batch` examples make each gradient (0: all, None: the clients' batch size).
+    `optimizer="adam"` is one step of a freshly built Adam, as in CLoVE's published code.
 
     Source: CLoVE Alg. 1, l. 21 and 26; IFCA option I (weighting "all_participants").
     """
@@ -369,12 +352,6 @@ class GradientAveraging(Averaging):
         """Ask for the gradient."""
         return {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: self.batch or 0}
 
-    @property
-    def _rate(self) -> float:
-        if self.learning_rate is None:
-            raise ValueError("this averaging has no learning rate: give it one, or take it from a round (`in_round`)")
-        return self.learning_rate
-
     def in_round(self, config: ConfigRecord, server_round: int) -> Self:
         """Return the averaging with its learning rate in a round: the clients', where it has none of its own."""
         training = Training.received(config)
@@ -386,12 +363,13 @@ class GradientAveraging(Averaging):
         return np.where(untrained, bank, 0.0)
 
     def _moved(self, bank: FloatArray, changes: FloatArray, members: BoolArray) -> FloatArray:
-        return apply_step(bank, changes, members, self._rate, self.optimizer)
+        assert self.learning_rate is not None
+        return apply_step(bank, changes, members, self.learning_rate, self.optimizer)
 
     def _next(self, part: Part) -> FloatArray:
         bank, integers, untrained, rows, assignment, weights, robust = part
         gradient, members = average_gradients(rows, assignment, weights, self.weighting, bank.shape, robust)
-        stepped = apply_step(bank, gradient, members, self._rate, self.optimizer)
+        stepped = self._moved(bank, gradient, members)
         if untrained.any():
             # Running statistics have no gradient: clients send their values, which are averaged as in option I.
             values = bank[:, untrained], Columns(rows, untrained)
@@ -403,12 +381,10 @@ class GradientAveraging(Averaging):
 
 def averaging_of(settings: Settings, run: RunKeys) -> Averaging:
     """Return the averaging that the run's keys choose, else the algorithm's, with the weighting of its settings."""
-    name, known = run.averaging, settings.follows.get("averaging", ("models",))
-    if name is not None and name not in known:
-        raise ValueError(f"averaging={name}: the algorithm cannot follow it; it takes {' or '.join(known)}")
+    name = choice_of(settings, "averaging", run.averaging)
     weighting: Weighting = getattr(settings, "weighting", "examples")
     rule = None if run.robust == "none" else RobustRule(run.robust, run.hostile)
-    if (name or known[0]) == "models":
+    if name in (None, "models"):
         return ModelAveraging(weighting, settings.fraction_train, robust=rule)
     batch = 0 if (run.gradient_batch or settings.gradient_batch) == "full" else run.gradient_batch
     return GradientAveraging(

@@ -162,7 +162,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
                     f"robust={run.robust}: {self.personal.name} averages updates by itself, which no rule bounds; "
                     "use robust=none"
                 )
-            self.personal.within(lambda: self.state, num_outputs)
+            self.personal.within(self)
         self.state: M = self.State()
         least, needed = run.min_clients, least_clients(self.settings, run)
         # Noise or masks of fewer would fail in round 1.
