@@ -43,9 +43,6 @@ def clusters(*numbers: int) -> dict[tuple[str, int, int], Fault]:
     return {(kinds.HELLO, 0, client): telling(number) for client, number in enumerate(numbers)}
 
 
-# Oracle
-
-
 def test_the_oracle_trains_each_true_clusters_model() -> None:
     clients = FakeClients(TARGETS, examples=[10, 30, 10, 10], faults=clusters(1, 1, 0, 0))
     strategy = Oracle()
@@ -76,9 +73,6 @@ def test_the_oracle_refuses_clients_whose_cluster_it_cannot_use(told: tuple[int,
     with pytest.raises(FederationError, match=message):
         play(Oracle(), clients, 1, 0.0, 1.0)
     assert clients.asked(kinds.TRAIN) == []
-
-
-# What one-shot and k-FED share
 
 
 @pytest.mark.parametrize("make", [one_shot, k_fed])

@@ -10,12 +10,8 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florets.client_app.app import app
 from florets.commands.main import main
-from florets.conf.compose import compose
-from florets.engines.local_grid import LocalGrid
 from florets.reports.run_figures import spectra_of
-from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.strategies.base.models import GradientAveraging, ModelAveraging
 from florets.strategies.base.report import RoundReport
 from florets.strategies.cfl_gp import strategy as strategy_module
@@ -28,7 +24,6 @@ from florets.strategies.cfl_gp.profile import (
     spectral_features,
 )
 from florets.strategies.cfl_gp.strategy import CFLGP
-from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
@@ -165,39 +160,6 @@ def test_with_one_model_nothing_is_probed_and_the_run_is_fedavg_to_the_bit() -> 
     assert arrays["0/theta"].data == fedavg.arrays["0/theta"].data
     assert probed(clients, 4) == []
     assert {report.phase for report in reports} == {"training"}
-
-
-def play_cfl_gp_digits(*overrides: str) -> tuple[list[float | None], list[RoundReport], ArrayRecord]:
-    """ARI of every round, the rounds' reports and the last models."""
-    rounds = [] if any(given.startswith("num_rounds=") for given in overrides) else ["num_rounds=6"]
-    config = compose(["strategy=cfl_gp", "num_clients=10", "eval_every=100", *rounds, *overrides])
-    task, reports = build_task(config), []
-    result = build_strategy(config, task).start(
-        LocalGrid(app, config.num_clients),
-        build_models(config, task),
-        num_rounds=config.num_rounds,
-        train_config=message_settings(config, task),
-        on_round=lambda report, _: reports.append(report),
-    )
-    truth = [task.cluster_of(client) for client in range(config.num_clients)]
-    found = [[report.assignment[str(client)] for client in range(config.num_clients)] for report in reports]
-    return [adjusted_rand_index(truth, assignment) for assignment in found], reports, result.arrays
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("strategy.quantise=round",),
-        ("averaging=gradients", "strategy.compression=10"),
-        ("experiment=digits_label_skew", "strategy.shared_layers=[1]", "strategy.profile_layers=[3]"),
-        ("strategy.fraction_train=0.5", "num_rounds=12", "strategy.period=1"),
-        ("k=auto", "k_max=6", "num_rounds=12", "strategy.k_warmup=6"),
-    ],
-    ids=lambda settings: " ".join(settings),
-)
-@pytest.mark.slow
-def test_the_groups_are_found_in_all_variants(settings: tuple[str, ...]) -> None:
-    assert play_cfl_gp_digits(*settings)[0][-1] == 1.0
 
 
 def named(clients: Iterable[int], vectors: Iterable[Any]) -> dict[str, np.ndarray]:

@@ -106,9 +106,6 @@ def test_rows_are_compressed_as_the_server_says(ask: Ask) -> None:
     assert np.mean(np.abs(rows - expected) < 1e-2) > 0.95
 
 
-# Estimates
-
-
 @pytest.mark.parametrize("bias", ["b", None])
 def test_estimates_are_distances_from_the_common_model_in_standard_errors(bias: str | None) -> None:
     rng = np.random.default_rng(0)
@@ -127,9 +124,6 @@ def test_estimates_are_distances_from_the_common_model_in_standard_errors(bias: 
         if bias:
             # The level, where coefficients stay those of the common model.
             assert row[-1] == pytest.approx(hessian[-1] @ change / np.sqrt(hessian[-1, -1]), rel=1e-4)
-
-
-# Folds
 
 
 def test_equal_records_are_in_one_fold() -> None:

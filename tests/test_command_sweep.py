@@ -144,8 +144,6 @@ def test_jobs_in_other_processes_report_by_files(tmp_path, monkeypatch, capsys):
     assert "2 of 4 jobs failed" in capsys.readouterr().out
 
 
-# Settings that are chosen
-
 BY_ACCURACY = ["task.validation_fraction=0.2", "measure=accuracy"]
 
 

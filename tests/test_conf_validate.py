@@ -139,9 +139,6 @@ def test_the_batch_of_a_gradient_reaches_the_clients(batch: str, expected: int) 
         assert found.in_round(message, 1).batch == default
 
 
-# Where groups are to be found
-
-
 def test_discovery_finds_k_unless_it_is_given_by_hand_and_starts_from_one_model() -> None:
     config = compose(["strategy=discovery"])
     assert config.k == "auto"

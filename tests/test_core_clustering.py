@@ -153,9 +153,6 @@ def test_the_largest_gap_agrees_with_all_cuts_tried_out(seed: int) -> None:
     assert group_by_largest_gap(distances, "average").clusters.tolist() == expected.tolist()
 
 
-# Later clients
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 4), st.integers(0, 2), st.integers(0, 2**31))
 def test_no_permutation_of_models_is_cheaper(num_clusters: int, spare: int, seed: int) -> None:
@@ -233,9 +230,6 @@ def test_it_is_the_minimum_over_all_permutations(count, more, seed):
     )
     assert model_error(bank, true_models) == pytest.approx(expected)
     assert model_error(bank[rng.permutation(count + more)], true_models) == pytest.approx(expected)
-
-
-# The number of clusters
 
 
 def separated(num_clusters: int, size: int, seed: int = 0, spread: float = 0.05, width: int = 10) -> FloatArray:

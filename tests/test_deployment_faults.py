@@ -8,17 +8,14 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
-from safetensors.numpy import load_file
 
 from florets.commands.main import main
 from florets.deploy.demo import follow
 from florets.deploy.federation import Federation
 from florets.engines.flower_run import write_app
 from florets.task.data.demo_data import write_folders
-from florets.task.data.tables.declaration import NODE_FILE
 from tests.test_deployment import DATA_DIR, ROOT, TRUE_CLUSTER, rounds, start_again, wait_for
 
 # Faults of many kinds
@@ -162,37 +159,3 @@ def test_a_run_goes_on_with_a_paused_node_a_full_disk_other_code_and_a_clock_tha
 
 def line_total(line: dict[str, dict[str, int]]) -> int:
     return sum(line["replies"].values())
-
-
-def test_two_federations_and_two_runs_on_one_superlink_at_once(tmp_path: Path) -> None:
-    """Each run ends with what it ends with alone, in process."""
-    app = write_app(tmp_path / "app")
-    runs = {"a0": ("a", 0), "a1": ("a", 1), "b0": ("b", 0)}
-    expected, deployed = {}, {}
-    with Federation(tmp_path / "a" / "federation") as a, Federation(tmp_path / "b" / "federation") as b:
-        for federation, number in ((a, 2), (b, 3)):
-            data = federation.root.parent / "data"
-            # Both have an `archive-1`, with other data.
-            clusters = write_folders(data, number)
-            for name, own in clusters.items():
-                (data / name / NODE_FILE).write_text(f"{TRUE_CLUSTER} = {own}\n")
-            federation.add({name: {DATA_DIR: str(data / name), TRUE_CLUSTER: own} for name, own in clusters.items()})
-        ids = {}
-        for run, (where, seed) in runs.items():
-            number = 2 if where == "a" else 3
-            settings = f"strategy=clove k=2 seed={seed} num_rounds=2 min_clients={number} batch_clients=off"
-            overrides = f"{settings} eval_every=2 start_timeout=600"
-            place = {"experiment": "own_digits", "results-dir": str(tmp_path / run)}
-            ids[run] = (a if where == "a" else b).run(app, {**place, "overrides": overrides})
-            given = ["experiment=own_digits", *overrides.split(), f"data_dir={tmp_path / where / 'data'}"]
-            assert main([*given, f"results_dir={tmp_path / 'local' / run}", "-q"]) == 0
-            (expected[run],) = (path.parent for path in (tmp_path / "local" / run).rglob("summary.json"))
-        for run, (where, _) in runs.items():
-            # The second run of a SuperLink goes on while the first one is followed.
-            deployed[run] = follow(a if where == "a" else b, ids[run], tmp_path / run, since=0.0)
-    for run, folder in expected.items():
-        whole, found = (load_file(place / "models.safetensors") for place in (folder, deployed[run]))
-        assert whole.keys() == found.keys()
-        for name in whole:
-            np.testing.assert_array_equal(found[name], whole[name], err_msg=run)
-        assert (deployed[run] / "clients.csv").read_text() == (folder / "clients.csv").read_text()

@@ -71,24 +71,7 @@ def test_equal_seeds_give_equal_runs_to_the_bit_and_other_seeds_do_not(tmp_path:
     assert any(first[name].tobytes() != other[name].tobytes() for name in first)
 
 
-LABELS = ("experiment=digits_label_skew", "num_clients=10", "num_rounds=4", "eval_every=4", "loss_matrix=false")
 LINEAR = ("experiment=clove/linear", "task.partition_options.samples_per_client=200", "loss_matrix=false")
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        (*LABELS, "k=auto", "k_max=8"),
-        (*LABELS, "strategy.clustering=agglomerative", "strategy.square_root=true"),
-        (*LABELS, "strategy.init=orthonormal", "first_round=evaluate"),
-        (*LABELS, "strategy.init=same"),
-        (*LINEAR, "num_rounds=2", "train.local_epochs=3", "train.learning_rate=0.01"),
-    ],
-    ids=lambda settings: " ".join(settings),
-)
-@pytest.mark.slow
-def test_clove_recovers_the_groups_in_all_its_variants(tmp_path: Path, settings: tuple[str, ...]) -> None:
-    assert play(tmp_path, *settings).final_ari == 1.0
 
 
 @pytest.mark.parametrize(

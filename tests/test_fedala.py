@@ -10,8 +10,6 @@ from tests.method_runs import play
 
 ALA = "strategy=fedala"
 
-# Weights
-
 
 def weight_after(passes: int) -> float:
     """Return the weight of the mixture of 1 (own) and 3 (global), whose loss is its square by 2."""
@@ -40,9 +38,6 @@ def test_a_mixture_is_exact_at_both_ends_and_keeps_the_lower_layers() -> None:
         found = mixture(shared, own, weights)
         assert torch.equal(found["1.weight"], expected["1.weight"])
         assert (found["0.weight"] is shared["0.weight"], found["1.count"].item()) == (True, 7)
-
-
-# Runs
 
 
 @pytest.mark.slow

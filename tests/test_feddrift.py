@@ -13,8 +13,6 @@ from florets.zoo.feddrift import FedDrift, concept_distances, losses_on_groups
 from tests.fakes import FakeClients, models, steps, thetas
 from tests.method_runs import play
 
-# Models of concepts
-
 
 def test_a_models_loss_on_a_group_is_the_mean_over_its_clients_samples() -> None:
     losses = np.array([[1.0, 9, 4], [3.0, 9, 8], [5.0, np.inf, 2]])
@@ -34,8 +32,6 @@ def test_a_distance_is_the_larger_rise_of_both() -> None:
     # No rise is no distance, whatever the losses are.
     assert concept_distances(np.array([[3.0, 1.0], [2.0, 4.0]])).tolist() == [[0, 0], [0, 0]]
 
-
-# Runs of one line of arithmetic
 
 TARGETS = [0.0, 0.25, 10.0, 10.25]
 
@@ -90,9 +86,6 @@ def test_clients_with_one_new_concept_find_each_other_and_an_old_one_is_known_wh
     assert [reports[number - 1].assignment["1"] for number in (13, 16, 19)] == [2, 0, 2]
     assert len(thetas(arrays)) == 3
     assert strategy.state.alone == set()
-
-
-# Runs
 
 
 def test_whom_nobody_asks_is_alone_to_the_bit() -> None:

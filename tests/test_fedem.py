@@ -25,8 +25,6 @@ from tests.method_runs import SMALL, play
 
 SHORT = ("strategy=fedem", "num_rounds=2")
 
-# Expectation and maximisation
-
 
 def test_responsibilities_are_the_posterior_of_the_model_by_hand() -> None:
     # Likelihoods 1/2 and 1/4, then 1/8 and 1/2.
@@ -68,9 +66,6 @@ def test_probabilities_are_mixed_and_not_logits() -> None:
     # Values of a regression are mixed as they are.
     values = Mixture(module, states, shares, "squared_error")(x).detach()
     np.testing.assert_allclose(values, 0.7 * logits[0] + 0.3 * logits[1], rtol=1e-5, atol=1e-6)
-
-
-# Runs
 
 
 def test_one_model_is_fedavg_to_the_bit_and_so_are_its_tests() -> None:
@@ -119,9 +114,6 @@ def test_a_client_that_was_away_keeps_its_shares_and_one_that_never_came_has_non
 def test_equal_models_are_refused() -> None:
     with pytest.raises(ValueError, match="all 2 initial models are equal"):
         FedEM(k=2).check(Models(fakes.models(1.0, 1.0)))
-
-
-# Clients that come later
 
 
 def written(tmp_path: Path, strategy: str, *more: str) -> list[dict[str, str]]:

@@ -23,8 +23,6 @@ from florets.zoo.fedgwc import (
 )
 from tests.fakes import FakeClients, Fault, lost, play
 
-# Clients' losses
-
 X, Y = torch.randn(10, 3, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 2
 
 
@@ -90,9 +88,6 @@ def test_a_newcomer_takes_the_best_model_and_joins_its_cluster() -> None:
     assert len([r for r in asked if r > 12]) == 1
 
 
-# Refusals
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -103,9 +98,6 @@ def test_a_newcomer_takes_the_best_model_and_joins_its_cluster() -> None:
 def test_what_cannot_work_is_refused_before_work_starts(given: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         compose(["strategy=fedgwc", *given])
-
-
-# Rewards
 
 
 def test_rewards_of_three_clients_by_hand() -> None:
@@ -121,9 +113,6 @@ def test_a_client_that_diverged_counts_as_a_hundred_times_the_median() -> None:
     found = gaussian_rewards(losses, np.ones(4))
     np.testing.assert_array_equal(found, gaussian_rewards(held, np.ones(4)))
     assert np.isfinite(gaussian_rewards(np.full((4, 2), np.inf), np.ones(4))).all()
-
-
-# Splits
 
 
 def blocks(sizes: list[int], noise: float = 0.02, seed: int = 0) -> np.ndarray:

@@ -9,8 +9,6 @@ from tests.method_runs import play
 
 PAC = "strategy=fedpac"
 
-# Weights
-
 
 def test_two_clients_weigh_as_computed_by_hand() -> None:
     # a^2 v_0 + (1 - a)^2 (v_1 + d^2) with v = (1, 2) and d^2 = 4: a = 6 / 7; of the other a^2 2 + (1 - a)^2 (1 + 4).
@@ -47,9 +45,6 @@ def test_the_statistics_of_features_are_as_computed_by_hand() -> None:
     assert rows.tolist() == [[0.0, 2.0], [1.0, 0.0]]
     # (mean |f|^2 - (4 + 1)) / n = ((1 + 9 + 4 + 36) / 4 - 5) / 4.
     assert spread == pytest.approx((12.5 - 5) / 4)
-
-
-# Runs
 
 
 def test_round_1_has_no_prototypes_to_pull_towards_not_even_the_clients_own() -> None:

@@ -14,8 +14,6 @@ from tests.method_runs import play
 
 PROTO = "strategy=fedproto"
 
-# Prototypes
-
 
 def test_global_prototypes_are_means_weighted_by_samples_over_those_who_have_the_class() -> None:
     one, other = np.array([[1.0, 2.0], [9.0, 9.0], [4.0, 0.0]]), np.array([[5.0, 6.0], [9.0, 9.0], [7.0, 7.0]])
@@ -42,9 +40,6 @@ def test_the_term_is_the_mean_square_of_what_samples_with_a_prototype_are_away()
         with pytest.raises(ValueError, match="never calls its head"):
             term.value(Batch(module, x, y, outputs))
     np.testing.assert_array_equal(features(module, x), x.numpy())
-
-
-# Runs
 
 
 @pytest.mark.slow

@@ -20,8 +20,6 @@ from florets.task.training.mixture import class_rarity, class_sums, fit_shares, 
 from florets.zoo import fedem as handlers
 from tests.method_runs import SMALL, play
 
-# The objective
-
 
 def test_responsibilities_divide_by_the_share_of_the_class_by_hand() -> None:
     # Likelihoods 1/2 and 1/4, then 1/8 and 1/2; model 0 has three of four samples of class 0, model 1 one of five.
@@ -41,9 +39,6 @@ def test_fitted_shares_take_rare_classes_into_account() -> None:
     # Class 0 is 9 times as likely of model 1, class 1 of model 0: p = pi_1 solves 4 * 8 / (1 + 8 p) = 16 / (9 - 8 p).
     assert fit_shares(losses, rarity)[1] == pytest.approx(min(1.0, (4 * 9 - 2) / (8 * 6)), abs=1e-4)
     np.testing.assert_allclose(fit_shares(losses), 0.5)
-
-
-# Runs
 
 
 def test_class_shares_are_the_clients_responsibilities_and_come_back_in_the_next_round(
@@ -84,9 +79,6 @@ def test_it_parts_concepts_where_fedem_parts_labels() -> None:
     assert found["fedem"] < 0.5
 
 
-# Saved groups
-
-
 def test_saved_class_shares_that_do_not_fit_are_refused() -> None:
     assert read_frozen({}, {}, 2, 2) is None
     for shares in ([[0.5, 0.5]], [[1.0, 0.0], [0.5, 0.5]], [[0.5, 0.6], [0.5, 0.5]]):
@@ -94,9 +86,6 @@ def test_saved_class_shares_that_do_not_fit_are_refused() -> None:
         told = json.dumps(encode(Frozen("classes", np.array(shares)), arrays))
         with pytest.raises(ValueError, match="groups by classes"):
             read_frozen(arrays, {FROZEN: told}, 2, 2)
-
-
-# Clients that come later
 
 
 @pytest.mark.slow

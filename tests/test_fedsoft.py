@@ -17,9 +17,6 @@ def personal(found: Played) -> dict[str, np.ndarray]:
     return {key: vector.astype(np.float64) for key, vector in found.strategy.state.personal.vectors.items()}
 
 
-# Runs
-
-
 def test_with_lambda_0_clients_train_alone_and_centres_are_their_means() -> None:
     alone = play("strategy=local", "num_rounds=3", "strategy.fraction_train=0.5")
     soft = play(SOFT, "num_rounds=3", "strategy.fraction_train=0.5", "strategy.proximal_lambda=0")

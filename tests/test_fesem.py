@@ -13,9 +13,6 @@ from tests.fakes import FakeClients, lost, play, thetas
 TARGETS = [0.0, 0.2, 10.0, 10.4]
 
 
-# Distances
-
-
 def test_the_nearest_centre_by_hand_and_with_rows_permuted() -> None:
     centres = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 3.0]])
     vectors = np.array([[1.9, 0.0], [2.0, 0.0], [2.1, 0.0], [0.0, 9.0], [-5.0, -5.0]])
@@ -25,9 +22,6 @@ def test_the_nearest_centre_by_hand_and_with_rows_permuted() -> None:
     assert nearest_centres(vectors[order], centres).tolist() == [expected[row] for row in order]
     # Far from zero the digits that differ are the last ones: inner products lose them.
     assert nearest_centres(1e9 + vectors, 1e9 + centres).tolist() == expected
-
-
-# The algorithm
 
 
 def test_k_means_of_the_first_round_founds_the_models_and_distances_keep_them() -> None:

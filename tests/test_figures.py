@@ -22,9 +22,6 @@ def titles(figure: Any) -> list[str]:
     return [axes.get_title(loc="left").partition(",")[0] for axes in figure.axes]
 
 
-# Curves
-
-
 @pytest.mark.parametrize(
     ("lines", "panels"),
     [
@@ -71,9 +68,6 @@ def test_a_sweep_shows_what_was_measured_more_than_once_and_names_its_bands() ->
     assert several.axes[-1].get_xlabel() == "round (band: ± std over seeds)"
 
 
-# Losses of all models on all clients
-
-
 @pytest.mark.parametrize(("num_clients", "num_models"), [(1, 1), (20, 20)])
 def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path: Path, num_clients: int, num_models: int) -> None:
     keys = [f"{i:03d}" for i in range(num_clients)]
@@ -97,6 +91,3 @@ def test_features_are_drawn_where_their_principal_components_are_seen_obliquely(
     assert places == pytest.approx(np.array([[4, 0], [4, 0], [0, 2], [0, 2], [half, half], [half, half]]))
     assert np.abs(run_figures.in_a_plane(np.array([[1.0], [3.0]]))) == pytest.approx(np.array([[1, 0], [1, 0]]))
     assert run_figures.in_a_plane(np.full((3, 2), 0.1)).tolist() == [[0, 0]] * 3
-
-
-# What CFL-GP clusters

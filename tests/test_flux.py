@@ -88,9 +88,6 @@ def test_a_later_client_is_placed(finished: Path, capsys: pytest.CaptureFixture[
     assert set(found.values()) == {row.split(",")[header.index("found_cluster")]}
 
 
-# Features
-
-
 def test_features_of_a_network_are_what_its_last_layer_gets() -> None:
     module = mlp((1, 4, 4), 3, hidden=[5])
     x = torch.rand(7, 1, 4, 4)
@@ -98,9 +95,6 @@ def test_features_of_a_network_are_what_its_last_layer_gets() -> None:
     assert isinstance(module, nn.Sequential)
     np.testing.assert_array_equal(found, module[:-1](x).detach().numpy().astype(np.float64))
     np.testing.assert_array_equal(features(module, x, ["1"]), x.flatten(1).numpy())
-
-
-# Descriptors
 
 
 def test_a_descriptor_by_hand() -> None:
@@ -123,9 +117,6 @@ def test_every_row_is_brought_to_0_to_1_on_its_own() -> None:
     np.testing.assert_array_equal(found, [[[0, 0.5], [0, 0]], [[1, 0.25], [0, 0]]])
     # A newcomer is put on the same scale, be it outside; a row in which all were equal tells nothing.
     np.testing.assert_array_equal(scale_rows(np.array([[8.0, -4.0], [9.0, 9.0]]), *scale), [[2, -1], [0, 0]])
-
-
-# Knee and clusters
 
 
 @pytest.mark.parametrize(

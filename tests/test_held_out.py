@@ -19,7 +19,7 @@ from florets.task.settings import left_after
 from florets.task.task import ClientData
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.replies import Losses, SelectedUpdate, read_update
-from tests.fakes import FakeClients, asker, models, thetas
+from tests.fakes import FakeClients, asker, lost, models, thetas
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}", "loss_data=held_out"])
 TASK = build_task(CONFIG)
@@ -51,9 +51,6 @@ def loss_and_gradient(model: int, rows: np.ndarray) -> tuple[float, np.ndarray]:
     return loss.item(), np.concatenate([p.grad.numpy().ravel() for p in module.parameters()])
 
 
-# The split
-
-
 def samples(count: int, *shape: int) -> ClientData:
     x = torch.arange(float(count)).reshape(count, *(1 for _ in shape)).expand(count, *shape)
     return ClientData(x, torch.arange(count), x[:1], torch.arange(1), cluster=3)
@@ -72,9 +69,6 @@ def test_a_fifth_is_held_out_and_not_trained_on(count: int, held: int) -> None:
     assert rest.x_test is data.x_test
     assert rest.cluster == 3
     assert hold_out(data, np.random.default_rng(1))[1][1].tolist() == y.tolist()
-
-
-# The client
 
 
 @pytest.mark.parametrize("server_round", [1, 7])
@@ -100,9 +94,6 @@ def test_training_and_gradients_leave_the_fifth_alone(ask: Ask) -> None:
     assert trained.num_examples == update.num_examples == len(rest)
 
 
-# The strategies
-
-
 @pytest.mark.parametrize("strategy", [CLoVE(k=2, loss_data="held_out"), IFCA(k=2, loss_data="held_out")])
 def test_every_message_but_the_tests_says_what_is_held_out(strategy: CLoVE | IFCA) -> None:
     clients = FakeClients([0.0, 0.2, 10.0, 10.2])
@@ -118,9 +109,6 @@ def test_a_strategy_without_loss_vectors_cannot_hold_any_out() -> None:
     with pytest.raises(ConfigError, match="loss_data=held_out: strategy fedavg has no such choice"):
         compose(["strategy=fedavg", "loss_data=held_out"])
     assert compose(["strategy=ifca"]).loss_data == "train"
-
-
-# Probes
 
 
 def test_a_probe_tells_groups_apart_where_equal_models_cannot() -> None:
@@ -154,13 +142,6 @@ def test_no_cluster_is_matched_to_a_probe_and_new_clients_are_measured_on_it() -
     # Of clients 0 and 1 on the probes 0.1 and 10.1: 0.01 and 0.01, 102.01 and 98.01.
     np.testing.assert_allclose(frozen.centroids[0, 2:], [0.01, 100.01], rtol=1e-4)
     assert late.asked(kinds.LOSSES, 4) == [3]
-
-
-def lost(_: RecordDict) -> RecordDict:
-    raise RuntimeError("lost")
-
-
-# Losses on a batch
 
 
 @pytest.mark.parametrize("kind", [kinds.LOSSES, kinds.TRAIN_SELECT])

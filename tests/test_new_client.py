@@ -179,20 +179,6 @@ def test_predictions_are_written_for_inputs_alone(
     assert [int(row["prediction"]) for row in rows] == again.values.tolist()
 
 
-def test_a_regressions_run_predicts_values(tmp_path: Path) -> None:
-    given = [
-        "experiment=clove/linear", "task.data_options.samples_per_cluster=100", "num_clients=10", "num_rounds=1",
-        "strategy=fedavg", "train.local_epochs=1", "quiet=true", f"results_dir={tmp_path}",
-    ]  # fmt: skip
-    folder = Path(run(compose(given), given).folder)
-    rows = np.random.default_rng(0).standard_normal((3, 20))
-    np.savez(tmp_path / "new.npz", x=rows)
-    assert main(["predict", f"run={folder}", f"data={tmp_path / 'new.npz'}", f"output={tmp_path / 'p.csv'}"]) == 0
-    found = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
-    expected = rows.astype(np.float32) @ load_file(folder / "models.safetensors")["0/1.weight"][0]
-    np.testing.assert_allclose([float(row["prediction"]) for row in found], expected, rtol=1e-4)
-
-
 def test_inputs_are_read_from_a_folder_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from PIL import Image
 

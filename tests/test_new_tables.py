@@ -134,15 +134,6 @@ def test_a_seventh_site_says_what_it_has_otherwise(run: Path, tmp_path: Path) ->
     assert main(["predict", f"run={run}", f"data={path}", f"output={tmp_path / 'p.csv'}"]) == 2
 
 
-def test_a_column_that_is_lacking_is_named_with_the_remedy(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write(tmp_path / "other.csv", records(9), ("patient", "age", "cholesterol", "sex"))
-    assert main(["predict", f"run={run}", f"output={tmp_path / 'p.csv'}", f"data={path}"]) == 2
-    said = capsys.readouterr().err.replace("\n", " ")
-    assert "lacks 'chol' (it has 'cholesterol'); if a column has another name, add to the node's file: rename" in said
-
-
 def test_assign_reads_targets_as_the_run_did(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "new.csv", records(9))
     assert main(["assign", f"run={run}", f"data={path}"]) == 0

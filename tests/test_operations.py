@@ -8,8 +8,9 @@ import pytest
 from florets.commands import status, verbs
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
+from florets.reports.clients import CLIENTS_OVER_ROUNDS
 from florets.reports.folder import FolderLock
-from florets.reports.run_state import state_of
+from florets.reports.run_state import clients_of, state_of
 from florets.server_app.checkpoint import Checkpointing
 from florets.server_app.recorder import Recorder, read_summary
 from florets.strategies.base.report import ClientRound
@@ -139,3 +140,21 @@ def test_status_takes_one_folder_with_a_run() -> None:
     for arguments, said in ((["a", "b"], "takes <folder>, and was given a, b"), (["nowhere"], "holds no run")):
         with pytest.raises(ConfigError, match=said):
             verbs.run("status", arguments)
+
+
+def test_a_run_that_was_ended_says_why(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), Recorder(tmp_path, "num_rounds: 8\n", "tiny", "clove", 7, 8, quiet=True):
+        raise RuntimeError("two of <four> clients")
+    assert (state_of(tmp_path).status, state_of(tmp_path).reason) == ("ended", "two of <four> clients")
+
+
+def test_clients_are_those_of_whole_lines_each_with_its_last_group_and_reply(tmp_path: Path) -> None:
+    assert clients_of(tmp_path) == ({}, {})
+    (tmp_path / CLIENTS_OVER_ROUNDS).write_text(
+        "round,client,cluster,sampled,reply,train_loss,test_loss\n"
+        "1,a\u2028x\x85,0,true,ok,0.9,0.5\n1,b,1,true,ok,0.9,0.7\n2,b,,true,error,,\n2,a\u2028x\x85,1",
+        encoding="utf-8",
+    )
+    contacts, groups = clients_of(tmp_path)
+    assert groups == {"a\u2028x\x85": 0}
+    assert (contacts["b"].answered, contacts["b"].failures, contacts["b"].outcome) == (1, 1, "error")

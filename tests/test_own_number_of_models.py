@@ -12,7 +12,7 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.engines.engine import run
 from florets.server_app.build import build_task
-from tests.faulty_app import ALL_FAULTS
+from tests.faulty_runs import ALL_FAULTS
 from tests.faulty_runs import play as play_faulty
 from tests.method_runs import SMALL, Played, play
 

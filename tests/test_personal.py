@@ -38,9 +38,6 @@ def test_a_client_is_given_its_model_and_a_newcomer_the_one_that_fits(
     assert np.mean(np.array(found) == part.y_test.numpy()) == pytest.approx(own)
 
 
-# Settings
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -53,9 +50,6 @@ def test_a_client_is_given_its_model_and_a_newcomer_the_one_that_fits(
 def test_combinations_that_make_no_sense_are_refused(given: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         compose(given.split())
-
-
-# Whole runs
 
 
 DITTO = "strategy=ditto"

@@ -1,6 +1,5 @@
 """Start-up kits: the rules of their YAML file, who can read what, what a second run keeps, and what they start."""
 
-import os
 import re
 import shutil
 import ssl
@@ -264,22 +263,3 @@ def test_a_container_listens_everywhere_inside_and_publishes_the_servers_address
     assert "florets[server]" in (tmp_path / "server" / "image" / "Dockerfile").read_text()
     start = (tmp_path / "server" / "start.sh").read_text()
     assert '--host "${FLORETS_LISTEN:-10.0.0.5}" --port 8000' in start
-
-
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze (Debian's systemd)")
-def test_systemd_takes_the_units(tmp_path: Path) -> None:
-    provision(plan("north"), tmp_path / "kits")
-    for name in ("server", "north"):
-        units = tmp_path / name
-        units.mkdir()
-        for unit in (tmp_path / "kits" / name / "systemd").iterdir():
-            # Where the scripts lie here: they must exist.
-            (units / unit.name).write_text(unit.read_text().replace(f"{HOME}/{name}", str(tmp_path / "kits" / name)))
-        done = subprocess.run(
-            ["systemd-analyze", "verify", *map(str, sorted(units.iterdir()))],
-            env={**os.environ, "SYSTEMD_LOG_LEVEL": "notice"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (0, "")

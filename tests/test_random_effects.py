@@ -49,9 +49,6 @@ def terms_of(
     )
 
 
-# The mixed model
-
-
 def table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """12 owners of 5 to 80 records with intercepts and slopes of their own: input, value, owner."""
     rng = np.random.default_rng(46)
@@ -148,9 +145,6 @@ def test_whatever_records_there_are_the_fit_is_finite_and_near_them(records: str
     assert after.values.sum() < before.values.sum()
     outputs = np.einsum("ij,ij->i", np.column_stack([x, np.ones(len(x))]), places[owner])
     assert np.abs(outputs).max() < 50
-
-
-# Within a run
 
 
 @pytest.mark.parametrize(

@@ -144,9 +144,6 @@ def test_figures_of_single_rounds_are_read_from_the_rounds(tmp_path: Path) -> No
     assert MEASURES["ari_participants_at_10"].read(values, config) is None
 
 
-# Public data sets
-
-
 PUBLIC = """
 title: Two data sets
 seeds: 2
@@ -179,9 +176,6 @@ def test_the_small_scale_of_a_row_wins_over_that_of_all(tmp_path: Path) -> None:
         item = find_item(str(tmp_path / "item.yaml"), scale)
         configs = [place.config for place in places(item, {}, tmp_path)]
         assert [(config.num_rounds, config.train.batch_size) for config in configs if config] == expected
-
-
-# The items and presets that are there
 
 
 MODELS = ("emnist", "cifar10_label_shift", "cost2100", "channels")

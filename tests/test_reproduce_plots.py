@@ -44,9 +44,6 @@ def pictures(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.png"))
 
 
-# Over rows
-
-
 def test_a_line_over_rows_is_the_mean_and_its_spread_and_ends_where_it_is_known(
     item: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,9 +64,6 @@ def test_a_line_over_rows_is_the_mean_and_its_spread_and_ends_where_it_is_known(
     assert list(row_lines(table.matrix("ari"), table)) == ["clove"]
     (plot,) = (item.parent / "results" / "reproduce").glob("item/**/plot.png")
     assert plot.read_bytes()[:4] == b"\x89PNG"
-
-
-# Over rounds
 
 
 def run(seeds: int, results_dir: str, *more: str) -> None:

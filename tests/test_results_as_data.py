@@ -118,6 +118,18 @@ def test_vectors_are_read_by_round_with_groups_and_true_clusters(tmp_path: Path)
         run.embedding(3)
 
 
+def test_a_damaged_file_of_a_run_is_named(tmp_path: Path) -> None:
+    run = Run(written(tmp_path / "run", four_rounds()))
+    for name, read in {
+        "rounds.jsonl": lambda: run.rounds,
+        "clients.csv": lambda: run.clients,
+        "embeddings/4.npz": lambda: run.embedding(),
+    }.items():
+        (run.folder / name).write_bytes((run.folder / name).read_bytes()[:20] + b'\n"\x01,,,,,,\n')
+        with pytest.raises(ConfigError, match=f"{name}: is damaged"):
+            read()
+
+
 def test_clients_are_drawn_by_group_and_true_cluster(tmp_path: Path) -> None:
     found = embedding(written(tmp_path / "run", four_rounds()))
     figure = found.plot()

@@ -32,9 +32,6 @@ def directions(columns: list[list[float]], places: list[int] | None = None) -> P
     return PrincipalVectors(np.array(places or range(vectors.shape[1]), dtype=np.int64), vectors, 100)
 
 
-# Angles
-
-
 def test_angles_by_hand() -> None:
     # The x axis and the diagonal of x and y; the y and the z axis.
     one, other = directions([[1, 0, 0], [HALF, HALF, 0]]), directions([[0, 1, 0], [0, 0, 1]])
@@ -43,18 +40,12 @@ def test_angles_by_hand() -> None:
     assert angle_matrix([one, other], "sum_corresponding")[0, 1] == pytest.approx(180)
 
 
-# Clients
-
-
 def test_principal_vectors_are_those_of_each_class() -> None:
     x = np.array([[3.0, 0, 0], [0, 2.0, 0], [0, 0, 5.0], [0, 0, 1.0]])
     vectors, places = principal_directions(x, np.array([0, 0, 2, 2]), 2)
     # Class 0 spans x and y, the longer first; class 2 the z axis alone.
     np.testing.assert_allclose(np.abs(vectors), np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1]]), atol=1e-12)
     assert places.tolist() == [0, 1, 4]
-
-
-# Runs
 
 
 @pytest.mark.parametrize("measure", ["smallest_pair", "sum_corresponding"])
@@ -141,9 +132,6 @@ def test_counters_and_statistics_are_not_trimmed_and_an_empty_model_stays() -> N
     assert found.tolist() == [[1, 9, 7], [7, 7, 7]]
 
 
-# Cross losses
-
-
 def test_cross_losses_are_the_mean_of_both() -> None:
     losses = np.array([[0.5, 4.0, np.nan], [2.0, 0.1, 6.0], [1.0, 0.0, 0.2]])
     # The NaN counts as the largest loss, 6.
@@ -176,9 +164,6 @@ def test_a_pivot_takes_its_neighbours_and_not_theirs() -> None:
     assert pivot_groups(distances, 0.0, np.random.default_rng(0)).tolist() == [0, 1, 2, 3, 4, 5]
 
 
-# Runs
-
-
 def test_groups_are_found_and_stay_through_the_refinements() -> None:
     found = play("strategy=sr_fca", "num_rounds=8")
     phases = [report.phase for report in found.reports]
@@ -196,8 +181,6 @@ def test_a_client_that_round_1_lost_is_placed_by_its_loss() -> None:
 
 # StoCFL: cosines, models near a global one, clients that come one after the other
 STOCFL = ("strategy=stocfl",)
-
-# Merging
 
 
 def at(*degrees: float) -> np.ndarray:
@@ -239,9 +222,6 @@ def test_merging_agrees_with_its_definition_in_every_order_of_the_groups(seed: i
         np.testing.assert_array_equal(merge_similar(sums[order], least), canonical(found[order]))
 
 
-# Clients
-
-
 def trained_towards(objective: Objective, start: dict[str, torch.Tensor]) -> torch.Tensor:
     module = nn.Linear(3, 2)
     module.load_state_dict(start)
@@ -259,9 +239,6 @@ def test_the_term_pulls_towards_the_other_model() -> None:
     # Where the other model is the start, this is FedProx's term.
     same = trained_towards(Objective((Anchored(0.5, start),)), start)
     assert torch.equal(same, trained_towards(Objective((Proximal(0.5),)), start))
-
-
-# Runs
 
 
 @pytest.mark.parametrize("more", [(), ("strategy.fraction_train=0.5", "num_rounds=3")])

@@ -20,9 +20,6 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(3)
 
 
-# Least squares
-
-
 @pytest.mark.parametrize(("n", "d"), [(30, 4), (4, 4), (3, 8)])
 @pytest.mark.parametrize("intercept", [False, True])
 def test_least_squares_agree_with_numpys(n: int, d: int, intercept: bool) -> None:
@@ -33,9 +30,6 @@ def test_least_squares_agree_with_numpys(n: int, d: int, intercept: bool) -> Non
     np.testing.assert_allclose(found, np.linalg.pinv(columns) @ y, atol=1e-10)
 
 
-# Local centres
-
-
 def test_k_means_finds_the_blobs_and_their_sizes() -> None:
     rows = np.concatenate([rng().normal(place, 0.1, (size, 2)) for place, size in ((0, 5), (9, 7), (-6, 3))])
     centres, sizes = local_centres(rows, 3, rng())
@@ -44,8 +38,6 @@ def test_k_means_finds_the_blobs_and_their_sizes() -> None:
     assert sizes[order].tolist() == [3, 5, 7]
     assert all(np.array_equal(a, b) for a, b in zip(local_centres(rows, 3, rng()), (centres, sizes), strict=True))
 
-
-# The handlers
 
 Ask = Callable[..., RecordDict]
 
@@ -73,9 +65,6 @@ def test_a_least_squares_estimate_is_all_but_the_true_model() -> None:
     assert true is not None
     np.testing.assert_allclose(estimate.vector, true[0], atol=1e-3)
     assert estimate.train_loss < 1e-6
-
-
-# From the configuration
 
 
 def build(*overrides: str) -> object:

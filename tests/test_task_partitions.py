@@ -26,6 +26,7 @@ from florets.task.partitions.own import UNKNOWN_CLUSTER
 from florets.task.partitions.rotation import rotated_anchors, rotation, rotation_blocks, rotation_mixture, turned
 from florets.task.partitions.shard import check_shards
 from florets.task.task import Task, TaskSpec
+from tests.test_task_composed import numbered
 
 # Class sizes of MNIST: partitions look at labels alone, so that no file is needed.
 MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
@@ -192,15 +193,6 @@ def test_label_sets_are_found_for_every_seed(seed):
 def test_what_cannot_be_is_refused_with_the_remedy(make, message):
     with pytest.raises(ValueError, match=message):
         make(digits(None, 0, 4))
-
-
-def numbered(num_train=400, num_test=100, num_labels=10):
-    """Images that hold their row number, labels in turn."""
-    parts = []
-    for count in (num_train, num_test):
-        x = np.repeat(np.arange(count, dtype=np.float32), 4).reshape(count, 1, 2, 2)
-        parts += [x, np.arange(count) % num_labels]
-    return Dataset(*parts, num_outputs=num_labels)
 
 
 DATA = numbered()

@@ -99,12 +99,6 @@ def test_an_import_path_must_lead_to_a_tracker(path: str, said: str) -> None:
         make_trackers(compose([f"tracker={path}"]))
 
 
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("florets.conf.extras._is_installed", lambda module: module != "mlflow")
-    with pytest.raises(ConfigError, match=r'tracker=mlflow: needs mlflow-skinny; pip install "florets\[mlflow\]"'):
-        make_trackers(compose(["tracker=mlflow"]))
-
-
 def test_a_preset_may_name_a_class_only_with_consent(conf_copy: Path) -> None:
     preset = conf_copy / "experiment" / "traced.yaml"
     preset.write_text(f"tracker: [tensorboard, '{OWN}:Calls']\n")

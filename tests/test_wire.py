@@ -99,8 +99,6 @@ def test_arrays_are_written_and_viewed_as_flower_does(shape: tuple[int, ...], dt
     assert (view.dtype, view.shape, view.tobytes()) == (values.dtype, values.shape, values.tobytes())
 
 
-# Flower's records and messages
-
 VALUES: dict[str, Any] = {"a": 1, "b": 2.5, "c": [1, 2], "d": [0.5], "e": []}
 CONFIG: dict[str, Any] = {**VALUES, "f": "text", "g": b"bytes", "h": True, "i": ["x", "y"]}
 
@@ -147,9 +145,6 @@ def test_a_projection_keeps_cosines_and_is_the_same_for_all_clients() -> None:
     assert cosines[0, 1] == pytest.approx(2**-0.5, abs=0.08)
     assert cosines[0, 2] == pytest.approx(-1, abs=1e-3)
     np.testing.assert_array_equal(form.pack(rows[1:2], rng()), sent[1:2])
-
-
-# How clients' data are divided
 
 
 @pytest.mark.parametrize(("count", "size"), [(900, 14), (56, 14), (55, 13), (32, 8), (31, 0), (1, 0)])

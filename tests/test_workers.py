@@ -20,7 +20,7 @@ from florets.conf.schema import Config
 from florets.engines.engine import client_side, start_fork_server
 from florets.engines.local_grid import LocalGrid
 from florets.engines.worker_grid import WorkerGrid
-from florets.engines.workers import LoadClientSide, WorkersFailed
+from florets.engines.workers import LoadClientSide
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
@@ -28,7 +28,7 @@ from florets.task.task import Task
 from florets.task.wire import bank, kinds
 from tests.golden_runs import differences, play
 from tests.grid_runs import run_on
-from tests.worker_clients import LOST, ending, hanging, not_starting, raising
+from tests.worker_clients import ending, hanging, raising
 
 pytestmark = pytest.mark.slow
 
@@ -137,35 +137,11 @@ def test_a_clients_state_is_its_own_whichever_worker_answers() -> None:
         assert numbers(grid.send_and_receive([asked("remember", 2)], timeout=SOON), "seen") == [4]
 
 
-def test_only_the_client_whose_process_ends_has_an_error_and_the_others_go_on() -> None:
-    with closing(WorkerGrid(client_side, 6, None, 2)) as grid:
-        nodes = range(2, 9)
-        replies = grid.send_and_receive([asked("end", node, whose=LOST) for node in nodes], timeout=SOON)
-        assert [reply.has_error() for reply in replies] == [False] * 3 + [True] + [False] * 2 + [True]
-        assert "its worker process ended (signal 9)" in replies[3].error.reason
-        assert replies[6].error.reason == "no such node"
-        # Until then the other one would answer for its clients.
-        while not all(worker.is_ready for worker in grid.workers.all):
-            assert list(grid.workers.arrived(SOON)) == []
-        before = [worker.pid for worker in grid.workers.all]
-        replies = grid.send_and_receive([asked("hang", node, whose=LOST) for node in nodes], timeout=10.0)
-        # One waits for the same worker: it alone would have the data of both.
-        assert len(replies) == 5
-        assert len(grid.send_and_receive([asked("hang", node) for node in range(2, 8)], timeout=SOON)) == 6
-        assert len(set(before) & {worker.pid for worker in grid.workers.all}) == 1
-    assert all(gone(pid) for pid in before)
-
-
 def test_workers_compute_with_one_thread() -> None:
     with closing(WorkerGrid(client_side, 2, None, 2)) as grid:
         replies = grid.send_and_receive([asked("threads", 2)], timeout=SOON)
         assert numbers(replies, "torch") == [1]
         assert numbers(replies, "server") == [1], "a copy of a process with threads may hang"
-
-
-def test_workers_that_cannot_start_end_the_run_with_a_reason() -> None:
-    with closing(WorkerGrid(not_starting, 2, None, 1)) as grid, pytest.raises(WorkersFailed, match="workers=1"):
-        grid.send_and_receive([asked("remember", 2)], timeout=SOON)
 
 
 def test_models_that_are_kept_are_there_on_a_worker_that_is_new() -> None:

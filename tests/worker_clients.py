@@ -1,6 +1,5 @@
 """Client sides for tests of worker processes: handlers and apps that end, hang or remember in the middle of a run."""
 
-import multiprocessing
 import os
 import signal
 import time
@@ -25,20 +24,6 @@ def remember(client: Client) -> RecordDict:
     seen = int(state["seen"]["count"]) + 1 if "seen" in state else 1  # type: ignore[call-overload, index, arg-type]
     state["seen"] = ConfigRecord({"count": seen})
     return reply(None, {"seen": seen, "process": os.getpid()})
-
-
-def end(client: Client) -> RecordDict:
-    """End the process of the client that is meant, as the system does where memory is short."""
-    if int(client.context.node_config["partition-id"]) == client.config.get("whose"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return reply(None, {"process": os.getpid()})
-
-
-def hang(client: Client) -> RecordDict:
-    """Let the client that is meant never answer."""
-    if int(client.context.node_config["partition-id"]) == client.config.get("whose"):
-        time.sleep(1000)
-    return reply(None, {"process": os.getpid()})
 
 
 def _losing(lose: Callable[[], None]) -> ClientSide:
@@ -81,13 +66,6 @@ def ending() -> ClientSide:
 def hanging() -> ClientSide:
     """Return an app that hangs for one client in round 2."""
     return _losing(lambda: time.sleep(1000))
-
-
-def not_starting() -> ClientSide:
-    """Return an app in the first process; in a worker, fail."""
-    if multiprocessing.parent_process() is not None:
-        raise RuntimeError("cannot start")
-    return client_side()
 
 
 def threads(client: Client) -> RecordDict:

@@ -1,16 +1,12 @@
 """Hostile descriptions: a reply to `query.describe` is checked values, or refused as malformed."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from flwr.app import ConfigRecord, RecordDict
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import Declaration, Site, read_site
 from florets.task.data.tables.description import ColumnSummary, Description, TargetSummary
 from florets.task.data.tables.read import read_table
@@ -82,50 +78,6 @@ def test_a_value_that_no_site_can_have_is_refused(values: object) -> None:
     with pytest.raises(MalformedMessage) as caught:
         read_description(reply(json.dumps(values)))
     assert str(caught.value) == "its description of its data is malformed"
-
-
-def places(values: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inside = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
-    return [path, *(place for name, value in inside for place in places(value, (*path, name)))]
-
-
-PLACES = places(PLAIN)[1:]
-ODD = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
-    max_leaves=6,
-)
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(PLACES), ODD), min_size=1, max_size=3))
-def test_any_change_is_refused_or_leaves_a_description_to_agree_on(changes: list) -> None:
-    values = json.loads(json.dumps(PLAIN))
-    for path, value in changes:
-        inside = values
-        for name in path[:-1]:
-            try:
-                inside = inside[name]
-            except (KeyError, IndexError, TypeError):
-                break
-        if isinstance(inside, dict) or (
-            isinstance(inside, list) and isinstance(path[-1], int) and path[-1] < len(inside)
-        ):
-            inside[path[-1]] = value
-    try:
-        _, found = read_description(reply(json.dumps(values)))
-    except MalformedMessage:
-        return
-    assert 1 <= found.train_records <= found.records
-    try:
-        agreed = agree(Declaration(), {"a": found, "b": DESCRIBED})
-    except ValueError:
-        return
-    assert agreed.preprocessing is None or all(math.isfinite(one.mean) for one in agreed.preprocessing.numeric)
 
 
 TABLE = "nr;chol;weight;note\n1;7,46;80;x\n2;-9;81,5;y\n"

@@ -1,7 +1,7 @@
 """Tables in whole runs: columns by name, a wrong site alone left out, raw cells, resume, and other forms of data."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -123,50 +123,3 @@ def test_a_resumed_run_prepares_tables_as_it_began(tmp_path: Path, monkeypatch: 
         table(data / "a" / f"{name}.csv", ("dose", "price", "age", "weight"), seed)
     assert main.main([f"resume={folder}"]) == 0
     assert same(whole, folder)
-
-
-def raw(folder: Path, name: str, seed: int, write: Callable[..., str], header: str) -> None:
-    rng = np.random.default_rng(seed)
-    lines = [header]
-    for number in range(120):
-        dose, smoker = rng.normal(200, 30), rng.random() < 0.4
-        ill = rng.random() < 1 / (1 + np.exp(-(dose - 200) / 20 - 2 * smoker + 1))
-        gap = rng.random() < 0.1
-        lines.append(write(number, None if gap else dose, "yes" if smoker else "no", int(ill)))
-    (folder / name).mkdir(parents=True)
-    (folder / name / "export.csv").write_text("\n".join(lines) + "\n")
-
-
-def test_raw_exports_of_three_kinds_are_one_federation_with_a_line_for_each(tmp_path: Path) -> None:
-    def comma(nr: int, dose: float | None, smoker: str, ill: int) -> str:
-        return f"{nr},{'' if dose is None else round(dose, 1)},{smoker},{ill}"
-
-    def semicolon(nr: int, dose: float | None, smoker: str, ill: int) -> str:
-        return f"{ill};{smoker};{'?' if dose is None else f'{dose / 38.67:.2f}'.replace('.', ',')};{nr}"
-
-    def tab(nr: int, dose: float | None, smoker: str, ill: int) -> str:
-        return f"{nr}\t{-9 if dose is None else round(dose)}\t{smoker}\t{ill}.0"
-
-    data = tmp_path / "data"
-    raw(data, "north", 0, comma, "nr,dose,smoker,ill")
-    raw(data, "south", 1, semicolon, "ill;smoker;chol;nr")
-    raw(data, "west", 2, tab, "nr\tdose\tsmoker\till")
-    (data / "south" / "node.toml").write_text('rename = {chol = "dose"}\nscale = {dose = 38.67}\n')
-    (data / "west" / "node.toml").write_text("missing = [-9]\n")
-    given = [
-        f"data_dir={data}",
-        f"results_dir={tmp_path / 'r'}",
-        "target=ill",
-        "strategy=fedavg",
-        "num_rounds=8",
-        "pictures=false",
-    ]
-    assert main.main([*given, "train.learning_rate=0.5"]) == 0
-    told = next((tmp_path / "r").rglob("run.log")).read_text()
-    assert "3 sites, 360 records" in told
-    assert "nputs: dose, smoker (categories); 3 numbers" in told
-    prepared = Preprocessing.of(json.loads(next((tmp_path / "r").rglob("preprocessing.json")).read_text()))
-    assert 190 < prepared.numeric[0].mean < 210
-    assert prepared.classes == {"0": ("0",), "1": ("1",)}
-    rounds = [json.loads(line) for line in next((tmp_path / "r").rglob("rounds.jsonl")).read_text().splitlines()]
-    assert rounds[-1]["accuracy"] > 0.7
