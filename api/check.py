@@ -17,16 +17,9 @@ from florets.conf.schema import Config
 from florets.engines.own_nodes import own_nodes, stated
 from florets.reports.console import counted
 from florets.reports.folder import private
-from florets.server_app.data_agreement import (
-    CHECK,
-    declaration_of,
-    describe_here,
-    described,
-    is_own,
-    lines,
-    save_findings,
-)
+from florets.server_app.data_agreement import declaration_of, describe_here, described, lines
 from florets.server_app.data_findings import Finding, find
+from florets.server_app.own_data import CHECK, is_own, save_findings
 from florets.task.data.own import find_files, holds_data
 from florets.task.data.tables.agreement import Agreed
 from florets.task.data.tables.declaration import Declaration, site_file, unread_files

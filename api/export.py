@@ -21,7 +21,8 @@ from florets.reports.console import counted
 from florets.reports.folder import refuse_taken, whole_folder, write_arrays
 from florets.reports.protections import protections
 from florets.reports.summary import read_lines
-from florets.server_app.data_agreement import declaration_of, is_own
+from florets.server_app.data_agreement import declaration_of
+from florets.server_app.own_data import is_own
 from florets.server_app.recorder import read_summary
 from florets.server_app.run_models import Arrays, RunModels, load_run
 from florets.strategies.layers.budget import BUDGET_FILE, read_budget

@@ -16,16 +16,28 @@ from florets.api.federation import write_table
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.clients import CLIENTS, read_clients
 from florets.server_app.data_agreement import declaration_of
-from florets.server_app.run_models import Arrays, RunModels, nearest_descriptor, nearest_group
+from florets.server_app.run_models import Arrays, RunModels
+from florets.strategies.base.groups import Frozen
 from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.data.new_data import Form, NewData, numbered, read_new, read_new_table, shaped
 from florets.task.data.own import own
 from florets.task.data.samples import samples, targets
 from florets.task.data.tables.declaration import is_table
 from florets.task.device import one_thread_within
-from florets.task.new_client import evaluate_model, evaluate_models, fitted_shares, model_losses, predict
+from florets.task.new_client import (
+    descriptor,
+    evaluate_model,
+    evaluate_models,
+    fitted_shares,
+    fold_rows,
+    model_losses,
+    predict,
+)
 from florets.task.registry import check_options
 from florets.task.settings import SQUARED, of_values, scales_targets
+from florets.task.task import Task
+from florets.task.training.folds import on_folds
+from florets.task.training.settings import Training
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -311,7 +323,7 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
         chosen = run.nearest_frozen(model_losses(run.task, run.frozen_models(), x, y))
         why = "its cluster's losses, saved when the run froze the clustering, are the nearest"
     if run.frozen is not None and run.frozen.training is not None:
-        group, cosine = nearest_group(run.frozen, run.task, run.config.train, x, y)
+        group, cosine = _nearest_group(run.frozen, run.task, run.config.train, x, y)
         if group < 0:
             misfit = f"None of the run's groups fits these data (cosine {cosine:.2f} with the nearest one's centre)."
         else:
@@ -322,13 +334,36 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
                 needed = training.folds * -(-training.size // 2)
                 why += f", but {len(x)} samples are too few to be sure, {needed} would be enough"
     if run.frozen is not None and run.frozen.by == "descriptors":
-        chosen = nearest_descriptor(run.frozen, run.task, x, y)
+        chosen = _nearest_descriptor(run.frozen, run.task, x, y)
         why = "of what the run's common model makes of them, that group's is the nearest"
     if len(losses) == 1:
         why = "the run has only this one"
     loss, accuracy = evaluate_model(run.task, run.models[chosen], x, y)
     rmse, r2 = _errors(run, y, loss)
     return Assignment(chosen, why, len(x), losses, loss, accuracy, rmse, r2, misfit=misfit)
+
+
+def _nearest_descriptor(groups: Frozen, task: Task, x: FloatArray, y: TargetArray) -> int:
+    """Return the group of a run of FLUX whose centroid is nearest to new data."""
+    _, rows, dimensions = groups.centroids.shape
+    found = descriptor(task, _common(groups), x, y, rows // 2 - 1, dimensions, groups.seed)
+    return groups.nearest_descriptor(found)
+
+
+def _nearest_group(groups: Frozen, task: Task, train: Training, x: FloatArray, y: TargetArray) -> tuple[int, float]:
+    """Train the common model on data as the run's clients did; return the group (-1: none fits) and the cosine."""
+    how = groups.training
+    assert how is not None
+    size = how.size_of(len(x))
+    folds, size = (how.folds, size) if size else (1, len(x))
+    training = on_folds(train, how.steps, how.rate)
+    sent = (training, how.form, groups.seed, how.estimates)
+    return groups.place_rows(fold_rows(task, _common(groups), x, y, folds, size, *sent))
+
+
+def _common(groups: Frozen) -> Arrays:
+    assert groups.models is not None
+    return {name: array.numpy() for name, array in groups.models.one(0).items()}
 
 
 def _errors(run: RunModels, y: TargetArray, loss: float) -> tuple[float | None, float | None]:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from florets.api.clients import clients_of
-from florets.api.keys import overrides_of
 from florets.conf.compose import compose
 from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
@@ -219,6 +217,10 @@ def run(experiment: Any = None, /, **keys: Any) -> Run:
     ConfigError
         With every problem of the keys, before anything is run.
     """
+    # They know data in memory, which the command has not.
+    from florets.api.clients import clients_of
+    from florets.api.keys import overrides_of
+
     experiment, keys, _ = clients_of(experiment, keys)
     return Run(run_overrides(overrides_of(experiment, keys)).folder, trust=True)
 
@@ -318,6 +320,7 @@ def prepare(experiment: str | None = None, /, **keys: Any) -> "tuple[ArrayRecord
     ConfigError
         With every problem of the keys.
     """
+    from florets.api.keys import overrides_of
     from florets.server_app.build import build_models, build_task, message_settings
 
     config = compose(overrides_of(experiment, keys))

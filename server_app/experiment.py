@@ -29,9 +29,9 @@ from florets.reports.folder import STOP, FolderLock, WriteFailed, private, write
 from florets.reports.summary import RoundLine, RunSummary
 from florets.server_app.build import build_checked, build_task, refused
 from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpointing, Checkpoints
-from florets.server_app.data_agreement import agree_on_data, saved_data
 from florets.server_app.final_models import Truth, loss_matrix
 from florets.server_app.own_code import record_code
+from florets.server_app.own_data import OwnData, is_own, not_described, saved_data
 from florets.server_app.patience import Patience, validation_figure
 from florets.server_app.recorder import Recorder
 from florets.server_app.resume import (
@@ -91,6 +91,16 @@ def _run_or_resume(grid: Grid, config: Config, folder: Path, resume: bool, by_fl
         return _run(grid, config, folder, by_flower, made, lock, find_checkpoint(folder, config))
 
 
+def _own_data(grid: Grid, config: Config) -> OwnData:
+    """Return what the nodes' own data have in common, where they have any."""
+    if not is_own(config):
+        return not_described(config)
+    # It imports all that reads tables.
+    from florets.server_app.data_agreement import agree_on_data
+
+    return agree_on_data(grid, config)
+
+
 def _run(
     grid: Grid,
     config: Config,
@@ -102,7 +112,7 @@ def _run(
 ) -> RunSummary:
     """Start a new run or, with its folder's lock, go on with an interrupted one."""
     with _kept_warnings() as earlier:
-        own = agree_on_data(grid, config) if checkpoint is None else saved_data(config, folder)
+        own = _own_data(grid, config) if checkpoint is None else saved_data(config, folder)
         config = own.config
         task = build_task(config, own.table)
         strategy, models, settings = build_checked(config, task)

@@ -14,7 +14,6 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.metrics import model_error
-from florets.task.new_client import best_of_each_cluster
 from florets.task.task import Task
 from florets.task.wire import bank
 from florets.task.wire.replies import Losses
@@ -44,6 +43,8 @@ class Truth:
             if own.layout.size == true_models.shape[1]:
                 found = found._replace(model_error=model_error(own.bank, true_models.astype(np.float64)))
         if self._cluster_test and evaluated:
+            from florets.task.new_client import best_of_each_cluster
+
             models_as_arrays = ({name: array.numpy() for name, array in m.items()} for m in bank.models(models()))
             loss, error = best_of_each_cluster(self._task, models_as_arrays, server_round)
             found = found._replace(cluster_error=error, cluster_loss=loss)

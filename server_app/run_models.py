@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -18,23 +18,21 @@ from florets.conf.run_config import task_spec
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config
 from florets.reports.folder import whole_file, write_arrays
-from florets.server_app.data_agreement import PREPROCESSING, read_preprocessing
 from florets.server_app.own_code import look_for_given
+from florets.server_app.own_data import PREPROCESSING, read_preprocessing
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.groups import FoldTraining, Frozen
 from florets.strategies.base.models import Models
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.task.data.array_scale import ArrayScale
-from florets.task.data.dataset import TargetArray
-from florets.task.data.tables.preprocessing import Preprocessing
-from florets.task.new_client import descriptor, fold_rows
 from florets.task.partitions.own import OWN as OWN_DATA
 from florets.task.task import Task, TaskSpec
-from florets.task.training.folds import on_folds
-from florets.task.training.settings import Training
 from florets.task.wire import bank
 from florets.task.wire.folds import RowForm
+
+if TYPE_CHECKING:
+    from florets.task.data.tables.preprocessing import Preprocessing
 
 MODELS, CLUSTERS, OWN = "models.safetensors", "clusters.safetensors", "own_models.safetensors"
 FROZEN = "frozen"
@@ -56,7 +54,7 @@ class RunModels:
     models: tuple[Arrays, ...]
     frozen: Frozen | None
     """The groups by which newcomers are assigned, None where the run froze none."""
-    preprocessing: Preprocessing | None = None
+    preprocessing: "Preprocessing | None" = None
     own: Mapping[str, Arrays] = field(default_factory=dict)
     """Models of single clients, by their keys, where the run had a personal method within its groups, or FedSoft."""
 
@@ -242,7 +240,7 @@ def _own_models(path: Path, states: Sequence[Arrays]) -> dict[str, Arrays]:
     return dict(zip(keys, found, strict=True))
 
 
-def _preprocessing(folder: Path, task: Task) -> Preprocessing | None:
+def _preprocessing(folder: Path, task: Task) -> "Preprocessing | None":
     """Return how tables become the models' inputs, which they must fit."""
     found = read_preprocessing(folder)
     if found is not None and (found.width, max(len(found.classes), 1)) != (
@@ -268,28 +266,3 @@ def _models(arrays: Arrays) -> tuple[Arrays, ...]:
 
 def _states(record: ArrayRecord) -> list[Arrays]:
     return [{name: array.numpy() for name, array in model.items()} for model in bank.models(record)]
-
-
-def nearest_descriptor(groups: Frozen, task: Task, x: NDArray[np.float32], y: TargetArray) -> int:
-    """Return the group of a run of FLUX whose centroid is nearest to new data."""
-    _, rows, dimensions = groups.centroids.shape
-    found = descriptor(task, _common(groups), x, y, rows // 2 - 1, dimensions, groups.seed)
-    return groups.nearest_descriptor(found)
-
-
-def nearest_group(
-    groups: Frozen, task: Task, train: Training, x: NDArray[np.float32], y: TargetArray
-) -> tuple[int, float]:
-    """Train the common model on data as the run's clients did; return the group (-1: none fits) and the cosine."""
-    how = groups.training
-    assert how is not None
-    size = how.size_of(len(x))
-    folds, size = (how.folds, size) if size else (1, len(x))
-    training = on_folds(train, how.steps, how.rate)
-    sent = (training, how.form, groups.seed, how.estimates)
-    return groups.place_rows(fold_rows(task, _common(groups), x, y, folds, size, *sent))
-
-
-def _common(groups: Frozen) -> Arrays:
-    assert groups.models is not None
-    return {name: array.numpy() for name, array in groups.models.one(0).items()}

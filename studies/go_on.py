@@ -17,8 +17,8 @@ from florets.conf.schema import Config, as_plain
 from florets.reports.folder import FINISHED, MARKER, FolderLock
 from florets.reports.summary import RunSummary
 from florets.server_app.checkpoint import CheckpointError, Checkpoints
-from florets.server_app.data_agreement import ASKED
 from florets.server_app.own_code import Hashes, changed_files, changed_words, code_on_disk, recorded_code
+from florets.server_app.own_data import ASKED
 from florets.server_app.recorder import read_summary
 from florets.server_app.resume import CHANGEABLE
 from florets.studies.one_run import Runner

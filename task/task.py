@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -18,8 +18,6 @@ from torch.nn.parameter import is_lazy
 from florets.task.adapters import adapt
 from florets.task.client_data import ClientData, with_validation
 from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
-from florets.task.data.own import describe, find_files
-from florets.task.data.tables.description import Description
 from florets.task.drift import shards_by_version
 from florets.task.layers import at_home, body_and_head, keep_at_home, load_at_home
 from florets.task.partitions.own import OWN, Agreement
@@ -32,6 +30,9 @@ from florets.task.training.losses import check_loss
 from florets.task.training.model_check import check_model
 from florets.task.training.modules import torch_random
 
+if TYPE_CHECKING:
+    from florets.task.data.tables.description import Description
+
 log = logging.getLogger("florets")
 
 __all__ = ["ClientData", "Task", "TaskSpec"]
@@ -40,6 +41,12 @@ _RANGES = {"poisson": (0, math.inf), "binary_cross_entropy": (0, 1)}
 """Least and largest target of a loss."""
 MOST_KEPT = 20_000
 """Clients whose data are kept once they are made."""
+
+
+def _is_table(folder: Path | None) -> bool:
+    from florets.task.data.own import find_files
+
+    return find_files(folder).is_table
 
 
 class Task:
@@ -94,7 +101,7 @@ class Task:
         """The whole data set."""
         spec = self.spec
         folder = Path(spec.data_dir).expanduser() if spec.data_dir else None
-        if self.is_own and spec.data == OWN and PREPARED not in spec.table and find_files(folder).is_table:
+        if self.is_own and spec.data == OWN and PREPARED not in spec.table and _is_table(folder):
             # By itself it would number classes and standardise in its own way.
             raise ValueError(
                 "the run does not say how tables are prepared: let nodes describe them, or declare "
@@ -110,8 +117,10 @@ class Task:
         return data
 
     @cached_property
-    def description(self) -> Description:
+    def description(self) -> "Description":
         """What a node says of its own data before training."""
+        from florets.task.data.own import describe
+
         spec = self.spec
         options = check_options(resolve("data", OWN), spec.data_options, "data", OWN)
         return describe(Path(spec.data_dir).expanduser(), options, spec.table, spec.seed, self._number)

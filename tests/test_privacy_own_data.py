@@ -16,7 +16,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
 from florets.engines import engine
-from florets.server_app.data_agreement import saved_data
+from florets.server_app.own_data import saved_data
 from florets.strategies.base.federation import FederationError
 from florets.studies.advise.methods import Question
 from florets.task import node_log

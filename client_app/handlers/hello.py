@@ -10,7 +10,6 @@ from florets.task.fingerprint import code_fingerprint
 from florets.task.node_config import answered_by, check_node_config
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
-from florets.task.wire.description import pack_description
 from florets.task.wire.flower import INSTALLED
 from florets.task.wire.leaving import named, unanswered
 from florets.task.wire.replies import Introduction
@@ -66,6 +65,8 @@ def describe(client: Client) -> RecordDict:
     """
     if not client.task.is_own:
         raise ValueError("only nodes with data of their own describe them")
+    from florets.task.wire.description import pack_description
+
     found = client.task.description
     return pack_description(client.key, found if client.shares_statistics else found.without_figures())
 

@@ -13,7 +13,7 @@ from florets.reports.clients import ClientRow, read_clients
 from florets.reports.pooled import PartStatistics, TestStatistics, read_test_statistics
 from florets.reports.scores import Part
 from florets.reports.summary import last_evidence, read_lines, round_seconds
-from florets.server_app.data_agreement import DESCRIPTION
+from florets.server_app.own_data import DESCRIPTION
 from florets.studies.advise.measures import FloatArray
 from florets.task.data.tables.description import Description
 

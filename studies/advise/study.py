@@ -18,8 +18,8 @@ from florets.reports.console import say
 from florets.reports.folder import write_whole
 from florets.reports.pooled import read_test_statistics
 from florets.reports.summary import RunSummary
-from florets.server_app.data_agreement import CHECK, read_preprocessing
 from florets.server_app.data_findings import Finding as CheckFinding
+from florets.server_app.own_data import CHECK, read_preprocessing
 from florets.server_app.progress import silent
 from florets.studies.advise.advice import Advice, Evidence, advise
 from florets.studies.advise.causes import Reason, differences, rule_of
