@@ -13,7 +13,6 @@ from florets.strategies import STRATEGIES
 from florets.strategies.registry import find_strategy, strategy_class
 from florets.task.consent import ALLOW
 from florets.task.data.tables.declaration import client_folders, is_table, name_of, site_file
-from florets.task.data.tables.names import listed
 from florets.task.node_config import CLIENT_ID, DATA_DIR, folders_config
 from florets.task.spec import DECLARED
 from florets.task.wire import kinds
@@ -61,6 +60,7 @@ def _owners(root: Path, config: Config) -> list[dict[str, Any]]:
     """Return a node for each owner of the rows of one table."""
     from florets.task.data.own import find_files
     from florets.task.data.tables.declaration import Declaration, read_site
+    from florets.task.data.tables.names import listed
     from florets.task.data.tables.read import read_table
 
     owner = config.task.table.owner

@@ -1,4 +1,4 @@
-"""What a run knows of its nodes' own data, and the files of its folder that hold it."""
+"""A run's knowledge of its nodes' own data, and the files of its folder that hold it."""
 
 import json
 from collections.abc import Mapping, Sequence

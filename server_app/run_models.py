@@ -25,13 +25,13 @@ from florets.strategies.base.groups import FoldTraining, Frozen
 from florets.strategies.base.models import Models
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
-from florets.task.data.array_scale import ArrayScale
 from florets.task.partitions.own import OWN as OWN_DATA
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import bank
 from florets.task.wire.folds import RowForm
 
 if TYPE_CHECKING:
+    from florets.task.data.array_scale import ArrayScale
     from florets.task.data.tables.preprocessing import Preprocessing
 
 MODELS, CLUSTERS, OWN = "models.safetensors", "clusters.safetensors", "own_models.safetensors"
@@ -68,8 +68,10 @@ class RunModels:
         return "" if self.frozen is None else self.frozen.by
 
     @property
-    def scale(self) -> ArrayScale:
+    def scale(self) -> "ArrayScale":
         """By which the run's arrays were standardised; tables have their preprocessing."""
+        from florets.task.data.array_scale import ArrayScale
+
         task = self.config.task
         return ArrayScale.of(task.data_options.get("scale") if task.data == OWN_DATA else None)
 

@@ -11,7 +11,7 @@ from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.discovery.settings import DiscoverySettings, DiscoveryState
 from florets.strategies.discovery.waiting import REGRESSION, move_of, moves_on, needed, shares_first
-from florets.strategies.shared.first_round import group_models
+from florets.strategies.shared.first_updates import group_models
 from florets.strategies.shared.fold_evidence import Evidence, no_group_fits
 from florets.strategies.shared.fold_round import FoldRound, Found
 from florets.task.randomness import Purpose

@@ -8,7 +8,7 @@ import numpy as np
 from florets.strategies.base.models import Updates, penalty_of
 from florets.strategies.base.round import Round
 from florets.strategies.core import FloatArray
-from florets.strategies.shared.first_round import changes_of
+from florets.strategies.shared.first_updates import changes_of
 from florets.strategies.shared.fold_round import FoldRound, sends_estimates
 from florets.task.training.settings import Training
 from florets.task.wire.replies import Update

@@ -14,7 +14,6 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import TargetArray
-from florets.task.data.tables.table_text import class_name
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,8 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
     if classes is not None:
         label_of = {name: label for label, name in enumerate(classes)}
         # Exact names come first: where one is 01 and another 1, they are two.
+        from florets.task.data.tables.table_text import class_name
+
         label_of = {**{class_name(name): label for name, label in label_of.items()}, **label_of}
         texts = [text if text in label_of else class_name(text) for text in map(str, values.tolist())]
         unknown = next((row for row, text in enumerate(texts) if text not in label_of), None)
