@@ -27,32 +27,17 @@ class Form:
     higher: bool
     percent: bool
     digits: str
-    meaning: str
     worst: float = math.inf
 
 
 FORMS: dict[Name, Form] = {
-    "accuracy": Form("accuracy", True, True, ".1f", "The fraction of records that are classified correctly."),
-    "auc": Form(
-        "AUC", True, False, ".3f",
-        "Area under the ROC curve: the probability that a record of the class gets a higher score than one outside "
-        "it. 0.5 is chance, 1 is perfect.",
-    ),
-    "log_loss": Form(
-        "log loss", False, False, ".3f",
-        "Minus the log of the probability that was given to the true class, mean over records: 0 if that was always "
-        "1. Accuracy counts which class was the most likely one; the log loss also sees how likely.",
-        5.0,
-    ),
-    "r2": Form(
-        "R2", True, False, ".3f",
-        "The fraction of the target's variance that is explained. 0 is what the mean scores; 1 is perfect; below 0 "
-        "is worse than the mean.",
-        -1.0,
-    ),
-    "rmse": Form("RMSE", False, False, ".4g", "The root of the mean squared error, in the target's unit."),
-    "loss": Form("loss", False, False, ".4g", "The mean training loss per record."),
-}  # fmt: skip
+    "accuracy": Form("accuracy", True, True, ".1f"),
+    "auc": Form("AUC", True, False, ".3f"),
+    "log_loss": Form("log loss", False, False, ".3f", 5.0),
+    "r2": Form("R2", True, False, ".3f", -1.0),
+    "rmse": Form("RMSE", False, False, ".4g"),
+    "loss": Form("loss", False, False, ".4g"),
+}
 
 _MOST = 2.0
 """Differences are written up to so many times the worst figure."""

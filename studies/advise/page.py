@@ -29,8 +29,6 @@ table.methods .chosen { background: #eaf4fb; font-weight: 600; }
 table.sites td:last-child { text-align: left; color: var(--quiet); }
 code { font: .9rem ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere; }
 ul.why li { overflow-wrap: anywhere; }
-dl.terms dt { font-weight: 600; margin-top: .6rem; }
-dl.terms dd { margin: 0; color: var(--quiet); }
 {% endblock %}
 {% block header %}
 <p class="verdict {{ 'good' if useful else 'none' }} answer">{{ words.answer }}</p>
@@ -47,7 +45,7 @@ rates of {{ rates }} for up to {{ rounds }}, and stopped once it no longer impro
 also decided on the rate and on the method.{% endif %} All figures below are of the test records, which had no part in
 that.</p>
 {{ table(methods, "methods") }}
-<p>{{ words.interval }}
+<p>The constant answer is the same for every record: {{ constant }}. {{ words.interval }}
 {%- if fine_tuned %} Fine-tuned: at the end each {{ words.site }} trains a copy of the common model on its own records
 ({{ epochs }} passes).{% endif %}
 </p>
@@ -77,24 +75,14 @@ spreads of columns; for the search for groups also a compressed change of the mo
 records. No record.</p>
 {% endcall %}
 
-{% call folded("Terms") %}
-<dl class="terms">
-{% for one in [form] + seconds %}<dt>{{ one.title }}</dt><dd>{{ one.meaning }}</dd>{% endfor %}
-<dt>constant answer</dt><dd>The same for every record: the mean of the target, or the most frequent class (for the log
-loss the share of each class as its probability). A model must beat it.</dd>
-<dt>p</dt><dd>How often {{ words.site }}s without groups send updates as different as these. Groups are claimed
-at 0.005 or less: by mistake once in 200 times.</dd>
-<dt>FedAvg</dt><dd>All train one model; the server averages what they send back, round after round.</dd>
-<dt>intercept, coefficients per {{ words.site }}</dt><dd>One model for all, and a constant or coefficients of each
-{{ words.site }}, shrunk towards the common ones where it has few records.</dd>
-<dt>discovery</dt><dd>Groups of {{ words.site }}s are detected during training, each with its own model.</dd>
-</dl>
-{% endcall %}
 {% endblock %}
 {% block footer %}
 Written by Florets. The runs behind this page are in the folders next to it, each with its own report.
 {% endblock %}
 """
+
+
+_CONSTANT = {"r2": "the mean of the target", "log_loss": "the shares of the classes"}
 
 
 def write_page(folder: Path, words: Words) -> Path:
@@ -115,8 +103,8 @@ def write_page(folder: Path, words: Words) -> Path:
         rates=", ".join(f"{rate:g}" for rate in sorted(words.question.rates)),
         validation=f"{base.task.validation_fraction:.0%} of the training records",
         form=FORMS[measure],
-        seconds=[FORMS[name] for name in advice.criterion.seconds],
         methods=_methods(words),
+        constant=_CONSTANT.get(measure, "the most frequent class"),
         fine_tuned=advice.outcome("tuned") is not None,
         epochs=f"{words.question.fine_tune_epochs:g}",
         groups=f"{words.listed_groups} ({words.p})." if finding.kind in ("groups", "lone") else f"{words.verdict}.",
@@ -149,11 +137,10 @@ def _methods(words: Words) -> list[list[Cell]]:
     names = (words.measure, *criterion.seconds)
     head = ["method", *(FORMS[name].title for name in names), "compared with the advised"]
     rows: list[list[Cell]] = [[*head, "settings, rounds", "sent and received, time"]]
-    what = {"r2": "mean", "log_loss": "shares of the classes"}.get(words.measure, "most frequent class")
     seconds = [answer.seconds.get(name, math.nan) for name in criterion.seconds]
     figures = [value(one, name) for one, name in zip([answer.figure(criterion), *seconds], names, strict=True)]
     versus = _versus(advice.over_constant if advice.chosen else None, words)
-    rows.append([f"Constant answer ({what})", *figures, versus, "-", "-"])
+    rows.append(["Constant answer", *figures, versus, "-", "-"])
     for outcome in advice.outcomes:
         # What was not trained has no figures.
         tests = {} if outcome.name in advice.diverged else outcome.test
