@@ -26,21 +26,11 @@ PLOTS = ("", "rows", "curves", "features", "singular_values", "losses")
 
 @dataclass(frozen=True)
 class Line:
-    """A row (data) or a column (method) of a table.
+    """A row (data) or a column (method) of a table; `name` means it in the file, and on the command line.
 
-    Attributes
-    ----------
-    name
-        The word that means it in the file, and on the command line.
-    seeds, leave_out, for_columns
-        Of a row: number of seeds where it is not the item's, columns that say nothing there, and keys of single
-        columns' runs.
-    choose
-        Of a column: values of keys among which validation data choose, in each row.
-    folder
-        Of a row: the folder of its data below `data_dir`.
-    kind
-        Of a row: what kind of data these are, in words; columns are compared within each kind.
+    Of a row: seeds where they are not the item's, columns that say nothing there, keys of single columns' runs, the
+    folder of its data below `data_dir`, and the kind of data, within which columns are compared. Of a column: values
+    of keys among which validation data `choose`, in each row.
     """
 
     overrides: Keys
@@ -79,18 +69,9 @@ class Small:
 
 @dataclass(frozen=True)
 class Item:
-    """One table or figure; docs/reproduce.md describes the file.
+    """One table or figure, called ``<paper>/<item>`` or as a file of one's own; docs/reproduce.md describes the file.
 
-    Attributes
-    ----------
-    name
-        ``<paper>/<item>``, as its heading in the paper's file has it; of a file of one's own the file's name.
-    measures
-        Names of `measures.MEASURES`, or `<name> - <column>` for the paired difference.
-    why
-        Reasons for what is off, by row, column or ``<row>.<column>``; those of a block of `paper` win over them.
-    cut
-        What this scale leaves out, in words.
+    `why`: reasons for what is off, by row, column or ``<row>.<column>``; those of a block of `paper` win over them.
     """
 
     title: str

@@ -7,53 +7,18 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from florets.conf.problems import did_you_mean
 from florets.conf.schema import Config
 from florets.papers.skill import skill_of
-from florets.reports.clients import CLIENTS, read_clients
 from florets.reports.pooled import read_test_statistics
 from florets.reports.statistics import ARI, PERCENT
 from florets.reports.summary import ALL_RIGHT, ARI_RECOVERED, ARI_ROUND, RoundLine, RunSummary, read_lines
-from florets.strategies.core.cluster import match_min_cost
-from florets.task.partitions.amounts import cluster_fractions
-
-Mixture = tuple[int, list[float]]
-"""A client's own true cluster, and its share of each model."""
-
-
-def read_mixtures(folder: Path) -> list[Mixture]:
-    """Return the mixtures in a run's ``clients.csv``; none of clients whose cluster or shares are not known."""
-    if not (folder / CLIENTS).is_file():
-        return []
-    rows = [row for row in read_clients(folder) if row.shares]
-    models = max((len(row.shares) for row in rows), default=0)
-    known = [row for row in rows if len(row.shares) == models]
-    return [(row.true_cluster, list(row.shares)) for row in known if row.true_cluster is not None]
-
-
-def share_error(mixtures: list[Mixture], num_clusters: int, own_fraction: float) -> float | None:
-    """Return the mean distance of the shares from the true ones, over clients and models.
-
-    Each true cluster is held to the model that is nearest, as the order of the models is the start's; None where
-    there is not one for each.
-    """
-    if not mixtures or len(mixtures[0][1]) != num_clusters:
-        return None
-    true = cluster_fractions(np.array([cluster for cluster, _ in mixtures]), num_clusters, own_fraction)
-    shares = np.array([shares for _, shares in mixtures])
-    clusters = np.arange(num_clusters)
-    # A line for each true cluster, its mean distance from each model.
-    distance = np.abs(true[:, :, None] - shares[:, None, :]).mean(axis=0)
-    return float(distance[clusters, match_min_cost(distance, clusters)].mean())
-
 
 Name = Literal[
     "accuracy", "loss", "validation", "worst_tenth", "tuned_accuracy", "ari", "ari_at_10", "first_round_ari_90",
     "rounds_of_ari_1", "first_round_ari_1", "first_round_best_ari", "groups", "frozen_from", "ari_participants",
     "ari_participants_at_10", "first_round_ari_participants_90", "model_error", "cluster_error", "bytes",
-    "gradient_passes", "mixtures", "records",
+    "gradient_passes", "records",
 ]  # fmt: skip
 Values = dict[Name, Any]
 """Results in a finished run's record; see `values_of`. A stored one lacks what was None, or not measured yet."""
@@ -81,7 +46,6 @@ def values_of(folder: Path, summary: RunSummary, config: Config) -> Values:
         "rounds_of_ari_1": [line["round"] for line in lines if (line["ari"] or 0.0) >= ALL_RIGHT],
         "bytes": summary.bytes_down + summary.bytes_up,
         "gradient_passes": summary.gradient_passes,
-        "mixtures": read_mixtures(folder),
         **({"records": skill} if skill else {}),
     }
 
@@ -112,23 +76,11 @@ Fits = Callable[[Config], bool]
 
 @dataclass(frozen=True)
 class Measure:
-    """One figure of a run.
+    """One figure of a run: a "count" of successes, or a "mean" with its sample standard deviation.
 
-    Attributes
-    ----------
-    kind
-        "count": it succeeds or not, and the table says how many of how many do; "mean": mean and sample standard
-        deviation.
-    read
-        Its value, None where the run has none (ARI 0.9 was never reached).
-    near
-        Difference from a published value that is named "within ...", in the unit shown; 0: none is.
-    may_be_never
-        Whether a finished run without a value has not come so far; of others something else went wrong.
-    higher
-        Whether a higher value is better; None: neither is.
-    bounds
-        Range of its values, None where it has no two ends.
+    `near`: difference from a published value that is named "within ...", in the unit shown. `may_be_never`: whether a
+    finished run without a value has not come so far (ARI 0.9); of others something else went wrong. `higher`: whether
+    a higher value is better, None: neither is. `bounds`: the ends of its range, if it has two.
     """
 
     label: str
@@ -192,10 +144,6 @@ def _rounds_to_regroup(values: Values, config: Config) -> float | None:
     return float(min(right) - changed) if right else None
 
 
-def _own_fraction(config: Config) -> float:
-    return float(config.task.partition_options.get("own_fraction", 1.0))
-
-
 def _skill(values: Values, _: Config) -> float | None:
     return values["records"][0] if values.get("records") else None
 
@@ -203,10 +151,6 @@ def _skill(values: Values, _: Config) -> float | None:
 def by_accuracy(config: Config) -> bool:
     """Return whether a run is judged by its accuracy, and not by its loss."""
     return config.measure == "accuracy"
-
-
-def _share_error(values: Values, config: Config) -> float | None:
-    return share_error(values.get("mixtures", []), config.task.num_clusters, _own_fraction(config))
 
 
 def _rounds_before(name: Name) -> Read:
@@ -226,10 +170,6 @@ def _reconstructs(config: Config) -> bool:
 
 def _freezes(config: Config) -> bool:
     return _has_groups(config) and getattr(config.strategy.settings, "stop_when_stable", False)
-
-
-def _mixes_clusters(config: Config) -> bool:
-    return _own_fraction(config) < 1 and config.strategy.settings.shares
 
 
 def _linear(config: Config) -> bool:
@@ -309,7 +249,6 @@ MEASURES = {
     "rounds_to_regroup": _rounds(
         "rounds from the last change of the data to an ARI of 1.0", _rounds_to_regroup, _drifts
     ),
-    "share_error": _plain("mean error of the clients' shares of the models", "{:.3f}", _share_error, _mixes_clusters),
     "skill": _plain(
         "accuracy in %, or explained log loss or variance in %, of all test records",
         "{:.2f}",

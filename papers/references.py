@@ -27,18 +27,10 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Reference:
-    """A published value of one measure in one place of the table.
+    """A published value of one measure in one place of the table, as printed there: a number with a spread, or never.
 
-    Attributes
-    ----------
-    printed
-        As the paper prints it, in the table's unit (accuracy in %): a number, ``mean ± spread``, or ``never``.
-    source
-        Table or figure that it stands in.
-    reasons
-        Those that are given where ours is off.
-    data
-        Data set that it is of (`task.data`): it is compared with runs of no other. Empty: of whatever the item runs.
+    `source`: table or figure that it stands in; `reasons`: given where ours is off; `data`: the `task.data` that it
+    is of, for it is compared with runs of no other; empty: of whatever the item runs.
     """
 
     row: str

@@ -25,16 +25,10 @@ _NO_VALUES = Spread.of([])
 
 @dataclass(frozen=True)
 class Entry:
-    """What one matrix has in one place.
+    """What one matrix has in one place: the spread of the finished cells' values, or of successes (1.0 and 0.0).
 
-    Attributes
-    ----------
-    spread
-        Of the values that the finished cells have; for counts of successes (1.0 and 0.0) its mean is their fraction.
-    p
-        Of a paired difference, by the paired t test with Holm's correction over the matrix; None without a test.
-    open
-        What is said where no cell is finished: not run, stopped, failed or refused.
+    `p`: of a paired difference, by the paired t test with Holm's correction over the matrix. `open`: what is said
+    where no cell is finished.
     """
 
     measure: Measure

@@ -16,16 +16,9 @@ CLIENTS_OVER_ROUNDS = "clients_over_rounds.csv"
 
 @dataclass(frozen=True)
 class ClientRow:
-    """A client at the end of a run.
+    """A client at the end of a run; without a `name` it is called by its key, without `shares` it mixes no models.
 
-    Attributes
-    ----------
-    name
-        None where it is the client's key.
-    shares
-        Of the models in a client that mixes them; else empty.
-    cells
-        Of its tests, by `scores.column_of`.
+    `cells`: of its tests, by `scores.column_of`.
     """
 
     client: str

@@ -74,13 +74,7 @@ class Picture(Figure):
     """A figure of matplotlib that a notebook shows; without pyplot, whose global state is not made for threads."""
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write the figure and return its files: PNG, PDF and SVG, or the one that the suffix of `path` names.
-
-        Raises
-        ------
-        ConfigError
-            If its folder does not exist.
-        """
+        """Write the figure and return its files: PNG, PDF and SVG, or the one that the suffix of `path` names."""
         path = Path(path)
         if not path.parent.is_dir():
             raise ConfigError(f"{path}: there is no folder {path.parent}; make it, or name another.")

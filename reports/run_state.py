@@ -23,16 +23,9 @@ from florets.reports.summary import RoundLine, RunSummary, read_line, round_seco
 
 @dataclass
 class Contact:
-    """A client's part in the exchanges so far.
+    """A client's part in the exchanges so far: the rounds of its last message and valid reply, 0 where there is none.
 
-    Attributes
-    ----------
-    asked, answered
-        Last round in which it was sent a message, and in which it sent a valid reply; 0: none.
-    failures
-        Rounds with a message since that reply.
-    outcome
-        What came of its last message: "ok", "error", "missing" or "invalid".
+    `failures`: rounds with a message since that reply; `outcome`: "ok", "error", "missing" or "invalid".
     """
 
     asked: int = 0
@@ -88,18 +81,9 @@ _RECENT = 5
 
 @dataclass(frozen=True)
 class RunState:
-    """A run as it is now.
+    """A run as it is now: `names` are those of its experiment and its parts, `total` its rounds in all, if known.
 
-    Attributes
-    ----------
-    names
-        Experiment, strategy, seed, data, partition and model, as far as its configuration has them.
-    total
-        Rounds that the run has in all, None where that is not known.
-    reason
-        Why it ended early.
-    waiting
-        For whom it waits, and how long, where its log ends so.
+    `reason`: why it ended early; `waiting`: for whom it waits, and how long, where its log ends so.
     """
 
     folder: Path

@@ -30,15 +30,10 @@ Figure = Literal[
 
 
 class Distances(NamedTuple):
-    """How far the models are from the ground truth; None where it is not known, or not measured.
+    """How far the models are from the ground truth (`core.metrics.model_error`); None where not known or measured.
 
-    Attributes
-    ----------
-    model_error
-        See `core.metrics.model_error`; None where the models have other parameters than the true ones.
-    cluster_error, cluster_loss
-        Of each true cluster the lowest test error (fraction of errors) and the lowest loss that one of the models has
-        on the cluster's test data, mean over clusters; no error without classes.
+    `cluster_error`, `cluster_loss`: the lowest fraction of errors, and loss, that a model has on a true cluster's
+    test data, mean over clusters.
     """
 
     model_error: float | None = None
@@ -65,22 +60,10 @@ class Curves(TypedDict):
 class RoundLine(Curves):
     """One line of ``rounds.jsonl``.
 
-    A figure that is not known or not finite is None; no key is ever absent.
-
-    Attributes
-    ----------
-    ari, ari_participants
-        Over all clients with an assignment (``ari_clients`` of ``ari_of``), and over this round's, as the CLoVE paper
-        measures.
-    accuracy, loss
-        Unweighted means over the ``evaluated`` clients, of which ``diverged`` have a loss that is not finite;
-        ``_std`` is over clients, ``tuned_`` of fine-tuned copies.
-    rejected
-        Reasons by client.
-    tries
-        Above 1 where too few clients replied.
-    data_changed
-        Clients that have other data than in the round before.
+    A figure that is not known or not finite is None; no key is ever absent. The ARI is over all clients with an
+    assignment (``ari_clients`` of ``ari_of``), or over this round's, as the CLoVE paper measures. Accuracy and loss
+    are unweighted means over the ``evaluated`` clients, of which ``diverged`` have a loss that is not finite;
+    ``_std`` is over clients, ``tuned_`` of fine-tuned copies. With several ``tries`` too few clients replied.
     """
 
     phase: str
@@ -219,13 +202,7 @@ class RunSummary:
 
     @classmethod
     def from_json(cls, text: str) -> RunSummary:
-        """Read a summary that ``to_json`` wrote.
-
-        Raises
-        ------
-        ValueError
-            If the text is not a JSON object with the summary's keys.
-        """
+        """Read a summary that ``to_json`` wrote; raise ValueError where it has other keys."""
         values = json.loads(text)
         _check_keys(values, {field.name for field in fields(cls)}, "run summary")
         return cls(**values)

@@ -11,7 +11,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from florets.commands.main import main
-from florets.papers.measures import share_error
 from florets.strategies.base.models import Models
 from florets.task.training.mixture import (
     Mixture,
@@ -136,16 +135,3 @@ def test_a_runs_clients_have_the_shares_that_the_server_keeps(tmp_path: Path, st
         assert told == (["", ""] if mixture is None else [repr(float(share)) for share in mixture])
         if mixture is not None:
             assert row["found_cluster"] == str(int(mixture.argmax()))
-
-
-def test_the_error_of_shares_by_hand() -> None:
-    # Cluster 0 is model 1. True shares (0.2, 0.8) and (0.8, 0.2): errors 0.1, 0.1 and 0, 0.
-    mixtures = [(0, [0.3, 0.7]), (1, [0.8, 0.2])]
-    assert share_error(mixtures, 2, 0.8) == pytest.approx(0.05)
-    assert share_error(mixtures[:1], 2, 0.8) == pytest.approx(0.1)
-    # Everything in one model: off by 0.2 and by 0.8.
-    assert share_error([(0, [1.0, 0.0]), (1, [1.0, 0.0])], 2, 0.8) == pytest.approx(0.5)
-    # 0.6 of its own, 0.2 of each other one.
-    assert share_error([(2, [0.2, 0.2, 0.6])], 3, 0.6) == pytest.approx(0.0)
-    assert share_error(mixtures, 3, 0.8) is None
-    assert share_error([], 2, 0.8) is None
