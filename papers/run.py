@@ -55,7 +55,7 @@ def _problem(config: Config) -> str:
     return ""
 
 
-ENDED = "a process ended early, killed or out of memory; the same command goes on, and a smaller n_jobs needs less memory."
+ENDED = "a process ended early, killed or out of memory; the same command goes on (a smaller n_jobs needs less)."
 BUSY = "another process runs it"
 
 
