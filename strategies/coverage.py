@@ -28,15 +28,9 @@ _WITHOUT_NOISE = {
 class Releases:
     """Releases of a client's data with noise, besides an update in each round.
 
-    Attributes
-    ----------
-    before, each, first
-        Releases for grouping in all, until groups are frozen; in each round; and in round 1, with first_round=update.
-    compared
-        Rounds after the first one in which clients compare models with the mean client, see `Ledger.compared`.
-    hidden
-        Only the server knows who belongs to which group (`privacy.kind=central`): group sizes are noised, and clients
-        may be asked for rows of folds.
+    They are made `before` groups are frozen, in `each` round, and in the `first` one with first_round=update; in
+    `compared` rounds clients compare models with the mean client (`Ledger.compared`). `hidden`: only the server knows
+    who belongs to which group (`privacy.kind=central`), so that group sizes are noised.
     """
 
     before: int = 0

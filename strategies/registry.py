@@ -35,9 +35,8 @@ class UnknownStrategy(ValueError):
 
 @dataclass(frozen=True)
 class StrategyName:
-    """A strategy that was found.
+    """A strategy that was found; `id` is the one name that means it everywhere.
 
-    `id` is the one name that means it everywhere: in the registry, else of its entry point, else its import `path`.
     `trusted` is False for an import path: loading it runs code that nobody installed as a strategy of florets.
     """
 
@@ -89,10 +88,7 @@ def usable_settings() -> dict[str, type[Settings]]:
 
 
 def settings_type(name: str) -> type[Settings]:
-    """Return the settings of a strategy; of our own ones without importing it, and Flower with it.
-
-    `UnknownStrategy` as `find_strategy`, or if the class cannot be imported or has no settings.
-    """
+    """Return the settings of a strategy; of our own ones without importing it, and Flower with it."""
     found = find_strategy(name)
     if found.id in STRATEGIES:
         own: type[Settings] = _settings_of(*found.path.split(":"))
@@ -146,13 +142,8 @@ _IMPORTS = re.compile(r"from (\S+) import (.*)|import (.*)", re.DOTALL)
 class _Source:
     """A module of which only those statements run that the settings need.
 
-    `--help` lists the settings of all strategies, and a mistyped key ends a command, without the half second that
-    importing Flower takes. What a needed statement imports from outside of the strategies is imported, of `florets`
-    the needed names alone.
+    To import all strategies for `--help`, and Flower with them, takes more than ten times as long.
     """
-
-    # Importing all strategies takes more than ten times as long (1.9 against 0.13 CPU seconds). A module of settings
-    # for each algorithm, without Flower, would be as quick, but 28 files more, and apart from what the settings do.
 
     def __init__(self, module: str) -> None:
         # `importlib.util.find_spec` would import the packages that the module is in, and NumPy with `core`.

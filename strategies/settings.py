@@ -255,14 +255,12 @@ class Settings:
         "averaging": ("models", "gradients"),
         "personal": ("none", "intercept", "slopes"),
     }
-    """Values that the algorithm can follow of run-level choices (`conf.compose.CHOICES`); the first is its default. A
-    key that is not named has no effect. An algorithm that names `loss_data` follows `loss_batch`, too."""
+    """Values that the algorithm can follow of run-level choices; the first is its default. One not named has no
+    effect. An algorithm that names `loss_data` follows `loss_batch`, too."""
     adapts: ClassVar[bool] = False
     """Each client adapts the model to its own data before it uses it: what a run saves is the model before that."""
     asks: ClassVar[frozenset[str]] = frozenset()
-    """What the algorithm asks of clients besides the mean of their updates, of `ASKS`: what protections must cover.
-
-    Where noise or masks protect only the mean, an algorithm that looks at more is stopped in its first round."""
+    """What the algorithm asks of clients besides the mean of their updates, of `ASKS`, for protections to cover."""
     freezes: ClassVar[bool] = False
     """Whether groups are frozen from some round on."""
     grouping_rounds: ClassVar[int | None] = None
@@ -285,11 +283,7 @@ class Settings:
         return 0
 
     def problems(self, run: Experiment) -> list[str]:
-        """Return one line for each setting that cannot work in this run: key and value, rule, remedy.
-
-        Called with the keys of the run by the command, `florets.run` and everything else that starts runs; and by
-        `florets.prepare` with ``strategy=``, without which a ServerApp of your own does not call it.
-        """
+        """Return one line for each setting that cannot work in this run: key and value, rule, remedy."""
         return []
 
     @property
@@ -354,12 +348,8 @@ def start_with(settings: Settings, run: RunKeys, choose_k: ChooseK | None) -> Fi
 
 def loss_batch_of(settings: Settings, given: int | None) -> int | None:
     """Return how many samples a client takes losses on, None for all."""
-    if given is None:
-        return None
-    if "loss_data" not in settings.follows:
-        raise ValueError(
-            f"loss_batch={given}: the strategy cannot follow it; losses that it takes are on all samples"
-        )
+    if given is not None and "loss_data" not in settings.follows:
+        raise ValueError(f"loss_batch={given}: the strategy cannot follow it; its losses are on all samples")
     return given
 
 

@@ -24,9 +24,8 @@ Cluster = Callable[[FloatArray], IntArray]
 class Groups:
     """Clients (M,) in clusters, by their rows (M, D), and the model (C,) of each cluster, empty before `matched`.
 
-    `aside` (M,) were left out of the clustering and joined the nearest cluster afterwards. `centres` (C, D) are those
-    of the clusters, where they are not the means of their members. `is_last` says whether these groups are to be
-    frozen, where that must not depend on them; None: the algorithm decides.
+    `aside` (M,) joined the nearest cluster after the clustering. `centres` (C, D) are given where they are not the
+    means of members; `is_last`, whether groups are to be frozen, where the algorithm must not decide.
     """
 
     keys: Sequence[str]
@@ -105,10 +104,9 @@ def opened(values: Any) -> Any:
 
 @dataclass(frozen=True)
 class LossVectors:
-    """The losses of `models` that clients sent, sorted by key.
+    """The losses of `models` that clients sent, sorted by key; with a reason `why` they may only be grouped.
 
-    They may only be grouped (`Round.group`) where there is a reason `why`; `received` is for code that does not look
-    at single ones, or only for the client's own sake.
+    `received` is for code that does not look at single ones, or only for the client's own sake.
     """
 
     received: Replies[Losses]
@@ -142,7 +140,7 @@ samples is noisier."""
 def scale_rows(descriptors: FloatArray, low: FloatArray, width: FloatArray) -> FloatArray:
     """Return descriptors (..., B, l) with row b as (value - low_b) / width_b; 0 where the row had one value.
 
-    Source: Fenoglio et al. 2025 (FLUX): every statistic is brought to [0, 1] on its own, so that all weigh alike.
+    Source: Fenoglio et al. 2025 (FLUX).
     """
     same = width[:, np.newaxis] == 0
     moved = descriptors - low[:, np.newaxis]
@@ -177,19 +175,9 @@ class Frozen:
     Clients are compared `by` their ``losses`` of all models (CLoVE), what a common model learns on ``folds`` of their
     data (discovery), ``descriptors`` of its features (FLUX), or the ``classes`` of their data (FedRC).
 
-    Attributes
-    ----------
-    centroids
-        One for each group: mean loss vector (C, K); direction of the mean row (K, width); mean scaled descriptor
-        (K, 2 (C + 1), l); P_k(y), (K, C), above 0, each row with sum 1.
-    models
-        Those on which the loss vectors were taken, or the common one; None: no model is needed.
-    model_of_cluster
-        Model matched to each cluster, (C,); empty: group g trains model g.
-    origin, scale
-        Of rows the mean of all clients' and each group's usual cosine (`Centres`); of descriptors minimum and range.
-    seed
-        Draws the projection of rows or features.
+    `centroids` are mean loss vectors (C, K) of clusters whose models are `model_of_cluster` (C,); directions of mean
+    rows (K, width); mean scaled descriptors (K, 2 (C + 1), l); or P_k(y), (K, C). `origin` and `scale` are of rows
+    the mean of all clients' and each group's usual cosine (`Centres`), of descriptors minimum and range.
     """
 
     by: Literal["losses", "folds", "descriptors", "classes"]

@@ -15,14 +15,9 @@ from florets.task.wire.replies import Losses, Update
 
 
 class Layer:
-    """A layer around an algorithm; each hook has a default that changes nothing.
-
-    A layer's own state, a dataclass `State`, is kept in the strategy's state under the layer's `name`, so that it is
-    part of every checkpoint and of every round that is repeated.
-    """
+    """A layer around an algorithm; its `State` is kept in the strategy's, under its `name`."""
 
     name: ClassVar[str]
-    """Its name in the log and in checkpoints."""
     State: ClassVar[type[Any] | None] = None
     under_noise: ClassVar[bool] = False
     """Whether noise covers what the layer makes of updates and losses; `coverage` says with which keys."""

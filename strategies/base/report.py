@@ -17,25 +17,21 @@ Detail = float | str | list[float] | dict[str, Any]
 FIRST_PHASE = "moment_descent"
 """The phase in which only some of those asked, the anchors, are given a model."""
 
+# Names of details of a round's report.
 STABLE_FROM = "stable_from"
-"""Detail of the round that freezes the groups: the next round."""
-
+"""Of the round that freezes the groups: the next round."""
 PRIVACY = "privacy"
-"""Detail of a run with `privacy.kind`: epsilon so far, delta, the epsilon that is not passed, and the kind."""
+"""Epsilon so far, delta, the epsilon that is not passed, and the kind."""
 ADVICE = "advice"
-"""The detail that is shown to the user as a warning: what is wrong and what to do."""
-
+"""A warning to the user: what is wrong and what to do."""
 EVIDENCE = "discovery"
-"""The detail of a round that looked for groups: the verdict, with `text` and `advice` in plain words."""
-
+"""Of a round that looked for groups: the verdict, with `text` and `advice` in plain words."""
 QUARANTINE = "quarantine"
-"""The detail of a round in which clients are in quarantine: their keys."""
-
+"""Keys of the clients in quarantine."""
 SUMMED = "summed"
-"""The detail of a masked round: how many clients were asked for masked updates."""
-
+"""Number of clients that were asked for masked updates."""
 SPECTRUM = "spectrum"
-"""The detail of a round whose clustering by a matrix is drawn: the largest of its singular values, falling."""
+"""The largest singular values of the matrix that was clustered, falling."""
 
 
 def _no_work() -> "Work":
@@ -65,9 +61,8 @@ class Client:
 class Evaluation:
     """A client's assigned model on that client's own test set; `accuracy` is None where there are no labels.
 
-    `scores` are the others of this test, by name; `validation` is the same on its validation data, `tuned` that of a
-    copy that the client fine-tuned first; `sums` and `train` are those of the test and of the training targets
-    (`task.wire.evaluation`).
+    `validation` is the same on its validation data, `tuned` that of a copy that the client fine-tuned first; `sums`
+    and `train` are those of the test and of the training targets (`task.wire.evaluation`).
     """
 
     num_examples: int
@@ -88,10 +83,8 @@ class Evaluation:
 class ClientRound:
     """One client's part in a round's exchanges but for tests, of all its tries.
 
-    `reply` is what came of the last message to it: "ok", "error" (the client failed), "missing" (no reply in time) or
-    "invalid" (it broke a rule, `rejected`, or is an outlier). `train_loss`, `samples` and `halvings` (of the learning
-    rate) are None where no update of it was used, `kept`, the part of its update that counted in the average (0 to
-    1), without a robust rule.
+    `reply` is what came of the last message to it: "ok", "error", "missing" or "invalid", `rejected` for a reason.
+    `halvings` are of the learning rate; `kept` is the part of its update that counted in a robust average (0 to 1).
     """
 
     bytes_down: int = 0
@@ -120,24 +113,12 @@ MOST_NUMBERS = 64
 
 @dataclass(frozen=True)
 class RoundReport:
-    """Everything that is recorded of one round; test evaluation is reporting, and counts in no bytes or work.
+    """Everything that is recorded of one round, in all its `tries`; tests count in no bytes or work.
 
-    Attributes
-    ----------
-    phase
-        "clustering", "stable" (the clustering is frozen), "training" (the strategy does not cluster), "discovery"
-        (groups are looked for), or the two of mixed regression, "moment_descent" and "refine".
-    assignment
-        Model index of every client that has one, not only of this round's participants.
-    replies, rejected
-        Counts over all exchanges: ok, error, missing, invalid; and of clients whose values are far above the others'
-        why.
-    confusions
-        By model a sequence of label, what was predicted for it, how often; the next label.
-    details
-        What only this algorithm and its layers report; values for JSON.
-    tries
-        How often the round was tried until its quorum replied; bytes, seconds and replies are those of all tries.
+    `phase` is "clustering", "stable" (the clustering is frozen), "training" (the strategy does not cluster),
+    "discovery", or one of mixed regression's, "moment_descent" and "refine". `replies` counts ok, error, missing and
+    invalid; `rejected` says why values of a client are too large. `confusions` has by model a sequence of label, what
+    was predicted for it, how often; the next label. `details` are values for JSON.
     """
 
     server_round: int
@@ -171,8 +152,7 @@ Vectors = Sequence[npt.NDArray[np.floating]] | npt.NDArray[np.floating]
 def sketched(vectors: Vectors, width: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
     """Return M vectors of at most `width` numbers, (M, min(d, width)): of long ones their count sketches.
 
-    Each entry is added, with a random sign, to a random one of `width` entries. Inner products are kept on average,
-    with a relative spread of about 1 / sqrt(width). `rng` draws the projection.
+    Inner products are kept on average, with a relative spread of about 1 / sqrt(width).
 
     Source: Charikar, Chen and Farach-Colton 2002 (count sketch).
     """

@@ -48,9 +48,8 @@ R = TypeVar("R", covariant=True)
 class Plan(Generic[R]):
     """One exchange of a round: its training or its test.
 
-    `read` reads a reply. `keep` keeps the clients' own part of the valid updates, and returns those of the shared
-    models; `reveal` makes updates of masked replies. `groups` has the model that each client is asked to train; empty
-    where clients choose, or train something else.
+    `keep` keeps the clients' own part of the valid updates, and returns those of the shared models; `reveal` makes
+    updates of masked replies. `groups` has the model that each client is asked to train, where the server decides.
     """
 
     requests: list[Request]
@@ -155,25 +154,12 @@ class Round:
     ) -> dict[str, Answer]:
         """Ask clients something by a handler of the strategy's own (one exchange); return the valid answers by key.
 
-        Parameters
-        ----------
-        handler
-            One of the strategy's `client_handlers`.
-        returns, numbers
-            Shape of each array that the handler returns, by name, and names of the numbers that it returns.
-        settings
-            What the message tells the handler.
-        model
-            The model that is sent; None: none.
-        needed
-            Whether the round is repeated where fewer than the quorum send a valid answer.
+        `returns` are the shapes of the arrays that the handler returns, by name, `numbers` names of its numbers;
+        `model` is the one that is sent. An answer that is `needed` from the quorum is asked for again.
         """
+        sent = None if model is None else self.models.one(model)
         replies = self.ask_custom(
-            handler,
-            clients,
-            lambda _, content: read_answer(content, returns or {}, numbers),
-            None if model is None else self.models.one(model),
-            settings,
+            handler, clients, lambda _, content: read_answer(content, returns or {}, numbers), sent, settings
         )
         if needed:
             self.require(replies, "answer")
@@ -227,10 +213,9 @@ class Round:
         return triaged
 
     def note_vectors(self, kind: str, keys: Sequence[str], vectors: Vectors) -> None:
-        """Keep the vectors by which this round compares clients, for the results only.
+        """Keep the vectors by which this round compares clients, for the results only; of long ones a projection.
 
-        Of vectors with more than `MOST_NUMBERS` entries a random projection is kept, one for the whole run. A second
-        call in a round replaces the first one's. `kind` says what they are: "losses", "updates", ...
+        `kind` says what they are: "losses", "updates", ... A second call in a round replaces the first one's.
         """
         if len(keys) != len(vectors):
             raise ValueError(
@@ -291,20 +276,10 @@ class Round:
         return updates.ok
 
     def train(self, groups: Mapping[str, int], settings: Mapping[str, str | float] | None = None) -> Plan[Update]:
-        """Plan the exchange in which each participant in `groups` trains its model; the others sit this round out.
-
-        Clients that have kept this round's models (`losses`) are told which of them to train. `RoundFailed` if there
-        are groups, and none of the participants is in one.
-        """
+        """Plan the exchange in which each participant in `groups` trains its model; the others sit this round out."""
         if groups and not any(client.key in groups for client in self.participants):
-            given, there = (
-                ", ".join(map(repr, keys[:3]))
-                for keys in (list(groups), [client.key for client in self.participants])
-            )
-            raise RoundFailed(
-                f"round {self.server_round}: none of its participants ({there}) is among the clients that are "
-                f"assigned a model ({given})"
-            )
+            there = named([repr(client.key) for client in self.participants])
+            raise RoundFailed(f"round {self.server_round}: none of its participants ({there}) is assigned a model")
         settings = settings or {}
         if self.strategy.personal is not None and self.strategy.personal.trains:
             # Settings of this exchange, such as FedProx's term, hold for the method's messages, too.
@@ -347,8 +322,7 @@ class Round:
     def losses(self, clients: Sequence[Client] | None = None, models: Models | None = None) -> LossVectors:
         """Ask clients for their losses of each model (one exchange), and leave out outliers.
 
-        Without `clients` all participants are asked, and the round needs a quorum of them; clients that are given are
-        asked for losses on all of their samples, because what follows lasts.
+        Without `clients` a quorum of the participants is needed; those that are given answer on all of their samples.
         """
         everybody = clients is None
         asked = self.participants if clients is None else clients
@@ -381,10 +355,7 @@ class Round:
             return group(keys, rows, k, checked)
 
     def placed(self, frozen: Frozen, known: Container[str]) -> dict[str, int]:
-        """Return the models of participants that are not `known`: each joins the nearest of frozen groups.
-
-        A client without an answer, or an outlier, has none.
-        """
+        """Return the models of participants that are not `known`: each joins the nearest of frozen groups."""
         new = self.newcomers(known)
         if not new:
             return {}
@@ -430,10 +401,7 @@ class Round:
         others: Mapping[str, Mapping[str, ArrayRecord]] | None = None,
         handler: Handler | None = None,
     ) -> Plan[TestResult]:
-        """Plan the evaluation in which each tester of `models` tests the model under its key.
-
-        With a `handler` it tests what the handler makes of the model, the `settings` and its own `others`.
-        """
+        """Plan the evaluation in which each tester tests the model under its key, or what a `handler` makes of it."""
         asked, records = self.strategy.evaluation, others or {}
         config = {**asked.settings, **(settings or {})}
 
@@ -447,11 +415,9 @@ class Round:
         return Plan(requests, lambda _, content: asked.read(content))
 
     def ask_losses(self, clients: Sequence[Client], models: Models, *, all_samples: bool = False) -> Replies[Losses]:
-        """Ask clients for the mean loss of each of K models on their training data (one exchange).
+        """Ask clients for the mean loss of each of K models (one exchange); ValueError where they are protected.
 
-        With `loss_data=held_out` it is taken on the part that is not trained on; with `loss_batch` on a batch of
-        either, unless `all_samples` (for decisions that last). ValueError where no single ones may be looked at:
-        `losses` and `group` are the way then.
+        With `loss_batch` it is taken on a batch, unless `all_samples` (for decisions that last).
         """
         if why := self._seal_of_losses:
             raise ValueError(why)

@@ -82,17 +82,11 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
     """
 
     Settings: ClassVar[type[Any]] = Settings
-    """Class of the algorithm's settings."""
     State: ClassVar[type[Any]] = State
-    """Class of what the algorithm remembers."""
     client_handlers: ClassVar[tuple[Any, ...]] = ()
-    """The algorithm's own client handlers, functions or import paths ``package.module:function``.
-
-    In a class that was made they are import paths, its method's handler among them; see docs/extending.md.
-    """
+    """The algorithm's own client handlers, functions or import paths ``package.module:function``."""
     leaving: ClassVar[tuple[str, ...]] = (MODELS,)
-    """Names of what leaves the clients in every run (`florets.task.wire.leaving`): a node that never sends one of
-    them takes no part."""
+    """Names of what leaves the clients in every run (`florets.task.wire.leaving`)."""
     method: ClassVar[type[Method[Any, Any]] | None] = None
     """How clients train within their groups; None: local training as the run has it."""
 
