@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+import runpy
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -369,3 +370,8 @@ def test_no_module_is_loaded_under_two_names() -> None:
 def test_the_law_knows_every_folder() -> None:
     with_code = {path.relative_to(ROOT).parts[0] for path in ROOT.glob("*/__init__.py")}
     assert with_code - {"tests", "benchmarks", "florets"} == set(OURS)
+
+
+def test_the_picture_is_drawn_from_the_imports() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "architecture.py"))
+    assert script["PLACE"].read_text(encoding="utf-8") == script["draw"](), "run: python docs/architecture.py"
