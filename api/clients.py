@@ -23,11 +23,7 @@ _OF_CLIENTS = ("clusters", "classes", "regression")
 def clients_of(
     first: Any, keys: Mapping[str, Any], fewest: int = 2, several: bool = False
 ) -> tuple[Any, dict[str, Any], Federation | None]:
-    """Return the preset, the keys and the clients of a public function's arguments, the data written to a folder.
-
-    `first` is a preset's name, with `several` also several, or clients' data, at least `fewest` unless `min_clients`
-    is.
-    """
+    """Return the preset, the keys and the clients of a public function's arguments, the data written to a folder."""
     if isinstance(first, Typed):
         return first, {}, None
     experiment = first

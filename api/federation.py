@@ -162,13 +162,7 @@ class Federation:
         }
 
     def write(self, results_dir: Path) -> Path:
-        """Write the data below a results folder, unless equal data lie there, and return their folder.
-
-        Raises
-        ------
-        ConfigError
-            If the folder cannot be written.
-        """
+        """Write the data below a results folder, unless equal data lie there, and return their folder."""
         root = results_dir / _FOLDER
         try:
             root.mkdir(parents=True, exist_ok=True)

@@ -204,10 +204,7 @@ class Predictions:
 
     @property
     def labels(self) -> NDArray[Any]:
-        """The predictions (n,): classes or values.
-
-        Classes are integers or truth values where all of their names are such, else names.
-        """
+        """The predictions (n,), values or classes, as integers or truth values where all of their names are such."""
         return _in_kind(self.classes)[self.values] if self.classes else self.values
 
     def frame(self) -> "pd.DataFrame":

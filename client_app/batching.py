@@ -1,7 +1,4 @@
-"""Blocks of like messages, of which losses, local training and tests are computed together.
-
-The handlers then answer each message from results that are at hand; what fails is left to them.
-"""
+"""Blocks of like messages, of which losses, training and tests are computed together; handlers then answer each."""
 
 import logging
 from collections.abc import Hashable, Iterator, Sequence

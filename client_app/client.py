@@ -167,10 +167,7 @@ class Client:
         return arrays
 
     def states(self, record: str = kinds.ARRAYS) -> list[State]:
-        """Return the models of an array record as state dicts: one, or K in their order.
-
-        They are shared with later messages: load them into a module, and do not change them.
-        """
+        """Return the models of an array record as state dicts, which later messages share: do not change them."""
         return session.states(self.arrays(record))
 
     @property

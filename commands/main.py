@@ -90,10 +90,7 @@ def _end_in_order() -> list[int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 0, 1 when a run failed, 2 when its configuration was refused before.
-
-    Interrupted by a signal it returns 128 more than the signal's number, as a shell shows it.
-    """
+    """Run the command; return 0, 1 when a run failed, 2 when keys were refused, 128 more than a signal's number."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     # The package asked for one thread; this reaches a NumPy that the caller has loaded before it.
     one_thread_for_good()

@@ -29,11 +29,7 @@ _PLAIN_TABLE = TableConfig()
 
 
 def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
-    """Return the overrides that a Flower run config stands for.
-
-    A key that the app declares always arrives with a value, so a sentinel means "the experiment's own value":
-    -1 for numbers and an empty text for texts. `overrides` is split and comes first.
-    """
+    """Return the overrides that a Flower run config stands for; a declared key that nobody set arrives empty."""
     # But for the overrides these are other ways in.
     known = [*_KEYS, "overrides", "config-json", "run-folder", "resume", "advise"]
     unknown = [name for name in run_config if name not in known]

@@ -104,10 +104,7 @@ def resume_command(folder: Path, trust: bool = False, by_flower: bool = False) -
 def saved_config(
     folder: Path, given: Sequence[Given] = (), trust: bool = False, unused: Collection[str] = ()
 ) -> Config:
-    """Return the configuration of a run's ``config.yaml``, with the keys `given` changed, checked anew.
-
-    `trust` allows code that the file names, except under the keys `unused`, of which the caller makes no use.
-    """
+    """Return the configuration of a run's ``config.yaml``, with the keys `given` changed, checked anew."""
     path = folder / "config.yaml"
     if not path.is_file():
         what = "there is no run in this folder (no config.yaml)" if folder.is_dir() else "there is no such folder"

@@ -34,10 +34,7 @@ class Consent:
         return self.packages is None or any(f"{module}.".startswith(f"{name}.") for name in self.packages)
 
     def require(self, key: str, path: str) -> None:
-        """Refuse an import path that the owner of this node has not allowed, before anything of it is imported.
-
-        What it leads to is code that the server names: it could read or delete whatever the node's process can.
-        """
+        """Refuse an import path that this node's owner has not allowed, before anything of it is imported."""
         if ":" not in path:
             return
         module = module_of(f"{key}={path!r}", path)

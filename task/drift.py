@@ -10,10 +10,7 @@ from florets.task.settings import Drift
 
 
 def shards_by_version(drift: Drift, first: Sequence[Shard], seed: int) -> list[list[Shard]]:
-    """Return the shards of all clients, by partition id, before the first change and after each.
-
-    Each client that moves gets the data of one that leaves another group: groups keep their sizes.
-    """
+    """Return the shards of all clients, before the first change and after each; groups keep their sizes."""
     versions = [list(first)]
     for start in drift.rounds:
         before = versions[-1]

@@ -21,11 +21,7 @@ _libraries: list[Any] = []
 
 
 def with_torchvision(call: Callable[[], T]) -> T:
-    """Call a function that may import torchvision, even where torchvision does not fit the installed torch.
-
-    Such a wheel fails at import because it describes two operators that it lacks: they are declared, and it is called
-    again.
-    """
+    """Call a function that may import torchvision; operators that the installed torch lacks are declared."""
     try:
         return call()
     except Exception as error:  # whoever called torchvision may have wrapped its RuntimeError

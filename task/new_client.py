@@ -117,10 +117,7 @@ def descriptor(
 
 
 def predict(task: Task, model: State, x: FloatArray) -> Predictions:
-    """Return a model's predictions for inputs (n, *input_shape).
-
-    Each sample is evaluated alone, from the same place in memory, since the last bits depend on both.
-    """
+    """Return a model's predictions for inputs (n, *input_shape), each alone: its last bits depend on a batch."""
     loaded, inputs, loss = loaded_module(task, model).eval(), torch.from_numpy(x), task.spec.loss
     alone, found, keeps = torch.empty(1, *x.shape[1:]), [], keeps_something(loaded)
     with torch.inference_mode():

@@ -50,10 +50,7 @@ def default_folder(start: Path | None = None) -> Path:
 
 
 class NodeLog:
-    """The log in a folder; what it writes is readable by its owner alone, and no link is followed.
-
-    Where it cannot write it raises OSError: nothing may leave that is not in the log.
-    """
+    """The log in a folder, readable by its owner alone, without links; OSError where it cannot be written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -50,11 +50,7 @@ def _is_table(folder: Path | None) -> bool:
 
 
 class Task:
-    """Data, partition, model and loss behind a `TaskSpec`; each is made when it is first needed, once.
-
-    `client` is the number of the client whose own data it is for; `frozen` are values of the parameters that the
-    model freezes, as a run has saved them.
-    """
+    """Data, partition, model and loss behind a `TaskSpec`, each made once; `client` is a number."""
 
     def __init__(self, spec: TaskSpec, client: int = 0, frozen: Mapping[str, NDArray[Any]] | None = None) -> None:
         self.spec, self._number, self.frozen = spec, client, frozen

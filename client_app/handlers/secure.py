@@ -1,7 +1,4 @@
-"""A client's part in secure aggregation: it sends its update masked, and holds the server to the protocol.
-
-What a round's steps share is kept in Flower's `Context.state`; a client that loses it has dropped out of the round.
-"""
+"""A client's part in secure aggregation: it sends its update masked, and holds the server to the protocol."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field

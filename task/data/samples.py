@@ -62,11 +62,7 @@ def fits_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 
 
 def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, regression: bool) -> TargetArray:
-    """Return targets as class labels, or as values of float64: of a regression, or rows of several numbers.
-
-    Of the names of `classes`, in the order of their labels, an integer may be written as a float (1.0 is class 1),
-    and true and false in any case; without them the targets are labels.
-    """
+    """Return targets as class labels, or as values of float64; names of `classes` may be written as 1.0 or TRUE."""
     if values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf" and classes is None:
         return values.astype(np.float64)
     if values.ndim != 1:

@@ -26,11 +26,10 @@ def split_rows(
     is_regression: bool,
     stratify: bool = True,
 ) -> tuple[Rows, Rows]:
-    """Return the rows (sorted) of the training and of the test set.
+    """Return the rows (sorted) of the training and of the test set, with each class's share, or along the values.
 
-    Of targets (n,) the same fraction is drawn of each class, or along the values. `test_share` is rounded up, and at
-    least one record is on either side. Records of one of `groups` (n,), a subject, come into one set: the share is
-    met as nearly as twentieths and their sizes allow.
+    `test_share` is rounded up, and at least one record is on either side. Records of one of `groups` (n,) stay
+    together.
     """
     n = len(target)
     if not 0 < test_share < 1:
@@ -107,10 +106,7 @@ def _of_subjects(
 
 
 def _folds(test_share: float, most: int) -> tuple[int, int]:
-    """Return how many of how many folds, at most so many, are the test set.
-
-    In lowest terms: of a class that is rarer than the folds are many, four of twenty may have none, one of five has.
-    """
+    """Return how many of how many folds, at most so many, are the test set."""
     nearest = Fraction(test_share).limit_denominator(most)
     nearest = min(max(nearest, Fraction(1, most)), Fraction(most - 1, most))
     return nearest.numerator, nearest.denominator

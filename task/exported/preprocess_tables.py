@@ -33,11 +33,9 @@ FAR = 4.0
 
 
 def read_inputs(data: str) -> tuple[torch.Tensor, dict[str, list[str]]]:
-    """Return inputs float32 (n, width), and columns of text that go along with predictions.
+    """Return inputs float32 (n, width) of a table or a JSON list of objects, and columns beside predictions.
 
-    `data` is a table (.csv, .tsv, .txt, .data, also gzipped) with a header, or a JSON list of objects, one for each
-    record; null and a key that a record lacks are missing values. Beside the inputs there are the columns that
-    identify a record, and how many of its values are missing, and are words that no site of the run had.
+    These are the columns that identify a record, and how many of its values are missing or unknown.
     """
     records = read_records(Path(data))
     columns, missing, unknown = [], [0] * len(records), [0] * len(records)

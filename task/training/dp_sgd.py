@@ -87,10 +87,7 @@ def record_gradients(module: Module, loss: str) -> Gradients:
 def clipped_sum(
     gradients: Gradients, values: Mapping[str, Tensor], x: Tensor, y: Tensor, places: Tensor, clip: float
 ) -> dict[str, Tensor]:
-    """Return the sum of the gradients of the records at `places`, each clipped to the norm `clip` in all.
-
-    A record whose gradient is not finite does not count: the sum is what it is without that record, to the bit.
-    """
+    """Return the sum of the gradients of the records at `places`, each clipped to `clip`; infinite ones add 0."""
     total = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in values.items()}
     finite = torch.ones(len(places), dtype=torch.bool, device=places.device)
     for at in range(0, len(places), PART):

@@ -192,10 +192,7 @@ def rows_of_folds(
     untrained: Collection[str] = (),
     estimates: bool = False,
 ) -> Float32:
-    """Return a client's rows (m, D) of unit length, or with `estimates` (m, 2 D), see `estimates_on`.
-
-    With `estimates` steps begin at a model of zeros: what a linear model learns first there says how the inputs lie.
-    """
+    """Return a client's rows (m, D) of unit length, or with `estimates` (m, 2 D), see `estimates_on`."""
     names = linear_names(module, loss) if estimates else None
     start = state if names is None else {name: torch.zeros_like(value) for name, value in state.items()}
     # One part is of data that cannot be divided.
@@ -265,10 +262,7 @@ def _of_length_one(rows: Float32) -> Float32:
 
 
 def class_weights(labels: Tensor) -> Tensor:
-    """Return the weight of each sample of a fold (n,), of mean 1: one over the square root of its class's count.
-
-    Which classes a fold or a client has more of hides its group, and weighs less then.
-    """
+    """Return the weight of each sample of a fold (n,), of mean 1: one over the square root of its class's count."""
     weights = torch.bincount(labels).to(torch.float32)[labels].rsqrt()
     return weights / weights.mean()
 

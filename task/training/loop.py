@@ -20,10 +20,7 @@ from florets.task.training.settings import Training
 
 
 class PlainOptimizer:
-    """SGD, or Adam with PyTorch's default betas and eps: step by step what a new one of ``torch.optim`` does.
-
-    The kernels are PyTorch's own. A parameter without gradient stays as it is.
-    """
+    """SGD, or Adam with PyTorch's default betas and eps: step by step what a new one of ``torch.optim`` does."""
 
     def __init__(self, parameters: Sequence[Tensor], training: Training) -> None:
         self._parameters, self._training = parameters, training

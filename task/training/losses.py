@@ -50,10 +50,7 @@ def targets_of(x: Tensor, y: Tensor, loss: str) -> Tensor:
 
 
 def per_sample_losses(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
-    """Return the loss of each sample (n,), of several numbers a sample their mean; for the targets see `targets_of`.
-
-    Outputs are logits (n, C), values (n, 1) or (n,), or reconstructions (n, d).
-    """
+    """Return the loss of each sample (n,), of several numbers a sample their mean; targets: see `targets_of`."""
     if loss == "cross_entropy":
         return F.cross_entropy(outputs, targets, reduction="none")
     if loss not in PLAIN_LOSSES:
@@ -93,10 +90,7 @@ def _at_least_0(loss: str, mean: float) -> float:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A model's test on a data set: mean loss, accuracy (None without classes), and further scores.
-
-    `outputs` are the logits (n, C), or values (n, 1), of which the scores are; None where there are none.
-    """
+    """A model's test: mean loss, accuracy (None without classes), further scores, and their outputs."""
 
     loss: float
     accuracy: float | None
@@ -270,10 +264,7 @@ def record(loss: Tensor | float) -> None:
 
 
 def in_parts(losses: Sequence[float], number: int) -> NDArray[np.float64]:
-    """Return the mean loss of each of S equal parts of a training of T steps, (S,); part s begins with step s T // S.
-
-    Where there are fewer steps than parts, some stand for several: trainings of different lengths can be compared.
-    """
+    """Return the mean loss of each of S equal parts of a training of T steps, (S,); part s begins at s T // S."""
     if not losses or number < 1:
         raise ValueError(f"{len(losses)} losses of steps cannot make {number} parts: both must be at least 1.")
     starts = np.arange(number + 1) * len(losses) // number

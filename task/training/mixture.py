@@ -82,10 +82,7 @@ def fit_shares(losses: FloatArray, rarity: FloatArray | None = None) -> FloatArr
 
 
 class Mixture(Module):
-    """K models as one, whose outputs are the logarithms of their mixed probabilities, or a regression's mean values.
-
-    `module` is scratch, `shares` are pi (K,); with ``cross_entropy`` the models' outputs are logits.
-    """
+    """K models as one: outputs are logarithms of probabilities mixed by `shares` (K,), or mean values."""
 
     def __init__(self, module: Module, states: Sequence[State], shares: FloatArray, loss: str) -> None:
         super().__init__()

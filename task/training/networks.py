@@ -52,11 +52,7 @@ class Mapped:
 
 @dataclass(frozen=True)
 class Convolutions:
-    """Convolutions, each with ReLU and pooling, and a linear layer, as in `ConvNet`; see `Network`.
-
-    The networks' channels stand side by side in one image, and convolutions in groups keep them apart. On a CPU
-    channels come last in memory, where these are nearly twice as fast; a GPU expects them first.
-    """
+    """Convolutions, each with ReLU and pooling, and a linear layer; networks' channels share one image."""
 
     padding: int
     convolutions: int

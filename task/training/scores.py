@@ -112,10 +112,7 @@ def area(own: NDArray[np.number], others: NDArray[np.number]) -> FloatArray:
 
 
 def value_scores(targets: FloatArray, predicted: NDArray[np.floating]) -> Scores:
-    """Return the coefficient of determination, mean absolute and root of the mean squared error of a regression.
-
-    The first is not defined where all targets are alike, neither where a model diverged.
-    """
+    """Return coefficient of determination, mean absolute and root mean squared error, where they are defined."""
     with np.errstate(over="ignore", invalid="ignore"):
         residuals = predicted.astype(np.float64) - targets
         error, squares = float(np.abs(residuals).mean()), float(np.square(residuals).sum())

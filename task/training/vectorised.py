@@ -1,7 +1,4 @@
-"""Losses, local training and tests of several clients' models at once, with one call per layer for all of them.
-
-The steps are those of `florets.task.training.loop`, from the same draws, and results agree to rounding.
-"""
+"""Losses, training and tests of several clients' models at once: the same steps and draws, equal to rounding."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

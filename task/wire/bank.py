@@ -21,10 +21,7 @@ def is_numbered(key: str) -> bool:
 
 
 def num_models(record: Mapping[str, Array]) -> int:
-    """Return K: 1 for a plain model without numbered entries.
-
-    A number that is left out is malformed: the bank would cost what its largest number claims, not what was sent.
-    """
+    """Return K: 1 for a plain model without numbered entries; a number that is left out is malformed."""
     numbers = {int(match[1]) for key in record if (match := _KEY.fullmatch(key))}
     count = max(numbers, default=0) + 1
     if numbers and count != len(numbers):

@@ -221,10 +221,7 @@ def _check(holds: bool | np.bool_, name: str, rule: str) -> None:
 
 @dataclass(frozen=True)
 class TestResult:
-    """Reply to `evaluate`: mean loss and accuracy (None without labels) on the client's test set.
-
-    `tuned` is of a copy that was fine-tuned first, `train` the sums of the training targets. None: not asked for.
-    """
+    """Reply to `evaluate`: mean loss and accuracy on the test set; `tuned` is of a copy that was fine-tuned first."""
 
     loss: float
     accuracy: float | None

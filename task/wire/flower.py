@@ -55,10 +55,7 @@ def set_message_id(message: Message, message_id: str) -> None:
 
 
 def filled(record: _Any, values: Mapping[str, Any]) -> _Any:
-    """Put values into a record and return it; TypeError if Flower takes no such value.
-
-    Flower checks each value, at a quarter of a small round's time. Values of the common types are put directly.
-    """
+    """Put values into a record and return it; those of the common types without Flower's slow check of each."""
     legal, data = _LEGAL[type(record)], vars(record)["_data"]
     for name, value in values.items():
         # By type: of a subclass, such as a NumPy number, and of lists Flower itself says whether it takes them.

@@ -138,10 +138,7 @@ def scale_bits(limit: float, weight: float) -> int:
 
 
 def encoded(values: npt.NDArray[np.float64], loss: float, weight: int, bits: int, limit: float) -> Words:
-    """Return an update (R,) and its loss, times the weight, and the weight as integers modulo 2**64, (R + 2,).
-
-    ValueError where a value is beyond `limit`, by which the server has chosen `bits`.
-    """
+    """Return an update (R,) and its loss, times the weight, and the weight, as integers modulo 2**64."""
     # NaN is not at most anything.
     if not np.abs(values).max(initial=0.0) <= limit or math.isnan(loss) or not weight >= 1:
         raise ValueError("the loss or a value of the update is not finite, or beyond the range that the sum can take")

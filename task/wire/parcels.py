@@ -1,7 +1,4 @@
-"""Parcels: one of Flower's messages that holds those for all clients of a simulated node (`clients_per_node`).
-
-Its records are those of its messages, `<place>/<record>`; records that several messages share are sent once.
-"""
+"""Parcels: a message that holds those for all clients of a simulated node; shared records are sent once."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

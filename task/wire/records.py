@@ -181,11 +181,7 @@ def _largest(part: npt.NDArray[Any]) -> float:
 
 @dataclass(frozen=True)
 class Layout:
-    """Order, names, shapes and dtypes of one model's arrays.
-
-    A flat vector holds every entry as float64: exact for float32 and for counters below 2**53. Entries that no
-    gradient moves (buffers, such as running statistics) are marked by name.
-    """
+    """Order, names, shapes and dtypes of one model's arrays, whose flat vector holds every entry as float64."""
 
     entries: tuple[Entry, ...]
 

@@ -223,10 +223,7 @@ _FORMULA = "=+-@"
 
 
 def key_problem(key: str) -> str | None:
-    """Return why a text cannot be a client's key, which goes into logs, tables and pages as it is; None where it can.
-
-    A control character could forge lines of the log. All else that is printable is a name: (1), _x, an emoji.
-    """
+    """Return why a text cannot be a client's key; None where it can: printable, so that no log is forged."""
     if not key.strip() or len(key) > _LONGEST_NAME:
         return f"must have 1 to {_LONGEST_NAME} characters, and not blanks alone"
     if not key.isprintable():
