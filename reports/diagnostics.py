@@ -20,10 +20,8 @@ _ABSURD_ERROR = 100.0
 _SEVERAL = 3
 """Rounds in which a client is rejected before it is reported: fewer are an accident."""
 _MOST_KEYS = 10
-_ROUNDS = 5
-"""Rounds in which a training loss should fall."""
 _MARGIN = 0.05
-"""Of the way from guessing to perfection, or of the first training loss: what counts as nothing learned."""
+"""Of the way from guessing to perfection: what counts as nothing learned."""
 
 
 def too_few_models(config: Config) -> str:
@@ -57,34 +55,20 @@ def _listed(keys: Sequence[str]) -> str:
     return ", ".join(keys[:_MOST_KEYS]) + more
 
 
-def chance_level(loss: str, num_outputs: int, lines: Sequence[RoundLine]) -> str:
-    """Return what is to be said of a clustering that was frozen while the models have learned nothing; else nothing.
+def chance_level(num_outputs: int, lines: Sequence[RoundLine]) -> str:
+    """Return what is to be said of a clustering that was frozen while the models' accuracy is that of guessing.
 
     The loss vectors of such models are noise, and equal noise in every round gives equal clusters: a clustering is
     stable then without a meaning. No truth is needed to see it.
     """
-    frozen = next((line for line in lines if line["stable"] or STABLE_FROM in line["details"]), None)
-    accuracy = last(lines, "accuracy")
-    if frozen is None:
+    is_frozen = any(line["stable"] or STABLE_FROM in line["details"] for line in lines)
+    accuracy, chance = last(lines, "accuracy"), 1 / num_outputs
+    if not is_frozen or accuracy is None or accuracy > chance + _MARGIN * (1 - chance):
         return ""
-    if loss == "cross_entropy":
-        chance = 1 / num_outputs
-        if accuracy is None or accuracy > chance + _MARGIN * (1 - chance):
-            return ""
-        found = f"test accuracy is {accuracy:.1%}, and guessing among {num_outputs} classes {chance:.1%}"
-    else:
-        # Rounds that trained fewer clients, or others, say nothing about how the loss has moved.
-        end = lines[-1]
-        start = next(line for line in lines if line["cluster_sizes"] == end["cluster_sizes"])
-        first, now = start["train_loss"], end["train_loss"]
-        if end["round"] - start["round"] < _ROUNDS or not first or now is None or now < (1 - _MARGIN) * first:
-            return ""
-        found = (
-            f"the training loss is {now:.4g} in round {end['round']}, and was {first:.4g} in round {start['round']}"
-        )
     return (
-        f"the clustering is frozen, but the models have learned next to nothing ({found}), so that their losses may "
-        "tell clients apart by noise alone; change train.learning_rate or train.local_epochs, and look at the data"
+        f"the clustering is frozen, but the models have learned next to nothing (test accuracy is {accuracy:.1%}, "
+        f"and guessing among {num_outputs} classes {chance:.1%}), so that their losses may tell clients apart by "
+        "noise alone; change train.learning_rate or train.local_epochs, and look at the data"
     )
 
 

@@ -48,9 +48,6 @@ section ul { margin: 0; padding-left: 1.2rem; }
 section li { margin: .3rem 0; overflow-wrap: anywhere; }
 img { display: block; max-width: 100%; height: auto; margin: 0 auto; }
 .wide { overflow-x: auto; }
-.columns { display: flex; flex-wrap: wrap; align-items: flex-start; gap: 1.4rem 2.5rem; }
-.columns table { flex: 1 1 14rem; }
-.columns table:last-child { flex: 0 1 10rem; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
 table.full { width: 100%; }
 caption { text-align: left; color: var(--quiet); font-size: .84rem; padding-bottom: .3rem; }

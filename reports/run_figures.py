@@ -229,7 +229,7 @@ def evidence_figure(evidence: Mapping[str, Any]) -> figures.Picture:
     # A client is always like itself: the diagonal would set the scale.
     off = similarity[~np.eye(len(similarity), dtype=bool)]
     scale = Normalize(min(0.0, float(off.min(initial=0.0))), max(0.05, float(off.max(initial=0.0))))
-    names = _shortened(evidence["clients"]) if len(similarity) <= 25 else []
+    names = [figures.short(name, 18) for name in evidence["clients"]] if len(similarity) <= 25 else []
     fonts = max(5.5, 8.5 - 0.1 * len(names))
     image = figures.heat_map(right, similarity, names, (), fonts=fonts, norm=scale, cmap="Blues", aspect="equal")
     for edge in np.flatnonzero(np.diff(evidence["groups"])) + 0.5:
@@ -256,14 +256,6 @@ def _scores(axes: Axes, evidence: Mapping[str, Any]) -> None:
     p_value = evidence["p_value"]
     axes.set_title("Score" if p_value is None else f"Score (p = {p_value:.2g})")
     axes.set_xlabel("number of groups K")
-
-
-def _shortened(names: Sequence[str]) -> list[str]:
-    """Return names of at most 18 letters, without their beginnings where these are all that would be left."""
-    cut = [figures.short(name, 18) for name in names]
-    if len(set(cut)) == len(set(names)):
-        return cut
-    return [figures.short(name if len(name) <= 18 else f"…{name[-17:].lstrip()}", 18) for name in names]
 
 
 # What CFL-GP clusters

@@ -67,12 +67,7 @@ gives. Right: how alike what two clients learned is, clients sorted by group.</p
 {{ table(scores, "full") }}
 {% endcall %}
 
-{% call section("Time, traffic, replies") %}
-<div class="columns">
-{{ table(parts, "", "Seconds, by part of the round") }}
-{{ table(replies, "", "Replies, all rounds") }}
-</div>
-{% endcall %}
+{% call section("Replies of all rounds") %}{{ table(replies) }}{% endcall %}
 
 {% call folded("Clients (%d)" | format(num_clients), num_clients <= 40) %}
 {% if num_clients > clients | length - 1 -%}
@@ -114,7 +109,6 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
         plots=dict.fromkeys(_PLOTS) | plots,
         clusters=confusion(clients, num_models),
         scores=scores(summary),
-        parts=parts(lines),
         replies=replies(lines),
         clients=client_table(clients),
         num_clients=len(clients),
@@ -197,7 +191,10 @@ def tiles_of(summary: summaries.RunSummary, lines: Sequence[summaries.RoundLine]
         tiles.append(("test accuracy", f"{summary.final_accuracy:.2%}", note))
     elif summary.final_loss is not None:
         tiles.append(("test loss", f"{summary.final_loss:.4g}", mean))
-    tiles += _tuned_tile(summary, lines)
+    if summary.final_tuned_accuracy is not None:
+        tiles.append(("after fine-tuning", f"{summary.final_tuned_accuracy:.2%}", mean))
+    elif summary.final_tuned_loss is not None:
+        tiles.append(("loss after fine-tuning", f"{summary.final_tuned_loss:.4g}", mean))
     if (worst := summary.final_worst_tenth) is not None:
         tiles.append(
             ("test accuracy, worst tenth", f"{worst:.2%}", "mean over the tenth of the clients with the lowest")
@@ -225,18 +222,6 @@ def tiles_of(summary: summaries.RunSummary, lines: Sequence[summaries.RoundLine]
     return tiles
 
 
-def _tuned_tile(summary: summaries.RunSummary, lines: Sequence[summaries.RoundLine]) -> list[Tile]:
-    """Return the figure of the fine-tuned copies, where the run has one, with its gain over the plain models."""
-    if (accuracy := summary.final_tuned_accuracy) is not None:
-        std = summaries.last(lines, "tuned_accuracy_std")
-        notes = [f"{100 * (accuracy - summary.final_accuracy):+.1f} points"] if summary.final_accuracy else []
-        notes += [f"std {100 * std:.1f}"] if std is not None else []
-        return [("after fine-tuning", f"{accuracy:.2%}", ", ".join(notes))]
-    if (loss := summary.final_tuned_loss) is not None:
-        return [("loss after fine-tuning", f"{loss:.4g}", "mean over clients")]
-    return []
-
-
 def confusion(clients: Sequence[ClientRow], num_models: int) -> tuple[str, Table]:
     """Return a note and the clients counted by true cluster and model, or one row where the truth is not known."""
     placed = [(row.true_cluster, row.found_cluster) for row in clients if row.found_cluster is not None]
@@ -259,21 +244,6 @@ def confusion(clients: Sequence[ClientRow], num_models: int) -> tuple[str, Table
     if without := len(clients) - len(placed):
         note += f" {counted(without, 'client')} without a model never took part, or sent nothing that could be used."
     return note, rows
-
-
-def parts(lines: Sequence[summaries.RoundLine]) -> Table:
-    """Return the time of each part of the rounds, and the total."""
-    totals: dict[str, float] = {}
-    for line in lines:
-        for part, seconds in line["seconds"].items():
-            if part != "total":
-                totals[part] = totals.get(part, 0.0) + seconds
-    everything = sum(summaries.round_seconds(line) for line in lines)
-    rows: Table = [["part", "all rounds", "per round", "share"]]
-    for part, seconds in [*totals.items(), ("total", everything)] if lines else ():
-        share = f"{seconds / everything:.0%}" if everything else "-"
-        rows.append([part, f"{seconds:.2f}", f"{seconds / len(lines):.3f}", share])
-    return rows
 
 
 def replies(lines: Sequence[summaries.RoundLine]) -> Table:

@@ -357,7 +357,7 @@ class _Run:
         self._recorder.clients(list(self._strategy.federation.clients.values()))
 
     def _chance_level(self, lines: Sequence[RoundLine]) -> str:
-        return chance_level(self._config.task.loss, self._task.num_outputs, lines)
+        return chance_level(self._task.num_outputs, lines)
 
     def _diagnoses(self, lines: Sequence[RoundLine]) -> Iterator[str]:
         """Yield what may be wrong with the results of a run that ended with these lines."""

@@ -30,18 +30,18 @@ def line(number: int, **changes: Any) -> dict[str, Any]:
 
 def test_a_clustering_frozen_at_chance_level_is_told() -> None:
     lines = [line(number) for number in range(1, 11)]
-    text = chance_level("cross_entropy", 10, lines)
+    text = chance_level(10, lines)
     assert "test accuracy is 9.8%, and guessing among 10 classes 10.0%" in text
     assert "train.learning_rate" in text
     # Of two classes, 60 % is better than guessing; and so is 20 % of ten.
-    assert chance_level("cross_entropy", 10, [line(n, accuracy=0.2) for n in range(1, 11)]) == ""
-    assert chance_level("cross_entropy", 2, [line(n, accuracy=0.6) for n in range(1, 11)]) == ""
-    assert chance_level("cross_entropy", 2, [line(n, accuracy=0.51) for n in range(1, 11)]) != ""
+    assert chance_level(10, [line(n, accuracy=0.2) for n in range(1, 11)]) == ""
+    assert chance_level(2, [line(n, accuracy=0.6) for n in range(1, 11)]) == ""
+    assert chance_level(2, [line(n, accuracy=0.51) for n in range(1, 11)]) != ""
     # Not frozen, or not evaluated.
-    assert chance_level("cross_entropy", 10, [line(n, stable=False) for n in range(1, 11)]) == ""
-    assert chance_level("cross_entropy", 10, [line(n, accuracy=None) for n in range(1, 11)]) == ""
+    assert chance_level(10, [line(n, stable=False) for n in range(1, 11)]) == ""
+    assert chance_level(10, [line(n, accuracy=None) for n in range(1, 11)]) == ""
     # Frozen by the round that is the last one so far.
-    assert chance_level("cross_entropy", 10, [line(1, stable=False, details={STABLE_FROM: 2})]) != ""
+    assert chance_level(10, [line(1, stable=False, details={STABLE_FROM: 2})]) != ""
 
 
 @pytest.mark.parametrize(

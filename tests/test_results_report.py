@@ -63,7 +63,6 @@ def test_the_page_shows_the_run(tmp_path):
     assert "adjusted Rand index 1.000 at least 0.9 from round 2" in text
     assert "12 kB 9 kB down, 3 kB up" in text
     assert "true cluster model 0 model 1 cluster 0 2 cluster 1 2" in text
-    assert "losses 0.60 0.200 20%" in text
     assert "ok 24 error 0" in text
     assert "00 0 1 100 20 0.25 50.0% cpu" in text
     assert "k: 2" in text
