@@ -29,7 +29,10 @@ _PLAIN_TABLE = TableConfig()
 
 
 def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
-    """Return the overrides that a Flower run config stands for; a declared key that nobody set arrives empty."""
+    """Return the overrides that a Flower run config stands for; `overrides` is split and comes first.
+
+    A key that the app declares always arrives: -1 of a number and an empty text mean the experiment's own value.
+    """
     # But for the overrides these are other ways in.
     known = [*_KEYS, "overrides", "config-json", "run-folder", "resume", "advise"]
     unknown = [name for name in run_config if name not in known]
