@@ -14,6 +14,7 @@ from florets.commands.main import main
 from florets.reports.run_figures import spectra_of
 from florets.strategies.base.models import GradientAveraging, ModelAveraging
 from florets.strategies.base.report import RoundReport
+from florets.strategies.cfl_gp import profile as profile_module
 from florets.strategies.cfl_gp import strategy as strategy_module
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.strategies.cfl_gp.profile import (
@@ -239,6 +240,16 @@ def test_the_number_of_clusters_is_read_off_the_profile(num_groups):
     for seed in range(3):
         gram = groups(num_groups, 5, 1.0, seed)
         assert estimate_k(gram, 8, np.random.default_rng(0)) == num_groups
+
+
+def test_of_many_clients_the_features_come_from_lanczos_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    gram = groups(40, 3, 1.0, 5)
+    exact, values = spectral_features(gram, 3), singular_values(gram, 3)
+    monkeypatch.setattr(profile_module, "EXACT_UP_TO", 10)
+    np.testing.assert_allclose(spectral_features(gram, 3), exact, atol=1e-6 * values[0])
+    np.testing.assert_array_equal(spectral_features(gram, 3), spectral_features(gram, 3))
+    # Where Lanczos' steps lead nowhere all is decomposed.
+    np.testing.assert_array_equal(spectral_features(np.zeros((12, 12)), 2), np.zeros((12, 2)))
 
 
 SHORT = ("strategy=cfl_gp", "num_rounds=6", "strategy.stop_unchanged=0")

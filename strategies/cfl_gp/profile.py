@@ -163,6 +163,10 @@ def _products(block: NDArray[np.float32], rows: IntArray) -> FloatArray:
     return products
 
 
+EXACT_UP_TO = 2000
+"""Clients up to which all of the Gram matrix is brought to tridiagonal form, in M^3 steps."""
+
+
 def singular_values(gram: FloatArray, count: int) -> FloatArray:
     """Return the `count` largest singular values of the profile from its Gram matrix (M, M), falling; at most M."""
     return _leading(gram, count)[0]
@@ -206,6 +210,21 @@ def _leading(gram: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
     size = len(gram)
     first = max(size - count, 0)
     with one_thread():
-        eigenvalues, vectors = eigh(gram, subset_by_index=(first, size - 1))
+        found = _by_lanczos(gram, count) if size > EXACT_UP_TO and first else None
+        eigenvalues, vectors = found or eigh(gram, subset_by_index=(first, size - 1))
     # Rounding leaves eigenvalues a little below zero where the profile has fewer directions than clients.
     return np.sqrt(np.maximum(eigenvalues[::-1], 0.0)), vectors[:, ::-1]
+
+
+def _by_lanczos(gram: FloatArray, count: int) -> tuple[FloatArray, FloatArray] | None:
+    """Return the largest eigenvalues, rising, and their vectors, in M^2 steps; None where they are not found so."""
+    from scipy.sparse.linalg import ArpackError, eigsh
+
+    # Any start that is not orthogonal to a vector wanted; always the same, so that equal inputs have equal outputs.
+    start = np.random.default_rng(0).standard_normal(len(gram))
+    try:
+        values, vectors = eigsh(gram, k=count, which="LA", v0=start)
+    except ArpackError:
+        return None
+    order = np.argsort(values)
+    return values[order], vectors[:, order]

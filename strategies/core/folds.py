@@ -146,23 +146,11 @@ Verdict = Literal["groups", "none", "all_differ"]
 class Groups:
     """What one discovery found: `k` groups, and `labels` (M,), from 0 in order of first appearance.
 
-    Attributes
-    ----------
-    verdict
-        ``"none"``: the clients cannot be told apart; ``"all_differ"``: they can, but no grouping into at most M / 2
-        groups describes it as well as each client alone.
-    scores
-        Cross-validated cosine of each number of groups, 2 to M.
-    p_value
-        NaN where K was given, or there are too few clients and folds for any p value at the level.
-    similarity
-        Cosines (M, M) of the clients' mean rows, each fold centred over the clients.
-    sample
-        Of over 1,000 clients those that were searched; the others were placed with the nearest group. None: all.
-    best, p_far_apart
-        The number of groups that the scores give, and `p_value_far_apart` of it.
-    stability
-        ARI between the K groups of half of each client's folds and those of the other half; None without groups.
+    `verdict` "all_differ" says that clients can be told apart, but no grouping into at most M / 2 groups describes it
+    as well as each alone. `scores` are the cross-validated cosines of 2 to M groups, `best` the number that they give
+    and `p_far_apart` its `p_value_far_apart`. `p_value` is NaN where K was given, or none was possible at the level.
+    `similarity` (M, M) are cosines of mean rows; `sample` the clients searched, of over 1,000 (None: all);
+    `stability` the ARI between K groups of either half of the folds (None without groups).
     """
 
     verdict: Verdict

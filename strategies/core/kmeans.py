@@ -63,12 +63,12 @@ def _means(points: FloatArray, mass: FloatArray, clusters: IntArray, centres: Fl
     """Return the means (K, D) of the clusters; one without rows takes the row farthest from its own centre."""
     belongs = np.eye(len(centres))[:, clusters] * mass
     totals, sums = belongs.sum(axis=1), belongs @ points
-    empty = np.flatnonzero(totals == 0)
-    far = np.square(points - centres[clusters]).sum(axis=1)
-    for cluster, row in zip(empty, np.argsort(-far, kind="stable"), strict=False):
-        for place, share in ((clusters[row], -mass[row]), (cluster, mass[row])):
-            sums[place] += share * points[row]
-            totals[place] += share
+    if len(empty := np.flatnonzero(totals == 0)):
+        far = np.square(points - centres[clusters]).sum(axis=1)
+        for cluster, row in zip(empty, np.argsort(-far, kind="stable"), strict=False):
+            for place, share in ((clusters[row], -mass[row]), (cluster, mass[row])):
+                sums[place] += share * points[row]
+                totals[place] += share
     means: FloatArray = sums / totals[:, np.newaxis]
     return means
 

@@ -176,7 +176,7 @@ def clip_factors(lengths: FloatArray, limit: float) -> FloatArray:
 
 
 def trimmed(rows: Rows, members: IntArray, size: int, cut: int) -> Average:
-    """Return the mean (`size`,) of each coordinate of some rows, without its `cut` smallest and largest values."""
+    """Return the mean of each coordinate of some rows, without its `cut` smallest and largest values."""
     count, begin = len(members), 0
     mean, inside, looked = np.empty(size), np.zeros(count), 0
     for number, columns in enumerate(columns_of(rows, members, size, max(BLOCK // count, 1))):

@@ -28,8 +28,8 @@ def is_sharp(rows: FloatArray, labels: IntArray, rng: np.random.Generator) -> bo
 def spread(rows: FloatArray, labels: IntArray, rng: np.random.Generator) -> tuple[float, float]:
     """Return the p value that members of a group are alike, and their spread towards the neighbouring groups.
 
-    The spread is their variance in that direction over the median squared distance of neighbouring centres, noise
-    taken off both; NaN where nobody has company.
+    The spread is their variance in that direction over the median squared distance of neighbouring centres, without
+    noise.
     """
     num_folds = len(rows)
     order = np.argsort(labels, kind="stable")

@@ -65,27 +65,22 @@ def fit(
     """Fit the linear mixed model whose log-likelihood the terms are, by restricted maximum likelihood.
 
     With S the diagonal covariance of the owners' coefficients, s2 a residual's variance (1 for cross-entropies) and
-    H_i an owner's Hessian, its marginal information is P_i = (H_i - H_i A_i H_i / s2) / s2 with
-    A_i = (H_i / s2 + S^-1)^-1. The common coefficients are those of generalised least squares, an owner's deviations
-    their expectation S q_i, where q_i is the slope of its marginal log-likelihood. Each variance v_k is multiplied by
-    sum_i q_ik^2 / sum_i (P_i - P_i C P_i)_kk until it rests, with C the covariance of the common ones; s2 is the
-    residuals' sum of squares by their degrees of freedom.
-
-    Nothing is divided by a variance, and no owner's Hessian is inverted: v_k = 0 is pooled, v_k without bound is each
-    owner alone, and an owner of few records, or of collinear inputs, stays where the others are.
+    H_i an owner's Hessian, its marginal information is P_i = (H_i - H_i A_i H_i / s2) / s2 with A_i = (H_i / s2 +
+    S^-1)^-1. The common coefficients are those of generalised least squares, an owner's deviations their expectation
+    S q_i, where q_i is the slope of its marginal log-likelihood. Each variance v_k is multiplied by sum_i q_ik^2 /
+    sum_i (P_i - P_i C P_i)_kk until it rests, with C the covariance of the common ones. Nothing is divided by a
+    variance, and no owner's Hessian is inverted.
 
     `is_random` (P,) are the parameters that differ between owners. Without a `penalty` the common ones are held at
-    deviation 0. `caution` (see `_CAUTION`) hardly counts where owners differ, and spares a model of many inputs the
-    noise of small variances that are half of them above 0 where no owner differs at all. Steps end where fitted
-    values move by less than `rests` of a residual's standard deviation.
+    deviation 0. `caution` spares a model of many inputs the noise of small variances. Steps end where fitted values
+    move by less than `rests` of a residual's standard deviation.
 
     Source: Laird and Ware 1982 (Biometrics 38) for model and estimates; Harville 1977 (JASA 72) for restricted
     maximum likelihood and its iteration, Henderson's; Breslow and Clayton 1993 (JASA 88) for cross-entropies, whose
     terms are taken at the owners' present coefficients, pass after pass.
-    Deviation: the covariance is diagonal, of inputs that are centred on the pooled mean: a full one has P (P + 1) / 2
-    numbers to learn from m owners. On 65 schools with one input, whose slopes correlate by 0.5 with the intercepts, a
-    full one has R2 0.4315, the diagonal 0.4307, intercepts alone 0.4230 (five splits). Of cross-entropies a weak
-    exponential prior keeps variances finite.
+    Deviation: the covariance is diagonal, of inputs centred on the pooled mean: a full one has P (P + 1) / 2 numbers
+    to learn from m owners (65 schools with one input: R2 0.4315, the diagonal 0.4307, intercepts alone 0.4230). Of
+    cross-entropies a weak exponential prior keeps variances finite.
     """
     change = _standardised(terms)
     hessians = change.T @ terms.hessians @ change

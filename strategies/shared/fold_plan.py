@@ -13,8 +13,7 @@ EIGHT_FOLDS = 40
 """Samples of a client that eight folds take."""
 ARRANGEMENTS = 600
 """Least number of arrangements of one client against the others, where few clients with fewer samples are tested.
-Three times what a p value of 0.5 % takes, so that chance does not decide. Each fold multiplies them by the
-number of clients."""
+Three times what a p value of 0.5 % takes, so that chance does not decide."""
 LEAST_OF_TESTED = 16
 """Samples of a client that takes part in such a test: it has five to seven folds."""
 THREE_FOLDS = 40
@@ -32,18 +31,12 @@ SMALLER = (1 / 2, 1 / 4)
 MOST = 400
 """Samples that are used: four folds of 100. Larger ones say little more, and cost as much more."""
 MOST_FINE = 148
-"""The same for a regression's trained model, whose few small steps say little more than one does.
-
-With fewer of them on more samples a row costs the same and has less noise.
-"""
+"""The same for a regression's trained model, whose few small steps say little more than one does."""
 LEAST_STEPS, ENOUGH_STEPS, MOST_STEPS = 2, 4, 10
 """On folds; more than enough where samples are few."""
 STEPS_OF_EIGHT, PASSES_OF_EIGHT = 4, 384
 FINE_RATE = 0.001
-"""Learning rate on the folds at a regression's model which has been trained.
-
-Groups may then be nearer to it than steps of 0.02, and such steps would pass them by.
-"""
+"""Learning rate at a regression's trained model: steps of 0.02 would pass groups by."""
 LEAST_PASSES = 180
 """Of a sample through the model and back, on all folds: few samples must be seen more often."""
 OF_LOCAL = 2.0
@@ -65,11 +58,6 @@ class FoldPlan:
     rate: float = LEARNING_RATE
     smaller: tuple[int, ...] = ()
 
-    @property
-    def samples(self) -> int:
-        """Samples that a client needs for it; one with more draws so many."""
-        return self.folds * self.size
-
     def size_of(self, count: int) -> int:
         """Return the samples of each fold of a client with so many samples; 0: it has no folds."""
         most = count // self.folds
@@ -87,12 +75,9 @@ class FoldPlan:
     ) -> "FoldPlan":
         """Return the plan for clients with so many samples, at least one client; `fine` for a model that was trained.
 
-        `tests`: whether there are groups is to be found. Few clients with few samples then have as many folds as the
-        test takes; where K is given larger folds are better. `training` is the local one, which says what folds may
-        cost; None: an epoch.
-
-        The test for groups is exact only among folds of one size. The largest size is that of the smallest client
-        near the median, as many as it can fill; where few clients have enough samples, that of three of four of those
+        With `tests` whether there are groups is to be found: few clients with few samples then have as many folds as
+        the test takes. `training` is the local one, which says what folds may cost; None: an epoch. The largest size
+        is that of the smallest client near the median; where few have enough samples, that of three of four of those
         that have a few.
         """
         rate = FINE_RATE if fine else LEARNING_RATE

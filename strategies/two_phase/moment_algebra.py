@@ -18,10 +18,7 @@ from florets.task.device import one_thread
 MOMENT_FACTOR = UPDATE_FACTOR**2
 """Multiple of the median client's moments above which moments are outliers: gradients all over 1000 times as large.
 
-In an orthogonal iteration it can be fewer. After its first step the bases lean towards a client of large gradients,
-and show less of the others' moments. Of 20 clients with one random gradient each (k = 3, T1 = 4) one of 100 times as
-large gradients was refused for R = 20,000, of 200 times for R = 2000 and of 500 times for R = 100; where half of
-each gradient was common to all, none of up to 500 times.
+In an orthogonal iteration it can be fewer: after its first step bases lean towards a client of large gradients.
 """
 
 
@@ -135,8 +132,8 @@ def num_anchors(num_clusters: int) -> int:
 def group_exactly(estimates: FloatArray, num_groups: int) -> IntArray:
     """Group estimates (A, R) into exactly `num_groups` by average linkage; numbered by first appearance.
 
-    Deviation: the paper joins anchors closer than half of the true models' least distance. On its own settings both
-    give the same groups, and this rule needs no such distance.
+    Deviation: the paper joins anchors closer than half of the true models' least distance, which nobody knows. On its
+    own settings both give the same groups.
     """
     if len(estimates) == 1:
         return np.zeros(1, dtype=np.int64)
@@ -144,10 +141,7 @@ def group_exactly(estimates: FloatArray, num_groups: int) -> IntArray:
 
 
 def centres(estimates: FloatArray, groups: IntArray, bank: FloatArray) -> FloatArray:
-    """Return the models (K, R): the mean of each group's estimates (A, R); a model without a group is that of `bank`.
-
-    `groups` (A,) are the model of each anchor, -1 for none.
-    """
+    """Return the mean (K, R) of each group's estimates (A, R); a model without any is that of `bank`."""
     result = np.array(bank, dtype=np.float64)
     for group in range(len(bank)):
         members = estimates[groups == group]
