@@ -56,7 +56,7 @@ class Checkpoint:
     """A run after its last completed round: the K models that it ended with, and all that the strategy remembers.
 
     `clients` are all seen so far, of whom some may be offline when the run goes on; the list is not changed. `best`
-    is the round that a run with `patience` would end with.
+    is the round that a run with `patience` would end with, and `frozen` the hash of what the model freezes.
     """
 
     server_round: int
@@ -65,6 +65,7 @@ class Checkpoint:
     clients: list[Client]
     config: dict[str, Any]
     best: Best | None = None
+    frozen: str = ""
 
 
 class Checkpoints:
@@ -149,6 +150,7 @@ def _pack(checkpoint: Checkpoint, clients: str) -> tuple[Arrays, dict[str, str]]
         "version": VERSION,
         "round": checkpoint.server_round,
         "config": checkpoint.config,
+        "frozen": checkpoint.frozen,
         "models": encode_record(checkpoint.models, arrays, "models"),
         "state": encode(checkpoint.state, arrays),
         "best": None if (best := checkpoint.best) is None else encode(vars(best), arrays, "best"),
@@ -185,6 +187,7 @@ def _read(path: Path, strategy: type[Any] | None) -> Checkpoint:
             for values in zip(*(content["clients"][name] for name in _CLIENT), strict=True)
         ],
         config=config,
+        frozen=str(content["frozen"]),
         best=None if best is None else Best(**decode(best, arrays, strategy)),
     )
 
@@ -201,7 +204,7 @@ class Checkpointing:
     """Writes a checkpoint every `checkpoint_every` rounds, and of the last good round where a run ends in failure.
 
     The run goes on from the checkpoint `start`; with `by_flower` its command is `flwr run`. Set `best`, what a run
-    with `patience` would end with, before `after`.
+    with `patience` would end with, before `after`. `frozen` is that of `Checkpoint`.
     """
 
     def __init__(
@@ -211,8 +214,9 @@ class Checkpointing:
         strategy: Strategy[Any, Any],
         start: Checkpoint | None,
         by_flower: bool = False,
+        frozen: str = "",
     ) -> None:
-        self._checkpoints, self._every = checkpoints, config.checkpoint_every
+        self._checkpoints, self._every, self._frozen = checkpoints, config.checkpoint_every, frozen
         self._config, self._strategy, self._by_flower = config, strategy, by_flower
         self.best: Best | None = None if start is None else start.best
         self._last: tuple[int, ArrayRecord] | None = None
@@ -262,5 +266,5 @@ class Checkpointing:
             self._found, self._clients = found, sorted(found, key=lambda client: client.key)
         config = as_plain(self._config)
         state, clients = strategy.state, self._clients
-        self._checkpoints.save(Checkpoint(server_round, models, state, clients, config, self.best))
+        self._checkpoints.save(Checkpoint(server_round, models, state, clients, config, self.best, self._frozen))
         self._saved = server_round

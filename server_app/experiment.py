@@ -48,7 +48,7 @@ from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundR
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.layers.budget import BUDGET_FILE, Budget, read_budget
 from florets.strategies.registry import find_strategy
-from florets.task.layers import at_home_arrays
+from florets.task.layers import at_home_arrays, at_home_hash
 from florets.task.task import Task
 from florets.task.wire import bank
 
@@ -120,7 +120,7 @@ def _run(
             config = _prepared(grid, config, task)
         total = strategy.rounds_before + config.num_rounds
         if checkpoint is not None:
-            _take_up(checkpoint, strategy, config, folder)
+            _take_up(checkpoint, strategy, config, task)
         # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
         strategy.federation.refresh(grid, settings)
         strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
@@ -176,12 +176,18 @@ def _earlier_budget(config: Config, folder: Path, done_rounds: int) -> Budget | 
     return budget
 
 
-def _take_up(checkpoint: Checkpoint, strategy: Strategy[Any, Any], config: Config, folder: Path) -> None:
-    """Give a strategy the state of a checkpoint; refuse one beyond the run's end."""
+def _take_up(checkpoint: Checkpoint, strategy: Strategy[Any, Any], config: Config, task: Task) -> None:
+    """Give a strategy the state of a checkpoint; refuse one beyond the run's end, or of a model that froze others."""
     if checkpoint.server_round > strategy.rounds_before + config.num_rounds:
         done = checkpoint.server_round - strategy.rounds_before
         raise ConfigError(
             f"num_rounds={config.num_rounds}: the run has done {counted(done, 'round')} already; give more."
+        )
+    if at_home_hash(task.module_to_load()) != checkpoint.frozen:
+        raise ConfigError(
+            f"task.model={task.spec.model}: the parameters that it freezes (requires_grad=False) are not those of this "
+            "run's rounds: restore the file that the model function reads them from, and the versions of its packages, "
+            "or run the experiment again."
         )
     strategy.state = checkpoint.state
 
@@ -251,7 +257,8 @@ class _Run:
         self._by_flower = by_flower
         self._truth = Truth(task, config.cluster_test)
         checkpoints = Checkpoints(recorder.folder)
-        self._checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower)
+        frozen = at_home_hash(task.module_to_load())
+        self._checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower, frozen)
         best = None if checkpoint is None else checkpoint.best
         self._patience = Patience(config, recorder.lines, best)
         self._note_clients()

@@ -1,6 +1,7 @@
 """Models of a finished run, and its frozen groups, for newcomers."""
 
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from florets.conf.run_config import task_spec
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config
 from florets.reports.folder import whole_file, write_arrays
-from florets.server_app.own_code import look_for_given
+from florets.server_app.own_code import changed_files, changed_words, code_on_disk, look_for_given, recorded_code
 from florets.server_app.own_data import PREPROCESSING, read_preprocessing
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.groups import FoldTraining, Frozen
@@ -43,6 +44,8 @@ _MOST_FOLDS, _MOST_STEPS = 64, 1000
 """More than any run has: what a made-up file asks for must not keep the machine busy."""
 
 Arrays = dict[str, NDArray[Any]]
+
+log = logging.getLogger("florets")
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,8 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     if trust:
         look_for_given(folder)
     config = saved_config(folder, trust=trust, unused=("task.data", "task.partition", TRACKER))
+    if changed := changed_files(recorded_code(folder), code_on_disk(config)):
+        log.warning("warning: run=%s: its code has changed since: %s", folder, changed_words(changed))
     models, _ = _read(folder / MODELS)
     # They are of no model, and have no number.
     shared = {name: models.pop(name) for name in list(models) if not bank.is_numbered(name)}

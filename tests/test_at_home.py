@@ -1,6 +1,7 @@
 """Parameters that a model freezes: made on each side, compared by their hash, and neither sent nor kept per group."""
 
 import copy
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from safetensors.numpy import load_file
 from torch import nn
 
 import florets
+from florets.conf.problems import ConfigError
 from florets.strategies.base.federation import FederationError
 from florets.task.layers import at_home, keep_at_home, make_whole
 from florets.task.training.model_check import check_model
@@ -147,6 +149,17 @@ def test_saved_models_hold_the_frozen_part_once_and_are_whole_where_they_are_use
     exported = torch.export.load(code / "out" / "model_1.pt2").module()
     assert torch.allclose(exported(torch.from_numpy(x)).softmax(dim=1), torch.from_numpy(expected), atol=1e-5)
     assert (load_file(code / "out" / "model_0.safetensors")["1.weight"] == body["weight"].numpy()).all()
+
+
+def test_a_run_goes_on_with_the_frozen_values_that_it_began_with(code: Path) -> None:
+    keys = {**SMALL, "model": "home_models:from_file", "strategy": "ifca", "checkpoint_every": 1}
+    run = florets.run(results_dir=code, **keys)
+    shutil.copyfile(code / "body.pt", code / "kept.pt")
+    torch.save(nn.Linear(64, 16).state_dict(), code / "body.pt")
+    with pytest.raises(ConfigError, match=r"freezes .requires_grad=False. are not those of"):
+        florets.run(resume=run.folder, num_rounds=3, trust=True)
+    shutil.copyfile(code / "kept.pt", code / "body.pt")
+    assert len(florets.run(resume=run.folder, num_rounds=3, trust=True).rounds) == 3
 
 
 def test_a_client_that_makes_other_values_is_left_out_by_name(code: Path) -> None:
