@@ -7,7 +7,6 @@ import re
 import sys
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import CodeType
@@ -20,7 +19,6 @@ DEFAULT = "clove"
 GROUP = "florets.strategies"
 """Entry points under which other packages offer strategies."""
 
-_PACKAGE = "florets.strategies"
 _READ = ("florets.strategies.", "florets.zoo.")
 """Packages of whose modules the settings are read from their source."""
 
@@ -59,11 +57,9 @@ class StrategyName:
 
 def find_strategy(name: str) -> StrategyName:
     """Return the strategy of a name, without importing it; `UnknownStrategy` if the name has no such form."""
-    for own in STRATEGIES:
-        if name in (own, _class_path(own)):
-            return StrategyName(own, _class_path(own), trusted=True)
     offered = _offered()
-    for own, path in offered.items():
+    ours = {own: f"{module_of(own)}:{cls}" for own, cls in STRATEGIES.items()}
+    for own, path in (ours | offered).items():
         if name in (own, path):
             return StrategyName(own, path, trusted=True)
     module, _, attribute = name.partition(":")
@@ -91,8 +87,9 @@ def settings_type(name: str) -> type[Settings]:
     """Return the settings of a strategy; of our own ones without importing it, and Flower with it."""
     found = find_strategy(name)
     if found.id in STRATEGIES:
-        own: type[Settings] = _settings_of(*found.path.split(":"))
-        return own
+        module, cls = found.path.split(":")
+        own: Any = _source(module).settings(cls) if module not in sys.modules else strategy_class(name).Settings
+        return own  # type: ignore[no-any-return]
     settings: Any = getattr(strategy_class(name), "Settings", None)
     # A class that only inherits would keep its parent's fields and lose its own.
     decorated = isinstance(settings, type) and "__dataclass_params__" in vars(settings)
@@ -125,13 +122,7 @@ def strategy_class(name: str) -> type[Any]:
 def personal_method(name: str) -> Any:
     """Return the `Method` of that name, one of `PERSONAL`, to run within the groups of a strategy."""
     module, cls = PERSONAL[name].split(":")
-    return getattr(importlib.import_module(f"{_PACKAGE}.{module}"), cls)()
-
-
-def _settings_of(module: str, cls: str) -> Any:
-    if module in sys.modules:
-        return getattr(sys.modules[module], cls).Settings
-    return _Source.of(module).settings(cls)
+    return getattr(importlib.import_module(f"florets.strategies.{module}"), cls)()
 
 
 _STATEMENT = re.compile(r"^(?:@.*\n)*[A-Za-z_].*\n(?:[^A-Za-z_@#\n].*\n|\n)*", re.MULTILINE)
@@ -146,11 +137,8 @@ class _Source:
     """
 
     def __init__(self, module: str) -> None:
-        # `importlib.util.find_spec` would import the packages that the module is in, and NumPy with `core`.
-        _, *folders, _ = module.split(".")
-        spec = PathFinder.find_spec(module, [str(Path(__file__).parents[1].joinpath(*folders))])
-        assert spec is not None
-        text: str = spec.loader.get_source(module)  # type: ignore[union-attr]  # the loader of a file has it
+        _, *folders, name = module.split(".")
+        text = Path(__file__).parents[1].joinpath(*folders, f"{name}.py").read_text(encoding="utf-8")
         self.values: dict[str, Any] = {"__name__": module}
         self.statements: dict[str, str] = {}
         for statement in _STATEMENT.findall(text):
@@ -159,11 +147,6 @@ class _Source:
             else:
                 names = [_DEFINES.match(statement)[1]]  # type: ignore[index]  # a statement begins with a name
             self.statements.update(dict.fromkeys(names, statement))
-
-    @staticmethod
-    @cache
-    def of(module: str) -> "_Source":
-        return _Source(module)
 
     def settings(self, cls: str) -> Any:
         """Return `Settings` of one of the module's classes."""
@@ -180,7 +163,7 @@ class _Source:
             self.values[name] = getattr(importlib.import_module(module), name)
         elif module.startswith(_READ):
             loaded = sys.modules.get(module)
-            self.values[name] = getattr(loaded, name) if loaded else _Source.of(module).value(name)
+            self.values[name] = getattr(loaded, name) if loaded else _source(module).value(name)
         elif statement:
             code = compile(statement, str(self.values["__name__"]), "exec")
             for mentioned in _names(code):
@@ -189,13 +172,14 @@ class _Source:
         return self.values.get(name)
 
 
+@cache
+def _source(module: str) -> _Source:
+    return _Source(module)
+
+
 def _names(code: CodeType) -> set[str]:
     inner = [_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
     return set(code.co_names).union(*inner)
-
-
-def _class_path(name: str) -> str:
-    return f"{module_of(name)}:{STRATEGIES[name]}"
 
 
 def _offered() -> dict[str, str]:

@@ -43,18 +43,6 @@ class TrainingDiverged(RoundFailed):
 class WrongNodeCount(FederationError):
     """Flower simulates another number of nodes than the experiment has clients."""
 
-    def __init__(self, expected: int, found: int) -> None:
-        # These are the exception's arguments, so that it can be handed from process to process.
-        super().__init__(expected, found)
-        self.expected, self.found = expected, found
-
-    def __str__(self) -> str:
-        return (
-            f"this experiment has num_clients={self.expected}, but Flower started {self.found} SuperNodes. "
-            f'Give the same number to both: --federation-config "num-supernodes={self.expected} '
-            'client-resources-num-cpus=1"'
-        )
-
 
 class Federation:
     """Finds the clients behind Flower's nodes and draws participants.
@@ -149,7 +137,11 @@ class Federation:
         said = {hello.num_partitions for hello in hellos.values()}
         self.is_simulated = self.is_simulated and 0 not in said
         if first and self.num_clients and said and not said & {0, self.num_clients}:
-            raise WrongNodeCount(self.num_clients, max(said))
+            raise WrongNodeCount(
+                f"this experiment has num_clients={self.num_clients}, but Flower started {max(said)} SuperNodes. "
+                f'Give the same number to both: --federation-config "num-supernodes={self.num_clients} '
+                'client-resources-num-cpus=1"'
+            )
         introduced = {node: client_of(infos[node], hello) for node, hello in hellos.items()}
         names = {node: info.name for node, info in infos.items()}
         self._names |= {node: names[node] or f"node {node}" for node in new}
