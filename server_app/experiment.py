@@ -43,7 +43,7 @@ from florets.server_app.run_models import save_clusters, save_own_models
 from florets.server_app.tracker import Tracker, Tracking
 from florets.server_app.tracker_stores import make_trackers
 from florets.strategies.base.federation import FederationError, TrainingDiverged
-from florets.strategies.base.loop import NOTHING, Earlier
+from florets.strategies.base.loop import Earlier
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.layers.budget import BUDGET_FILE, Budget, read_budget
@@ -267,7 +267,7 @@ class _Run:
     def earlier(self) -> Earlier:
         """Return what the strategy must know of the rounds that the run has done."""
         if self._checkpoint is None:
-            return NOTHING
+            return Earlier()
         lines = self._recorder.lines
         stopped = bool(lines) and _is_reached(self._config, lines[-1])
         return Earlier(self._checkpoint.server_round, self._patience.is_over or stopped)

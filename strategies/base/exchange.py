@@ -167,8 +167,8 @@ def send(
     """
 
     def late() -> str:
-        nodes = [m.metadata.dst_node_id for m in messages if m.metadata.message_id in waiting]
-        return f"{len(waiting)} of {len(messages)} clients: {named([name_of(node) for node in nodes])}"
+        names = [name_of(m.metadata.dst_node_id) for m in messages if m.metadata.message_id in waiting]
+        return f"{len(waiting)} of {len(messages)} clients: {named(names)}"
 
     wait = Waiting()
     rest = getattr(grid, "wait_for_replies", time.sleep)

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -62,6 +62,7 @@ class Federation:
         handlers: Sequence[str] = (),
         leaving: Collection[str] = (),
         compares: bool = True,
+        subsets: Mapping[str, int] | None = None,
     ) -> None:
         self.num_clients, self.compares = num_clients, compares
         self.min_clients = min_clients or num_clients or 1
@@ -73,7 +74,7 @@ class Federation:
         self.clients: dict[str, Client] = {}
         self.known_at: Callable[[Client, int], Client] | None = None
         self.is_simulated = True
-        self.subsets: dict[str, int] = {}
+        self.subsets = subsets or {}
         self._online: set[int] = set()
         # What all nodes are called that have been online, by node id.
         self._names: dict[int, str] = {}

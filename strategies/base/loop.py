@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
@@ -14,6 +13,7 @@ from florets.strategies.base.federation import BudgetSpent, FederationError, Rou
 from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.report import RoundReport
 from florets.task.device import seldom_collected
+from florets.task.wire.flower import filled
 
 TRIES = 3
 """Tries of a round below the quorum before the run ends."""
@@ -22,15 +22,11 @@ EvaluateModels = Callable[[int, ArrayRecord], MetricRecord | None]
 RoundObserver = Callable[[RoundReport, ArrayRecord], bool | None]
 
 
-@dataclass(frozen=True)
-class Earlier:
+class Earlier(NamedTuple):
     """An interrupted run: its completed rounds, and whether its observer ended it after the last."""
 
     rounds: int = 0
     stopped: bool = False
-
-
-NOTHING = Earlier()
 
 
 @seldom_collected()
@@ -45,7 +41,8 @@ def run_rounds(
     earlier: Earlier,
 ) -> Result:
     """Run a strategy's rounds up to its `last_round`; see `Strategy.start`."""
-    train_config, evaluate_config = strategy.with_layers(train_config), strategy.with_layers(evaluate_config)
+    own = {name: value for layer in strategy.layers for name, value in layer.message.items()}
+    train_config, evaluate_config = filled(train_config.copy(), own), filled(evaluate_config.copy(), own)
     strategy.check(Models(initial_arrays, strategy.shared_layers, untrained_of(train_config)))
     result, last = Result(arrays=initial_arrays), strategy.last_round
 

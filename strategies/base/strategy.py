@@ -17,7 +17,7 @@ from florets.strategies.base.exchange import Meter, handler_path, log, sort_repl
 from florets.strategies.base.federation import Federation, RoundFailed
 from florets.strategies.base.groups import Frozen, Sealed
 from florets.strategies.base.layer import Layer
-from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
+from florets.strategies.base.loop import Earlier, EvaluateModels, RoundObserver, run_rounds
 from florets.strategies.base.method import Method
 from florets.strategies.base.models import Averaging, GradientAveraging, Models, averaging_of, untrained_of
 from florets.strategies.base.report import Detail, Evaluation, RoundReport, State
@@ -147,28 +147,23 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
             choice_of(self.settings, "personal", personal.name)
         self.personal = personal if self.method is None else self.method(self.settings)
         if self.personal is not None:
+            name = self.personal.name
             if isinstance(self.averaging, GradientAveraging):
-                raise ValueError(
-                    f"averaging=gradients: clients of {self.personal.name} send models; use averaging=models"
-                )
+                raise ValueError(f"averaging=gradients: clients of {name} send models; use averaging=models")
             if self.personal.averages and self.averaging.robust is not None:
-                raise ValueError(
-                    f"robust={run.robust}: {self.personal.name} averages updates by itself, which no rule bounds; "
-                    "use robust=none"
-                )
+                raise ValueError(f"robust={run.robust}: {name} averages updates by itself, which no rule bounds")
             self.personal.within(self)
         self.state: M = self.State()
         least, needed = run.min_clients, least_clients(self.settings, run)
         # Noise or masks of fewer would fail in round 1.
         if needed > 1 and (run.num_clients is None or least is not None):
             least = max(least or 1, needed)
-        self.federation = Federation(
-            *(run.num_clients, run.start_timeout, fingerprint, least, self.client_handlers),
-            self.all_leaving(),
-            compares=not run.privacy.has_noise,
-        )
         batches = {kinds.LOSS_BATCH: self.loss_batch, kinds.GRADIENT_BATCH: getattr(self.averaging, "batch", None)}
-        self.federation.subsets = {key: size for key, size in batches.items() if size}
+        self.federation = Federation(
+            *(run.num_clients, run.start_timeout, fingerprint, least, self.client_handlers, self.all_leaving()),
+            compares=not run.privacy.has_noise,
+            subsets={key: size for key, size in batches.items() if size},
+        )
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -284,11 +279,6 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         """The current round, or the last one."""
         assert self.last is not None
         return self.last
-
-    def with_layers(self, config: ConfigRecord) -> ConfigRecord:
-        """Return messages' settings with those of the layers."""
-        own = {name: value for layer in self.layers for name, value in layer.message.items()}
-        return filled(config.copy(), own) if own else config
 
     def open_round(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> None:
         """Find out who is online, sample participants, and make the `Round`."""
@@ -461,7 +451,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateModels | None = None,
         on_round: RoundObserver | None = None,
-        earlier: Earlier = NOTHING,
+        earlier: Earlier | None = None,
     ) -> Result:
         """Run `num_rounds` rounds, after those of `rounds_before`.
 
@@ -494,4 +484,4 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         if self.privacy is None:
             self.protect(num_rounds)
         configs = train_config, evaluate_config or train_config
-        return run_rounds(self, grid, initial_arrays, *configs, evaluate_fn, on_round, earlier)
+        return run_rounds(self, grid, initial_arrays, *configs, evaluate_fn, on_round, earlier or Earlier())
