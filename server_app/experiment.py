@@ -185,9 +185,9 @@ def _take_up(checkpoint: Checkpoint, strategy: Strategy[Any, Any], config: Confi
         )
     if at_home_hash(task.module_to_load()) != checkpoint.frozen:
         raise ConfigError(
-            f"task.model={task.spec.model}: the parameters that it freezes (requires_grad=False) are not those of this "
-            "run's rounds: restore the file that the model function reads them from, and the versions of its packages, "
-            "or run the experiment again."
+            f"task.model={task.spec.model}: the parameters that it freezes (requires_grad=False) are not those of "
+            "this run's rounds: restore the file that the model function reads them from, and the versions of its "
+            "packages, or run the experiment again."
         )
     strategy.state = checkpoint.state
 

@@ -37,16 +37,16 @@ class Conversion:
         text = f"the reverse of {self.text}" if self.text else ""
         return Conversion(1 / self.factor, text, -self.offset / self.factor)
 
-    def misses(self, own: Span, usual: Span) -> float:
-        """Return how badly the other sites' usual values become a site's by it: 0 well, above 1 not at all."""
+    def misses(self, own: Span, usual: Span) -> tuple[float, float]:
+        """Return how badly the others' usual mean and spread become a site's by it: 0 well, above 1 not at all."""
         middle, wide = own[1], own[2] - own[0]
         expected, factor = usual[1] * self.factor + self.offset, wide / (usual[2] - usual[0]) / self.factor
         if self.offset:
             # Near the zero of a scale ratios say nothing.
-            return max(abs(middle - expected) / wide, abs(math.log(factor)) / math.log(1.3))
+            return abs(middle - expected) / wide, abs(math.log(factor)) / math.log(1.3)
         if expected * middle <= 0:
-            return math.inf
-        return max(abs(math.log(middle / expected)) / _CLOSE, abs(math.log(factor)) / _ALIKE)
+            return math.inf, math.inf
+        return abs(math.log(middle / expected)) / _CLOSE, abs(math.log(factor)) / _ALIKE
 
 
 _KNOWN = (
@@ -80,8 +80,9 @@ _KNOWN = (
 def conversion(own: Span, usual: Span) -> Conversion | None:
     """Return the known conversion by which the other sites' usual values become a site's; None: there is none."""
     both = [one for known in _KNOWN for one in (known, known.reverse)]
-    best = min(both, key=lambda one: one.misses(own, usual))
-    return best if best.misses(own, usual) <= 1 else None
+    # Together: the percentiles are rounded, so that by the spread alone Fahrenheit can pass for inches.
+    fitting = [one for one in both if max(one.misses(own, usual)) <= 1]
+    return min(fitting, key=lambda one: sum(one.misses(own, usual)), default=None)
 
 
 def usual_span(spans: Iterable[Span]) -> Span:

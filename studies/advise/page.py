@@ -39,7 +39,7 @@ ul.why li { overflow-wrap: anywhere; }
 
 {% call section("What was compared") %}
 <p>Each {{ words.site }}'s records were split in three: to train on, to choose by ({{ validation }}), and to test the
-choice. {% if by_newton %}All models are linear and were fitted by Newton's method in {{ rounds }}; the ridge
+choice. {% if by_newton %}All models are linear and were fitted by Newton's method in up to {{ rounds }}; the ridge
 ({{ rates }}) was chosen on the validation records, as was the method.{% else %}Every method was trained with learning
 rates of {{ rates }} for up to {{ rounds }}, and stopped once it no longer improved on the validation records, which
 also decided on the rate and on the method.{% endif %} All figures below are of the test records, which had no part in
