@@ -123,37 +123,17 @@ def read_lines(folder: Path) -> list[RoundLine]:
 class RunSummary:
     """The headline figures of one run; None is what is not known, not finite, or never reached.
 
-    Parameters
-    ----------
-    final_accuracy, final_loss
-        Unweighted means over clients of the assigned models on the clients' own test sets; ``final_tuned_``: after
-        each client has fine-tuned a copy.
-    final_ari, ari_at_10
-        Over the clients with an assignment, in the last round and in round 10; ``final_ari_clients`` of
-        ``final_ari_of`` clients.
-    first_round_ari_90
-        First round with an ARI of at least 0.9, see `found_ari`.
-    round_of_stability
-        First round in which the clustering is frozen; one more than ``rounds`` where the last round froze it.
-    bytes_down, bytes_up, seconds
-        Payload of all rounds, server to clients and back, and the sum of their times.
-    best_round
-        With `patience`: the round whose models the run ends with, and whose figures the final ones are.
-    left_out
-        Nodes that were online and could not take part.
-    final_unplaced, final_num_clusters
-        Clients without a model at the end, and models that clients have then.
-    client_seconds, gradient_passes, loss_passes
-        Of all rounds and clients: wall time, and samples passed through models with and without a gradient; no tests.
-    final_metrics
-        Of each score, the figures over the clients at the end, see `scores.metrics_of`.
-    final_pooled
-        Figures over the records of all test sets together, and the ``clients`` that sent sums of them
-        (`statistics=true`); empty where none did.
-    final_validation
-        The experiment's `measure` over all validation records in the last evaluated round.
-    stopped
-        Ended by ``florets stop``: the run can go on.
+    Accuracy and loss are unweighted means over clients of the assigned models on the clients' own test sets, with
+    ``tuned`` after each client has fine-tuned a copy; ``final_metrics`` has each score's figures over clients
+    (`scores.metrics_of`), ``final_pooled`` figures over all test records, and the ``clients`` that sent sums of them,
+    ``final_validation`` the experiment's `measure` over all validation records in the last evaluated round.
+    The ARI is over ``final_ari_clients`` of ``final_ari_of`` clients, those with an assignment; see `found_ari`.
+    ``round_of_stability``: first round with a frozen clustering; past the last one where that one froze it.
+    ``best_round``: with `patience` the round whose models the run ends with, and whose figures the final ones are.
+    ``final_unplaced`` clients have no model at the end, ``left_out`` nodes could not take part.
+    Bytes are payload of all rounds, server to clients and back; ``client_seconds`` and passes of samples through
+    models, with and without a gradient, are of all rounds and clients, without tests.
+    ``stopped``: ended by ``florets stop``, and can go on.
     """
 
     experiment: str

@@ -41,11 +41,9 @@ _sweeps: set[Path] = set()
 
 @dataclass(frozen=True)
 class Sweep:
-    """What all jobs of a sweep share.
+    """What all jobs of a sweep share; relative folders are meant from `caller`.
 
-    Tracebacks of failed jobs go into `folder`, records of all into `records`; relative folders are meant from
-    `caller`. With `keep` jobs that are finished are kept, and stopped ones go on; otherwise all begin anew. `given`
-    are objects that were given in Python, see `florets.task.given`.
+    With `keep` finished jobs are kept, and stopped ones go on. `given`: objects that were given in Python.
     """
 
     folder: Path
