@@ -214,7 +214,7 @@ def span(mean: float, deviation: float) -> Span:
         ((37, 0.5), (310.1, 0.5), 1.0),
         ((98.6, 0.9), (36.9, 0.5), 1 / 1.8),
     ],
-    ids=["cholesterol", "inches", "creatinine", "months", "fahrenheit", "fahrenheit of rounded figures", "kelvin", "celsius"],
+    ids=["cholesterol", "inches", "creatinine", "months", "fahrenheit", "rounded", "kelvin", "celsius"],
 )
 def test_a_unit_is_a_known_conversion(usual: tuple[float, float], own: tuple[float, float], factor: float) -> None:
     spans = {name: span(usual[0] * shift, usual[1]) for name, shift in (("a", 0.98), ("b", 1.0), ("c", 1.02))}
