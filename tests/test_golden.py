@@ -18,13 +18,12 @@ from tests.golden_runs import SETTINGS, TOLERANCE, Golden, differences, digest, 
 
 # At least one of each strategy; the tests of each have its other ways to compute, and `make slow` the other runs.
 QUICK = {
-    "digits-clove-agglomerative", "digits-clove-partial", "digits-ifca-gradients", "digits-cfl_gp-gradients",
-    "digits-cfl_gp-partial", "digits-two_phase", "digits-fedavg-batch-norm", "digits-fedprox", "digits-local",
-    "digits-oracle-gradients", "digits-one_shot", "digits-k_fed-partial", "digits-discovery", "digits-cfl_s",
-    "digits-fesem", "digits-flexcfl", "digits-pacfl", "digits-stocfl", "digits-fedclust", "digits-sr_fca",
-    "digits-flux", "digits-fedgwc", "digits-fedem", "digits-feddrift", "digits-fedrc", "digits-fedsoft",
-    "digits-ditto", "digits-per_fedavg", "digits-fedproto", "digits-fedala", "digits-fedpac", "cfl_gp-linear-clove",
-    "mixed_regression-a-two_phase",
+    "digits-clove-partial", "digits-ifca-gradients", "digits-cfl_gp-partial", "digits-two_phase",
+    "digits-fedavg-batch-norm", "digits-fedprox", "digits-local", "digits-oracle-gradients", "digits-one_shot",
+    "digits-k_fed-partial", "digits-discovery", "digits-cfl_s", "digits-fesem", "digits-flexcfl", "digits-pacfl",
+    "digits-stocfl", "digits-fedclust", "digits-sr_fca", "digits-flux", "digits-fedgwc", "digits-fedem",
+    "digits-feddrift", "digits-fedrc", "digits-fedsoft", "digits-ditto", "digits-per_fedavg", "digits-fedproto",
+    "digits-fedala", "digits-fedpac",
 }  # fmt: skip
 
 OPTIONAL = {leaving.FACTS, leaving.EVALUATIONS, leaving.LABELS, leaving.LOSS_VECTORS, leaving.CLASS_SHARES}
