@@ -41,7 +41,7 @@ def setting(
         Of a key that a node caps: the cap's key in the node config, see `florets.task.node_config`.
     needs
         What this key, or the keys of this group, have no effect without: ``task.num_clusters``,
-        ``train.schedule=exponential``, ``strategy.restarts>1``.
+        ``train.schedule=exponential``, ``num_rounds>1``.
     """
     bounds = {"least": least, "above": above, "most": most, "below": below, "note": note, "cap": cap, "needs": needs}
     metadata = {"help": text, **{name: value for name, value in bounds.items() if value not in (None, "")}}
