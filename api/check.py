@@ -170,6 +170,9 @@ def check_here(config: Config, data: Path, folder: Path) -> Check:
         sites.update(final)
     except ConfigError as error:
         failed |= {} if len(failed) == len(nodes) else {"": str(error).removesuffix(".")}
+    if agreed is not None:
+        # Described again, a site that was left out fails for the same reason.
+        failed = {key: reason for key, reason in failed.items() if key not in agreed.left_out}
     findings = find(sites, agreed, failed)
     more = _codes(declaration_of(config), nodes, sites)
     if not is_one and data.is_dir():

@@ -30,6 +30,11 @@ class WrongData(ValueError):
     """A client's data cannot be used; the text says what is wrong and what to do, and holds none of the data."""
 
 
+def said_of(whose: str, error: WrongData) -> str:
+    """Return what is wrong with some data, as a sentence about them where the text is the rest of one."""
+    return f"{whose} {error}" if str(error).startswith(("is ", "has ")) else f"{whose}: {error}"
+
+
 @dataclass(frozen=True)
 class Arrays:
     """Inputs (n, ...), images with their channels first, and targets (n,) or rows of numbers (n, C)."""
@@ -50,7 +55,7 @@ def read_client(data: Any, target: str | None) -> Parts:
     if not isinstance(data, Mapping) or set(data) == {"train"}:
         undivided = _part(data["train"] if isinstance(data, Mapping) else data, target)
         if len(undivided.y if isinstance(undivided, Arrays) else undivided) < 2:
-            raise WrongData("has one sample; give at least 2, of which one is for the test.")
+            raise WrongData("has only one sample; give at least 2, of which one is for the test.")
         return {"data": undivided}
     if set(data) != {"train", "test"}:
         names = ", ".join(map(repr, data))
@@ -60,7 +65,7 @@ def read_client(data: Any, target: str | None) -> Parts:
         try:
             parts[name] = _part(data[name], target)
         except WrongData as error:
-            raise WrongData(f"{name}: {error}") from None
+            raise WrongData(said_of(f"its {name} part", error)) from None
     if isinstance(parts["train"], Arrays) != isinstance(parts["test"], Arrays):
         raise WrongData("one of train and test is a table, the other one arrays; give both the same form.")
     return parts
@@ -101,6 +106,8 @@ def array_of(values: Any) -> NDArray[Any]:
 
 def inputs_of(values: Any) -> NDArray[Any]:
     """Return inputs (n, ...) as numbers, images as uint8 or float32 with the channels first."""
+    if hasattr(values, "toarray"):
+        raise WrongData("x is a sparse matrix; pass x.toarray().")
     x = array_of(values)
     if x.dtype.kind == "O":
         raise WrongData(
@@ -114,7 +121,7 @@ def inputs_of(values: Any) -> NDArray[Any]:
             f"x has shape {x.shape}; give a row of numbers for each sample: of one number x.reshape(-1, 1)."
         )
     if not x.size:
-        raise WrongData(f"x has shape {x.shape}: it is empty; give samples, or leave the client out.")
+        raise WrongData("is empty; give samples, or leave the client out.")
     if x.dtype != np.uint8:
         with np.errstate(over="ignore"):
             single = x.astype(np.float32, copy=False)
@@ -145,10 +152,7 @@ def targets_of(values: Any) -> NDArray[Any]:
         y = np.char.decode(y, "utf-8", "replace")
     if y.dtype.kind == "f":
         if (missing := ~np.isfinite(y)).any():
-            raise WrongData(
-                f"{int(missing.sum())} of the targets are missing or infinite, the first in sample "
-                f"{int(np.argwhere(missing)[0][0])}; leave those samples out."
-            )
+            raise WrongData(_without_target(missing, "missing or infinite"))
         if y.ndim == 2:
             return y
         return y.astype(np.int64) if bool((y == np.floor(y)).all()) else y
@@ -157,16 +161,22 @@ def targets_of(values: Any) -> NDArray[Any]:
     return y
 
 
+def _without_target(missing: NDArray[np.bool_], what: str) -> str:
+    """Return that targets are missing: how many, and in which sample the first."""
+    number, first = int(missing.sum()), int(np.argwhere(missing)[0][0])
+    which = f"1 target is {what} (sample {first})"
+    if number > 1:
+        which = f"{number} targets are {what} (the first in sample {first})"
+    return f"{which}; leave out samples without a target."
+
+
 def _unpacked(y: NDArray[Any]) -> NDArray[Any]:
     """Return targets that are Python objects in an array of one type."""
     import pandas as pd
 
     cells, missing = y.tolist(), pd.isna(y)
     if missing.any():
-        first = int(np.argmax(missing))
-        raise WrongData(
-            f"{int(missing.sum())} of the targets are missing, the first in sample {first}; leave them out."
-        )
+        raise WrongData(_without_target(missing, "missing"))
     if not all(isinstance(cell, str) for cell in cells) and not all(isinstance(cell, int | float) for cell in cells):
         raise WrongData("y holds Python objects of several types; give strings or numbers alone.")
     return np.array(cells)
@@ -196,7 +206,7 @@ def arrays(x: Any, y: Any, classes: tuple[str, ...] = ()) -> Arrays:
 def _table(frame: "pd.DataFrame", target: str | None) -> "pd.DataFrame":
     """Return a data frame, checked, with no blanks around its columns' names, which are easily overlooked."""
     if not target:
-        raise WrongData("is a data frame; name the column of its targets, target=<column>.")
+        raise WrongData("is a data frame: name its target column, target=<column>.")
     names = list(frame.columns)
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise WrongData(

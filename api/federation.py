@@ -21,6 +21,7 @@ from florets.api.client_data import (
     is_hugging_face,
     is_torch_data,
     read_client,
+    said_of,
 )
 from florets.api.targets import targets_of_arrays, targets_of_tables
 from florets.conf.problems import ConfigError
@@ -94,7 +95,7 @@ class Federation:
             try:
                 self._clients[name] = read_client(data, self._target)
             except WrongData as error:
-                problems.append(f"client {name}: {error}")
+                problems.append(said_of(f"client {name}", error))
         if problems:
             more = f"clients: {len(problems) - _MOST_PROBLEMS} more cannot be used."
             raise ConfigError(problems[:_MOST_PROBLEMS] + [more] * (len(problems) > _MOST_PROBLEMS))
@@ -112,7 +113,9 @@ class Federation:
         self._codes: list[str] = []
         if self.is_table:
             if mixed := next((name for name, own in arrays.items() if own), ""):
-                raise ConfigError(f"clients: {mixed} has arrays, and others tables; give all clients the same form.")
+                raise ConfigError(
+                    f"client {mixed} has arrays and the others have tables; give all clients the same form."
+                )
             if classes is not None:
                 raise ConfigError("classes: of data frames the cells of the target name them; leave classes out.")
             columns = [frame[self._target] for own in self._tables.values() for frame in own]

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.api.client_data import WrongData, arrays, inputs_of, inputs_of_torch, is_frame, is_torch_data, of_torch
+from florets.api.client_data import (
+    WrongData,
+    arrays,
+    inputs_of,
+    inputs_of_torch,
+    is_frame,
+    is_torch_data,
+    of_torch,
+    said_of,
+)
 from florets.api.federation import write_table
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.clients import CLIENTS, read_clients
@@ -426,7 +435,7 @@ def in_own_words() -> Iterator[None]:
     try:
         yield
     except WrongData as error:
-        raise ConfigError(f"x: {error}") from None
+        raise ConfigError(said_of("x", error)) from None
     except ConfigError:
         raise
     except ValueError as error:

@@ -21,6 +21,7 @@ _MANY = 20
 """Different integers above which they may be values."""
 _FEW = 5
 """Samples of a class."""
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -88,10 +89,9 @@ def targets_of_arrays(
         if len(set(names)) < len(names):
             raise ConfigError(f"classes={list(names)}: two are the same; name each class once.")
         for name, own in occurring.items():
-            if unknown := sum(str(value) not in names for value in own):
-                raise ConfigError(
-                    f"client {name}: {unknown} of its {len(own)} different targets are none of classes."
-                )
+            if unknown := sorted({str(value) for value in own} - set(names), key=natural_order):
+                which = f"targets {_and(unknown)} are" if len(unknown) > 1 else f"target {unknown[0]} is"
+                raise ConfigError(f"client {name}: its {which} not among classes.")
     elif are_integers and every == set(range(len(every))):
         names = ()
     else:
@@ -99,6 +99,13 @@ def targets_of_arrays(
     if len(every) < 2:
         raise ConfigError("clients: the targets of all clients are of one class; nothing can be learned.")
     return Targets(classes=names)
+
+
+def _and(names: Sequence[str]) -> str:
+    """Return two names or more in words, of many the first ones and how many more there are."""
+    shown = names[:_MOST_NAMED] if len(names) > _MOST_NAMED + 1 else names[:-1]
+    rest = names[len(shown) :]
+    return f"{', '.join(shown)} and {rest[0] if len(rest) == 1 else f'{len(rest)} more'}"
 
 
 def targets_of_tables(columns: Sequence["pd.Series[Any]"], regression: bool | None) -> Targets:

@@ -20,10 +20,7 @@ SETTINGS: Mapping[str, node_keys.Cap] = {
     **dict.fromkeys((kinds.GRADIENT_BATCH, kinds.LOSS_BATCH, kinds.FOLD_SIZE, kinds.MIX_BATCH), node_keys.BATCH),
     # A row that is sent whole has as many entries as the model.
     kinds.FOLD_WIDTH: node_keys.PARAMETERS,
-    **dict.fromkeys(
-        (kinds.NUM_FOLDS, kinds.LOCAL_CLUSTERS, kinds.DIMENSIONS, kinds.VECTORS, kinds.QUANTISE_DIGITS),
-        node_keys.DIMENSIONS,
-    ),
+    **dict.fromkeys((kinds.NUM_FOLDS, kinds.LOCAL_CLUSTERS, kinds.DIMENSIONS, kinds.VECTORS), node_keys.DIMENSIONS),
     kinds.CLASSES: node_keys.COLUMNS,
 }
 """Caps of the numbers among a message's settings, by key."""

@@ -29,7 +29,7 @@ from florets.task.training.losses import Evaluated, count, evaluate, evaluated, 
 from florets.task.training.modules import load, on_host, state_of
 from florets.task.training.newton import MOST_PARAMETERS, newton_update
 from florets.task.training.objective import Objective
-from florets.task.training.settings import Quantise, Training
+from florets.task.training.settings import MOST_DECIMALS, Quantise, Training
 from florets.task.wire import kinds, noise
 from florets.task.wire.codec import pack
 from florets.task.wire.flower import filled
@@ -304,6 +304,8 @@ def quantise(values: NDArray[Any], how: str, digits: int) -> NDArray[Any]:
     """
     if how not in get_args(Quantise):
         raise ValueError(f"quantise={how!r} is unknown: choose one of {', '.join(get_args(Quantise))}.")
+    if not 0 <= digits <= MOST_DECIMALS:
+        raise ValueError(f"{kinds.QUANTISE_DIGITS}={digits}: must be from 0 to {MOST_DECIMALS}.")
     if how == "none" or values.dtype.kind != "f":
         return values
     scale = 10.0**digits

@@ -292,7 +292,7 @@ def _drift(config: Config) -> Iterator[str]:
     if max(drift.rounds) > total:
         yield f"{given}: must be rounds of the run, which has {total}; lower them, or raise num_rounds."
     if task.num_clusters < 2:
-        yield f"{given}: clients move between known groups, and there are task.num_clusters={task.num_clusters}."
+        yield f"{given} needs at least two known groups; here task.num_clusters={task.num_clusters}."
     held_out = "what is held out in one round would be trained on in another (task.drift.rounds)"
     if task.validation_fraction > 0:
         yield f"task.validation_fraction={show(task.validation_fraction)}: {held_out}; leave out one of them."
@@ -311,7 +311,7 @@ def _personal(config: Config) -> Iterator[str]:
 
 
 def _privacy(config: Config) -> Iterator[str]:
-    yield from protection_problems(config.strategy.settings, config)
+    yield from protection_problems(config.strategy.settings, config, f"strategy={config.strategy.name}")
     kind = f"privacy.kind={config.privacy.kind}"
     if not config.privacy.has_noise:
         return

@@ -1,6 +1,7 @@
 """Findings about sites' data, from their descriptions: each names the site, what is odd, and the remedy."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,8 +39,7 @@ class Finding:
     remedy: str = ""
 
     def __str__(self) -> str:
-        # Clients without names are called by their places.
-        where = f"{'client ' * self.site.isdecimal()}{self.site}: " if self.site else ""
+        where = f"{_called(self.site)}: " if self.site else ""
         return f"{where}{self.text}" + (f". {self.remedy}" if self.remedy else "")
 
 
@@ -85,20 +85,29 @@ def _grouped(findings: Sequence[Finding]) -> Iterator[Finding]:
     for one in findings:
         sites.setdefault(replace(one, site=""), []).append(one.site)
     kinds: dict[tuple[str, str], list[Finding]] = {}
-    for one, names in sites.items():
-        kinds.setdefault((one.level, one.remedy or one.text), []).append(replace(one, site=_joined(names)))
+    for one in sites:
+        kinds.setdefault((one.level, one.remedy or one.text), []).append(one)
     for alike in kinds.values():
         if len(alike) <= _MOST_ALIKE:
-            yield from alike
+            yield from (replace(one, site=_joined(sites[one])) for one in alike)
         else:
-            names = list(dict.fromkeys(one.site for one in alike))
-            more = f"; and {len(alike) - 1} more findings of this kind, in all at {listed(names)}"
-            yield replace(alike[0], text=alike[0].text + more)
+            first = alike[0]
+            every = list(dict.fromkeys(name for one in alike for name in sites[one] if name))
+            at = f", in all at {_called(_joined(every))}" if every else ""
+            more = f"; and {len(alike) - 1} more findings of this kind{at}"
+            yield replace(first, site=_joined(sites[first]), text=first.text + more)
 
 
 def _joined(names: Sequence[str]) -> str:
     more = len(names) - _MOST_ALIKE
     return ", ".join(names[:_MOST_ALIKE]) + (f" and {more} more" if more > 0 else "")
+
+
+def _called(sites: str) -> str:
+    """Return sites as a text names them: clients without names, which are called by their places, as clients."""
+    if not re.fullmatch(r"\d+(, \d+)*( and \d+ more)?", sites):
+        return sites
+    return f"client {sites}" if sites.isdecimal() else f"clients {sites}"
 
 
 def _site_level(sites: Mapping[str, Description]) -> list[str]:

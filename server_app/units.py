@@ -1,6 +1,7 @@
 """Units: which sites have a column in another one than the others; one rule for `florets check` and advice."""
 
 import math
+import re
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -34,7 +35,7 @@ class Conversion:
     @property
     def reverse(self) -> "Conversion":
         """The conversion back."""
-        text = f"the reverse of {self.text}" if self.text else ""
+        text = re.sub(r"(\S+) to ([^\s,]+)", r"\2 to \1", self.text)
         return Conversion(1 / self.factor, text, -self.offset / self.factor)
 
     def misses(self, own: Span, usual: Span) -> tuple[float, float]:

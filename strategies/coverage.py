@@ -56,8 +56,8 @@ def releases_of(settings: Settings, kind: PrivacyKind) -> Releases | None:
     return Releases(compared=COMPARED if "choices" in asks else rounds, first=PARTS, hidden=True)
 
 
-def protection_problems(settings: Settings, run: RunKeys) -> list[str]:
-    """Return one line for each protection of a run that is incompatible with the algorithm or another key."""
+def protection_problems(settings: Settings, run: RunKeys, algorithm: str = "the strategy") -> list[str]:
+    """Return one line for each protection of a run that is incompatible with the `algorithm` or another key."""
     protections = [
         ("privacy.kind", run.privacy.kind, _of_noise),
         ("robust", run.robust, None),
@@ -69,7 +69,10 @@ def protection_problems(settings: Settings, run: RunKeys) -> list[str]:
             continue
         on = f"{name}={str(value).lower()}"
         if bare := " and ".join(ASKS[asked] for asked in sorted(settings.asks - COVERS[name])):
-            problems.append(f"{on}: does not cover {bare}, which the strategy uses; leave it out, or use another.")
+            off = "false" if value is True else "none"
+            problems.append(
+                f"{on} does not cover {bare}, which {algorithm} sends; use another strategy or {name}={off}."
+            )
         elif further is not None:
             problems += further(settings, run, on)
     return problems

@@ -79,11 +79,16 @@ def answered_by(node_config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def check_node_config(node_config: Mapping[str, Any]) -> None:
-    """Raise ValueError for a slip of a key in a node config, or a flag that is neither true nor false; see `flag`."""
+    """Raise ValueError for a slip of a key in a node config, or a flag that is neither true nor false; see `flag`.
+
+    Keys of other apps pass; but what reads like a limit must be one: its owner relies on it.
+    """
     for key in node_config:
         if key in NODE_KEYS or key in _SET_BY_ENGINES:
             continue
-        if near := difflib.get_close_matches(key.replace("_", "-").lower(), NODE_KEYS, n=1, cutoff=0.8):
+        name = key.replace("_", "-").lower()
+        cutoff = 0.0 if name.startswith(("max-", "min-", "share-")) else 0.8
+        if near := difflib.get_close_matches(name, NODE_KEYS, n=1, cutoff=cutoff):
             raise ValueError(f"this node's config has {key}, which is no key; did you mean {near[0]}?")
     flag(node_config, kinds.SHARE_STATISTICS)
 

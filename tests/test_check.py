@@ -12,7 +12,8 @@ import pytest
 
 import florets
 from florets.commands import main
-from florets.server_app.units import Span, conversion, outside
+from florets.server_app.data_findings import Finding, _grouped, find
+from florets.server_app.units import Conversion, Span, conversion, outside
 
 Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
@@ -88,7 +89,9 @@ def test_a_site_that_cannot_take_part_makes_the_command_fail(tmp_path: Path) -> 
     assert 'rename = {serum_chol = "chol"}' in said(findings, "error")["west"]
     # Columns that the other sites have too are no other name of it.
     (tmp_path / "sites" / "west" / "node.toml").write_text('drop = ["serum_chol"]\n')
-    said_then = said(check(tmp_path)[1], "error")["west"]
+    found = check(tmp_path)[1]
+    assert [one["level"] for one in found].count("error") == 1
+    said_then = said(found, "error")["west"]
     assert "lacks 'chol'. Add it, or do without it at all sites, task.table.drop" in said_then
     (tmp_path / "sites" / "west" / "node.toml").write_text('rename = {serum_chol = "chol"}\n')
     (tmp_path / "sites" / "README.txt").write_text("Notes\n")
@@ -223,6 +226,27 @@ def test_a_unit_is_a_known_conversion(usual: tuple[float, float], own: tuple[flo
     known = conversion(span(*own), found["d"])
     assert known is not None
     assert known.factor == pytest.approx(factor)
+
+
+def test_a_conversion_back_is_named_from_the_other_unit() -> None:
+    texts = [
+        "cholesterol, mmol/l to mg/dl",
+        "degrees Celsius to Fahrenheit",
+        "minutes to seconds, or hours to minutes",
+    ]
+    assert [Conversion(2.0, text).reverse.text for text in texts] == [
+        "cholesterol, mg/dl to mmol/l",
+        "degrees Fahrenheit to Celsius",
+        "seconds to minutes, or minutes to hours",
+    ]
+
+
+def test_findings_of_several_clients_without_names_are_said_of_clients() -> None:
+    assert [str(one) for one in find({}, None, dict.fromkeys("01", "x is odd"))] == ["clients 0, 1: x is odd"]
+    of_two = [Finding("warning", site, f"x{column} is odd", "Look.") for column in range(6) for site in "01"]
+    (found,) = _grouped(of_two)
+    more = "and 5 more findings of this kind, in all at clients 0, 1"
+    assert str(found) == f"clients 0, 1: x0 is odd; {more}. Look."
 
 
 def test_persons_who_differ_leave_no_gap_and_two_units_among_many_do() -> None:

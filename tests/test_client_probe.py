@@ -111,3 +111,6 @@ def test_decimals_are_rounded_or_cut_off() -> None:
     assert quantise(np.float32([3e38]), "round", 4) == np.float32(3e38)
     with pytest.raises(ValueError, match="quantise='up'"):
         quantise(values, "up", 2)
+    for digits in (-1, 16, 4096):
+        with pytest.raises(ValueError, match=f"quantise-digits={digits}: must be from 0 to 15"):
+            quantise(values, "round", digits)

@@ -77,7 +77,10 @@ def test_in_every_round_no_row_is_dealt_twice_and_groups_keep_their_sizes() -> N
             "task.drift.rounds=[5] task.drift.fraction=0",
             ["must be greater than 0"],
         ),
-        ("task=own task.drift.rounds=[5] num_clients=4", ["between known groups, and there are task.num_clusters=0"]),
+        (
+            "task=own task.drift.rounds=[5] num_clients=4",
+            ["needs at least two known groups; here task.num_clusters=0."],
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_runs(keys: str, texts: list[str]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.sparse import csr_array
 from torch.utils.data import IterableDataset, Subset, TensorDataset
 
 import florets
@@ -98,8 +99,25 @@ GAPS = X.copy()
 GAPS[3, 1], GAPS[5, 0] = np.nan, np.inf
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "one client": ({"train": (X, Y)}, {}, "clients: these are the parts of one client; give a list"),
-    "stream": ([Endless()], {}, "client 0: is a torch IterableDataset; give a map-style Dataset"),
+    "stream": ([Endless()], {}, "client 0 is a torch IterableDataset; give a map-style Dataset"),
     "lengths": ([OTHER, (X, Y[:9])], {}, "client 1: x has 20 samples and y 9; give one target for each sample"),
+    "sparse": ([(csr_array(X), Y)], {}, "client 0: x is a sparse matrix; pass x.toarray()."),
+    "frame": ([FRAME], {}, "client 0 is a data frame: name its target column, target=<column>."),
+    "one sample": ([(X, Y), (X[:1], Y[:1])], {}, "client 1 has only one sample; give at least 2"),
+    "empty": ([{"train": (X, Y), "test": (X[:0], Y[:0])}], {}, "client 0: its test part is empty; give samples"),
+    "no target": ([(X, [None, *"ab" * 9, "b"])], {}, "client 0: 1 target is missing (sample 0); leave out samples"),
+    "targets": (
+        [(X, [np.nan, 0.5, np.inf, *Y[3:]])],
+        {},
+        "2 targets are missing or infinite (the first in sample 0)",
+    ),
+    "classes": ([(X, Y)], {"classes": ["a", "b"]}, "client 0: its targets 0 and 1 are not among classes."),
+    "many": (
+        [(X, np.arange(20))],
+        {"classes": ["0"]},
+        "its targets 1, 2, 3, 4, 5 and 14 more are not among classes.",
+    ),
+    "mixed": ([(X, Y), FRAME], {"target": "ill"}, "client 0 has arrays and the others have tables; give all"),
     "gaps": ({"a": (GAPS, Y)}, {}, "client a: 2 of the inputs are not finite numbers, the first in sample 3; fill"),
     "shapes": ([(X, Y), (X[:, :3], Y)], {}, "the inputs of 1 have shape (3,), and those of 0 (4,); bring them into"),
     "kinds": (
@@ -108,7 +126,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         "the targets of '1' are names, and those of '0' integers; give all",
     ),
     "one class": ([(X, Y * 0)] * 2, {}, "clients: the targets of all clients are of one class"),
-    "no column": ([FRAME], {"target": "il"}, "client 0: has no column 'il', the target; its columns are age, sex"),
+    "no column": ([FRAME], {"target": "il"}, "client 0 has no column 'il', the target; its columns are age, sex"),
     "whose": (
         FRAME,
         {"target": "ill"},

@@ -145,7 +145,7 @@ def test_assign_reads_targets_as_the_run_did(run: Path, tmp_path: Path, capsys: 
     rows = records(9)
     rows[0]["sick"] = "perhaps"
     assert main(["assign", f"run={run}", f"data={write(path, rows)}"]) == 2
-    assert "the target 'sick' of 1 records is none of the classes" in capsys.readouterr().err
+    assert "1 record has a target that is not one of the classes" in capsys.readouterr().err
 
 
 def test_a_regressions_values_and_errors_are_in_the_targets_unit(

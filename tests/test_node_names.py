@@ -82,7 +82,7 @@ def test_an_unknown_key_of_a_nodes_file_is_refused_before_the_start(tmp_path: Pa
 
 
 def test_a_slip_of_a_key_in_a_real_nodes_config_is_refused_and_other_apps_keys_pass() -> None:
-    check_node_config({"partition-id": 0, "num-partitions": 2, "share-statistics": False, "colour": "red"})
-    for slip in ("share_statistics", "share-statistic", "max-epoch"):
+    check_node_config({"partition-id": 0, "num-partitions": 2, "share-statistics": False, "colour": 1, "maximum": 1})
+    for slip in ("share_statistics", "share-statistic", "max-epoch", "max-image-size", "share_confusion", "min-age"):
         with pytest.raises(ValueError, match=f"has {slip}, which is no key; did you mean"):
             check_node_config({slip: False})

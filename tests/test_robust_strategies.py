@@ -92,5 +92,5 @@ def test_without_a_rule_a_hostile_member_takes_the_model_along() -> None:
 
 
 def test_what_a_rule_does_not_reach_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"does not cover .*moments of clients' data"):
+    with pytest.raises(ConfigError, match=r"cover .*moments of clients' data, which strategy=two_phase sends; use a"):
         compose([*SMALL, "strategy=two_phase", "robust=median"])

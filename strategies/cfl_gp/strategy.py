@@ -19,7 +19,7 @@ from florets.strategies.settings import Experiment, SharedLayers
 from florets.strategies.shared.first_round import draw_models
 from florets.task.keys import setting
 from florets.task.randomness import Purpose, generator
-from florets.task.training.settings import Quantise
+from florets.task.training.settings import MOST_DECIMALS, Quantise
 from florets.task.wire import Layout, codec, kinds
 from florets.task.wire.leaving import GRADIENTS, MODELS
 from florets.task.wire.replies import Update, read_update
@@ -49,7 +49,11 @@ class CFLGPSettings(SharedLayers):
     profile_layers: list[str] = setting([], "name prefixes of the layers that make the profile; none: all")
     quantise: Quantise = setting("none", "decimals of all gradients and model changes that a client sends")
     quantise_digits: int = setting(
-        2, "decimals that are kept; 0: integers", least=0, needs="strategy.quantise=round|truncate"
+        2,
+        "decimals that are kept; 0: integers",
+        least=0,
+        most=MOST_DECIMALS,
+        needs="strategy.quantise=round|truncate",
     )
     spectrum_rounds: list[int] = setting(
         [],

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Optimizer = Literal["adam", "sgd"]
 Solver = Literal["sgd", "newton"]
 Quantise = Literal["none", "round", "truncate"]
+MOST_DECIMALS = 15
+"""Decimals that a value may be rounded to: float64 has no more."""
 """Ways to round what a client sends (`client_app.training.quantise`)."""
 
 OF_STEPS = (

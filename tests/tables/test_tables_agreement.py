@@ -114,14 +114,14 @@ def test_numbers_with_a_mark_are_no_ids(cell: str) -> None:
         agreed(Declaration(target="y", columns=("a", "m")), a=marked(cells)),
     ):
         (warning,) = found.warnings
-        assert warning.startswith("'m' is not used as an input: its cells hold digits and are no plain numbers")
-    with pytest.raises(ValueError, match="the target 'y': its cells hold digits and are no plain numbers"):
+        assert warning.startswith("'m' is not used as an input: its cells are not plain numbers: they hold blanks")
+    with pytest.raises(ValueError, match="the target 'y': its cells are not plain numbers: they hold blanks"):
         agreed(a=frame(40).assign(y=cells))
     # At one site of three it is the site that differs; two sites do without the column.
     plain = frame(40, m=[number / 2 for number in range(40)])
     found = agreed(a=marked(cells), b=plain, c=plain)
-    assert "hold digits and are no plain numbers" in found.left_out["a"]
-    assert "its cells at 'b' hold digits" in agreed(a=plain, b=marked(cells)).warnings[0]
+    assert "are not plain numbers" in found.left_out["a"]
+    assert "its cells at 'b' are not plain numbers" in agreed(a=plain, b=marked(cells)).warnings[0]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from florets.task.data.tables.names import (
     is_sendable,
     listed,
     nearest_columns,
+    of_no_class,
 )
 from florets.task.data.tables.read import Table
 from florets.task.data.tables.table_text import class_name
@@ -91,7 +92,7 @@ def describe_table(
     """
     frame = table.frame
     target = target_name(declared, frame.columns)
-    _check_declared(target, frame[target], declared)
+    _check_declared(frame[target], declared)
     part = frame.iloc[train]
     names = declared.inputs_of(tuple(frame.columns))
     inputs = part[[name for name in names if name != target]]
@@ -326,14 +327,11 @@ def _target(
     )
 
 
-def _check_declared(name: str, column: "pd.Series[Any]", declared: Declaration) -> None:
+def _check_declared(column: "pd.Series[Any]", declared: Declaration) -> None:
     """Refuse records of none of the declared classes, of which any split could make a test record."""
     wanted = {class_name(raw) for raws in declared.classes.values() for raw in raws}
     if declared.classes and (wrong := int((~column.map(class_name).isin(wanted)).sum())):
-        raise ValueError(
-            f"the target {name!r} of {wrong} records is none of the classes {listed(list(declared.classes))}: "
-            "correct it, or declare task.table.classes."
-        )
+        raise ValueError(of_no_class(wrong, declared.classes.keys()))
 
 
 def _check_kind(name: str, counts: Mapping[str, int], numeric: bool, declared: Declaration) -> None:

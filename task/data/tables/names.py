@@ -77,8 +77,8 @@ def as_numbers(cells: Iterable[object]) -> NDArray[np.float64]:
 
 
 MARKED = (
-    "hold digits and are no plain numbers, because of blanks, a currency, a percent sign, a unit, a colon or the "
-    "like; write plain numbers, all in one unit, such as 45120, 0.45 or 1.5"
+    "are not plain numbers: they hold blanks, a currency, a percent sign, a unit or a colon; "
+    "write plain numbers, all in one unit, such as 45120, 0.45 or 1.5"
 )
 """What is wrong with cells that have marks, and the remedy, after their name."""
 _NO_BREAK = "\u00a0\u2007\u2009\u202f"
@@ -104,6 +104,13 @@ _FEW = 0.1
 """Fraction of a column's different words that may be something else."""
 _MOST_UNITS = 3
 """Different units of one column; with more they are words that follow numbers, as in addresses."""
+
+
+def of_no_class(records: int, classes: Collection[str]) -> str:
+    """Return that records have a target that is not one of the classes, and the remedy."""
+    have = "1 record has" if records == 1 else f"{records} records have"
+    what = f"{have} a target that is not one of the classes {listed(classes)}"
+    return f"{what}: correct it, or declare task.table.classes."
 
 
 def is_plain(word: str) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.tables.description import MOST_CATEGORIES
-from florets.task.data.tables.names import as_numbers, listed, missing_columns
+from florets.task.data.tables.names import as_numbers, missing_columns, of_no_class
 from florets.task.data.tables.table_text import class_name
 
 if TYPE_CHECKING:
@@ -215,10 +215,7 @@ class Preprocessing:
             return ((numbers - self.target_mean) / self.target_std).astype(np.float32)
         labels = self.labels(frame)
         if wrong := int((labels < 0).sum()):
-            raise ValueError(
-                f"the target {self.target!r} of {wrong} records is none of the classes {listed(list(self.classes))}: "
-                "correct it, or declare task.table.classes."
-            )
+            raise ValueError(of_no_class(wrong, self.classes.keys()))
         return labels
 
     def labels(self, frame: "pd.DataFrame") -> NDArray[np.int64]:
