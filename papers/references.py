@@ -15,6 +15,9 @@ OFF = "off"
 """The verdict that needs a reason."""
 UNDECIDED = "seeds differ too much to tell (the paper's value is within the 95 % interval of our mean)"
 
+_SIDES = ("above: ", "below: ")
+"""What a reason begins with that holds only where ours is on this side of the published value."""
+
 _PRINTED = re.compile(r"-?\d+(\.\d+)?(\s*±\s*\d+(\.\d+)?)?")
 
 
@@ -29,8 +32,9 @@ class Verdict(NamedTuple):
 class Reference:
     """A published value of one measure in one place of the table, as printed there: a number with a spread, or never.
 
-    `source`: table or figure that it stands in; `reasons`: given where ours is off; `data`: the `task.data` that it
-    is of, for it is compared with runs of no other; empty: of whatever the item runs.
+    `source`: table or figure that it stands in; `reasons`: given where ours is off, on the side that they begin
+    with; `data`: the `task.data` that it is of, for it is compared with runs of no other; empty: of whatever the item
+    runs.
     """
 
     row: str
@@ -67,9 +71,9 @@ class Reference:
     def verdict(self, spread: Spread, measure: Measure) -> Verdict:
         """Return how ours, of the finished seeds that have a value, compares with the published value."""
         if self.value is None:
-            return Verdict(OFF, self.reasons) if spread.number else Verdict("never, as in the paper")
+            return Verdict(OFF, self._reasons()) if spread.number else Verdict("never, as in the paper")
         if not spread.number:
-            return Verdict(OFF, self.reasons)
+            return Verdict(OFF, self._reasons())
         difference = abs(spread.mean - self.value)
         # A value on the edge must not fail by the last bit of a float.
         slack = self.rounding + 1e-9
@@ -79,5 +83,11 @@ class Reference:
             return Verdict(f"within {measure.near:g} {measure.unit}".strip())
         if self.spread is None and difference <= slack:
             return Verdict("equal")
+        side = "above: " if spread.mean > self.value else "below: "
         may_be_chance = spread.low - self.rounding <= self.value <= spread.high + self.rounding
-        return Verdict(OFF, ((UNDECIDED,) if may_be_chance else ()) + self.reasons)
+        return Verdict(OFF, ((UNDECIDED,) if may_be_chance else ()) + self._reasons(side))
+
+    def _reasons(self, side: str = "") -> tuple[str, ...]:
+        """Return the reasons that can hold on this side of the published value; empty: one was never reached."""
+        others = tuple(one for one in _SIDES if one != side)
+        return tuple(text.removeprefix(side) for text in self.reasons if not text.startswith(others))

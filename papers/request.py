@@ -80,9 +80,9 @@ def read_request(words: Sequence[str]) -> Request:
     own, given = read_keys(words)
     scale = own.get("scale", "paper")
     item = find_item(names[0], scale)
-    # That the paper's text has another value is no reason any more where the key is given.
+    # That the released code has another value is no reason any more where this value is given.
     references = (
-        replace(one, reasons=tuple(text for text in one.reasons if not any(f"{key}=" in text for key in given)))
+        replace(one, reasons=tuple(text for text in one.reasons if not _names_any(text, given)))
         for one in item.references
     )
     item = replace(item, references=tuple(references))
@@ -117,6 +117,21 @@ def read_keys(words: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     if problems:
         raise ConfigError(problems)
     return {key: value for key, value in pairs if key in _OWN_KEYS}, given
+
+
+def _names_any(reason: str, given: Mapping[str, str]) -> bool:
+    """Return whether a reason names one of the keys that are given, with an equal value."""
+    pairs = re.findall(r"([\w.]+)=([^\s,;)]+)", reason)
+    return any(
+        key in given and _number_or_text(text.rstrip(".:")) == _number_or_text(given[key]) for key, text in pairs
+    )
+
+
+def _number_or_text(value: str) -> float | str:
+    try:
+        return float(value)
+    except ValueError:
+        return value
 
 
 def _count(key: str, text: str) -> int:

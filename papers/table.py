@@ -348,6 +348,8 @@ def verdict_words(table: Table) -> str:
     number = sum(reference.is_comparable for reference in table.references)
     if not number:
         return ""
+    if not table.verdicts:
+        return f"{counted(number, 'published value')}, none compared yet"
     kinds = Counter(verdict.kind for verdict in table.verdicts)
     words = [f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda pair: pair[0] == OFF)]
     if undecided := sum(UNDECIDED in verdict.reasons for verdict in table.verdicts):
