@@ -10,7 +10,7 @@ from florets.client_app.training import quantise
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate, coordinates
-from florets.strategies.cfl_gp.strategy import CFLGPSettings, decimals, probe_message, profile_entries
+from florets.strategies.cfl_gp.settings import CFLGPSettings, decimals, probe_message, profile_entries
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.replies import read_update
 from tests.fakes import asker

@@ -8,11 +8,14 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
+from florets.strategies.base.report import SPECTRUM
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import choose_k
 from florets.task.device import one_thread
 
 NEIGHBOURS = 3
+_SHOWN = 20
+"""Singular values of a round whose spectrum is kept (Fig. 19 tells of a gap behind the eighth)."""
 
 
 def relative_distances(grams: Sequence[FloatArray], has: BoolArray) -> FloatArray:
@@ -170,6 +173,12 @@ EXACT_UP_TO = 2000
 def singular_values(gram: FloatArray, count: int) -> FloatArray:
     """Return the `count` largest singular values of the profile from its Gram matrix (M, M), falling; at most M."""
     return _leading(gram, count)[0]
+
+
+def told_values(gram: FloatArray, count: int, is_shown: bool) -> dict[str, list[float]]:
+    """Return the singular values that a round tells of: K + 1, and more where its spectrum is shown."""
+    values = singular_values(gram, max(count + 1, _SHOWN if is_shown else 0)).tolist()
+    return {"singular_values": values[: count + 1], **({SPECTRUM: values} if is_shown else {})}
 
 
 def spectral_features(gram: FloatArray, count: int, of: BoolArray | None = None) -> FloatArray:

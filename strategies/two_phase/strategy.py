@@ -1,115 +1,25 @@
 """Two-phase mixed regression: moment descent on anchors, then refinement by all clients."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import Array, ArrayRecord
 
-from florets.strategies.base.exchange import Replies, T
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import FIRST_PHASE, Client, State
+from florets.strategies.base.report import Client
 from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.settings import MODELS_OF_GROUPS, Experiment, Settings
+from florets.strategies.core import IntArray
 from florets.strategies.two_phase import messages
-from florets.strategies.two_phase.moment_algebra import (
-    centres,
-    factors_size,
-    group_exactly,
-    leading_bases,
-    longest_columns,
-    num_anchors,
-    orthonormal_columns,
-    outlier_moments,
-    term_size,
-)
-from florets.task.keys import setting
+from florets.strategies.two_phase.moment_algebra import centres, group_exactly, num_anchors
+from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings, TwoPhaseState
+from florets.strategies.two_phase.subspaces import bases
 from florets.task.randomness import Purpose
 from florets.task.training.settings import Training
-from florets.task.wire import codec, kinds
+from florets.task.wire import kinds
 from florets.task.wire.leaving import CHOICES, MODELS, MOMENTS
 from florets.task.wire.replies import read_update
-
-FEWEST_EXAMPLES = 2
-"""A pair: the least that a moment matrix is made of."""
-INNER_STEPS = 4
-"""T1, exchanges of an orthogonal iteration, an even number."""
-
-
-@dataclass(frozen=True)
-class TwoPhaseSettings(Settings):
-    """Mixed regression: a few anchors estimate coarse models by moment descent, then all clients refine them."""
-
-    moment_rounds: int = setting(5, "rounds of phase 1, before those of num_rounds; 0: phase 2 alone", least=0)
-    anchors: int | Literal["auto"] = setting("auto", "number of anchors; auto: ceil(3 k ln k), at least k")
-    min_anchor_examples: int = setting(
-        FEWEST_EXAMPLES, "clients with fewer training samples cannot be anchors", least=FEWEST_EXAMPLES
-    )
-    subspace: Literal["iteration", "direct"] = setting(
-        "iteration",
-        "how subspaces are computed; direct: one exchange, but clients send gradients of single samples (privacy!)",
-    )
-    subspace_clients: int | Literal["all"] = setting("all", "clients asked for their moments in a round of phase 1")
-    fresh: bool = setting(False, "never ask an anchor for its moments, nor a client twice")
-    local_solver: Literal["fedavg", "fedprox"] = setting(
-        "fedavg", "phase 2: local steps, or the proximal problem with eta=train.learning_rate"
-    )
-    weighting: Literal["all_participants", "examples"] = setting(
-        "all_participants", "phase 2: average relative to all participants' samples, or the model's own clients'"
-    )
-
-    follows = MODELS_OF_GROUPS
-
-    @property
-    def rounds_before(self) -> int:
-        """Rounds of phase 1."""
-        return self.moment_rounds
-
-    @property
-    def asks(self) -> frozenset[str]:  # type: ignore[override]  # it depends on a key
-        """Moments in phase 1, choices in phase 2."""
-        return frozenset({"moments", "choices"} if self.moment_rounds else {"choices"})
-
-    def problems(self, run: Experiment) -> list[str]:
-        """Refuse fewer anchors than models, fresh clients among all, and proximal problems without plain steps."""
-        problems, train = [], run.train
-        if self.fresh and self.subspace_clients == "all":
-            problems.append(
-                "strategy.fresh=true: needs a number as strategy.subspace_clients, not all clients at once."
-            )
-        if isinstance(run.k, int) and self.anchors != "auto" and self.anchors < run.k:
-            problems.append(
-                f"strategy.anchors={self.anchors}: must be at least k={run.k}, to find a group for each model."
-            )
-        plain = train.optimizer == "sgd" and not train.momentum and train.schedule == "constant"
-        if self.local_solver == "fedprox" and not plain:
-            problems.append(
-                "strategy.local_solver=fedprox: is defined by plain gradient steps, with mu = 1/train.learning_rate "
-                "in all rounds; use train.optimizer=sgd train.momentum=0 train.schedule=constant."
-            )
-        return problems
-
-
-@dataclass
-class TwoPhaseState(State):
-    """What both phases remember: the assignment, and the anchors of the first."""
-
-    phase: str = FIRST_PHASE
-    # The A clients that descend, in the order of their keys; their current estimates (A, R), and their groups (A,),
-    # -1 where an anchor was never heard.
-    anchors: list[Client] = field(default_factory=list)
-    estimates: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
-    groups: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    # Anchors that took a step.
-    heard: set[str] = field(default_factory=set)
-    # Clients that were asked for their moments, where they are asked once only.
-    used: set[str] = field(default_factory=set)
-    # The largest median size of moments so far, to tell outliers.
-    scale: float = 0.0
 
 
 class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
@@ -158,7 +68,8 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
         clients = self._draw_clients(r) if anchors else []
         taking_part = {client.key: client for client in (*clients, *anchors)}
         r.participants = [client for _, client in sorted(taking_part.items())]
-        bases = self._bases(r, clients, state.estimates[rows]) if anchors else ()
+        directly = self.settings.subspace == "direct"
+        found = bases(r, state, clients, state.estimates[rows], directly) if anchors else ()
         requests = [
             r.request_custom(
                 messages.MOMENT_DESCENT,
@@ -167,7 +78,7 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
                 {},
                 {kinds.BASES: ArrayRecord({kinds.BASIS: Array(basis.astype(np.float32))})},
             )
-            for anchor, row, basis in zip(anchors, rows, bases, strict=True)
+            for anchor, row, basis in zip(anchors, rows, found, strict=True)
         ]
         updates = yield Plan(requests, lambda _, content: read_update(content, layout, 0))
         places = {anchor.key: row for row, anchor in enumerate(state.anchors)}
@@ -227,66 +138,6 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
         if own.fresh:
             state.used |= {client.key for client in chosen}
         return chosen
-
-    def _bases(self, r: Round, clients: Sequence[Client], estimates: FloatArray) -> FloatArray:
-        """Return each anchor's basis (A, R, k), k being the number of models (or R, where that is less)."""
-        sent = ArrayRecord({kinds.ESTIMATES: Array(estimates.astype(np.float32))})
-        rank = min(r.models.count, estimates.shape[1])
-        find = self._direct if self.settings.subspace == "direct" else self._iterate
-        with r.meter.part("subspace"):
-            return find(r, sent, (*estimates.shape, rank), clients)
-
-    def _iterate(
-        self, r: Round, estimates: ArrayRecord, size: tuple[int, int, int], clients: Sequence[Client]
-    ) -> FloatArray:
-        """Alg. 3 for all anchors at once: T1 exchanges a round, not T1 for each anchor.
-
-        Moment matrices are symmetric, so that each step multiplies by Y, where the paper takes Y^T and Y in turn.
-        """
-
-        def read(_: str, content: RecordDict) -> messages.Term:
-            return codec.read(messages.Term, content, A=size[0], R=size[1], k=size[2])
-
-        bases = orthonormal_columns(r.random(Purpose.SUBSPACE).standard_normal(size))  # Alg. 3, l. 1
-        for step in range(INNER_STEPS):
-            sent = {
-                kinds.ESTIMATES: estimates,
-                kinds.BASES: ArrayRecord({kinds.BASES: Array(bases.astype(np.float32))}),
-            }
-            requests = [r.request_custom(messages.SUBSPACE, one, None, {}, sent, category="query") for one in clients]
-            replies = r.ask(requests, read)
-            unit = longest_columns(bases)
-            replies = self._without_outliers(r, replies, [term_size(term.terms, unit) for _, term in replies.ok])
-            r.require(replies, "term of the moments")
-            weights = np.array([term.num_examples for _, term in replies.ok], dtype=np.float64)
-            shares = zip(weights / weights.sum(), replies.ok, strict=True)
-            mean = sum((share * term.terms.astype(np.float64) for share, (_, term) in shares), start=np.zeros(size))
-            bases = mean if step % 2 == 0 else orthonormal_columns(mean)
-        return bases
-
-    def _direct(
-        self, r: Round, estimates: ArrayRecord, size: tuple[int, int, int], clients: Sequence[Client]
-    ) -> FloatArray:
-        """Decompose the matrices that follow from the moments of single samples, in one exchange."""
-        # A client has as many moments as it said it has examples, whatever it claims now.
-        rows = {client.key: client.num_examples for client in clients}
-
-        def read(key: str, content: RecordDict) -> messages.LocalFactors:
-            return codec.read(messages.LocalFactors, content, A=size[0], p=rows[key], R=size[1])
-
-        sent = {kinds.ESTIMATES: estimates}
-        requests = [r.request_custom(messages.MOMENTS, one, None, {}, sent, category="query") for one in clients]
-        replies = r.ask(requests, read)
-        replies = self._without_outliers(r, replies, [factors_size(local.moments) for _, local in replies.ok])
-        r.require(replies, "set of moments")
-        weights = np.array([local.num_examples for _, local in replies.ok], dtype=np.float64)
-        return leading_bases([local for _, local in replies.ok], weights, size[2], r.random(Purpose.SUBSPACE))
-
-    def _without_outliers(self, r: Round, replies: Replies[T], sizes: list[float]) -> Replies[T]:
-        """Return the replies without those whose moments no benign data give: one would turn all the subspaces."""
-        mask, self.state.scale = outlier_moments(np.array(sizes), self.state.scale)
-        keys = {key for (key, _), is_outlier in zip(replies.ok, mask, strict=True) if is_outlier}
-        return r.reject(replies, keys, "rejected as an outlier: its moments are far larger than the others'")
 
     def _group(self, k: int) -> IntArray:
         """Group the anchors that were heard, or all as long as these are fewer than K."""
