@@ -231,7 +231,7 @@ def test_a_sum_with_a_false_share_leaves_the_models_as_they_are(caplog: Any) -> 
             lambda: FedAvg(num_clients=10, fraction_train=0.2, **SECURE),
             "needs 15 clients .*fraction_train=0.2.*, and there are 10",
         ),
-        (lambda: Local(**SECURE), "each client's own model, which the strategy uses"),
+        (lambda: Local(**SECURE), "each client's own model, which the strategy sends"),
     ],
 )
 def test_what_needs_single_updates_is_refused_by_name(make: Callable[[], Any], says: str) -> None:
