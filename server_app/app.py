@@ -36,7 +36,6 @@ import_as_caller_did()
 
 app = ServerApp()
 
-_UNSET = ("", -1)
 _INTERNAL = ("config-json", "run-folder")
 
 
