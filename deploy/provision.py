@@ -86,21 +86,11 @@ class Site:
 
 @dataclass(frozen=True)
 class Plan:
-    """A federation as its YAML file describes it.
+    """A federation as its YAML file describes it."""
 
-    Attributes
-    ----------
-    addresses
-        Names and addresses of the server; nodes use the first.
-    port
-        Of the SuperLink.
-    bind
-        Address that the SuperLink listens on.
-    """
-
-    addresses: Sequence[str]
-    port: int = 8000
-    bind: str = "0.0.0.0"
+    addresses: Sequence[str]  # Of the server, or names; nodes use the first
+    port: int = 8000  # Of the SuperLink
+    bind: str = "0.0.0.0"  # Where it listens
     sites: Sequence[Site] = field(default_factory=tuple)
 
     @property

@@ -76,27 +76,17 @@ class Record:
 
 @dataclass
 class Quarantine:
-    """Who is in quarantine (`clients`; in this round `entered`), and who may soon be (`suspects`).
-
-    Attributes
-    ----------
-    far
-        By client: first round in which what it was to be grouped by was far from all others'; 0: it was judged.
-    probation
-        Of these clients the ones whose updates of this round do not count.
-    usual
-        By model: largest squared length that its median member's change has had.
-    cleared
-        Those that have left quarantine: only their updates can bring them back.
-    """
+    """Who is in quarantine (`clients`; in this round `entered`), and who may soon be (`suspects`)."""
 
     suspects: dict[str, Record] = field(default_factory=dict)
     clients: dict[str, Record] = field(default_factory=dict)
     entered: list[str] = field(default_factory=list)
+    # First round in which what a client is grouped by was far from all others'; 0: it was judged
     far: dict[str, int] = field(default_factory=dict)
-    probation: set[str] = field(default_factory=set)
+    probation: set[str] = field(default_factory=set)  # Of these, whose updates of this round do not count
+    # By model: largest squared length of its median member's change
     usual: dict[str, float] = field(default_factory=dict)
-    cleared: set[str] = field(default_factory=set)
+    cleared: set[str] = field(default_factory=set)  # Have left quarantine: only their updates can bring them back
 
     def begin_round(self) -> None:
         """Forget what is of the last round alone."""

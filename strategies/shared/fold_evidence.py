@@ -27,43 +27,25 @@ _MOST_SIZES = 12
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a round's discovery found; figures are those of `core.folds.Groups`.
+    """What a round's discovery found; figures are those of `core.folds.Groups`."""
 
-    Attributes
-    ----------
-    verdict
-        "open" until enough clients have taken part, or the model has learned what they share; "too_few": groups of
-        such sizes as the best ones are not found at the level, however far apart.
-    given
-        K was given, and not found.
-    clients, groups, similarity
-        Some clients, sorted by group, the group of each, and the cosines of their mean rows.
-    seen, needed
-        Clients whose rows there are, and how many it takes to decide; 0 while the model still learns what all share.
-    small
-        Clients with too few samples for folds, placed afterwards.
-    sharp
-        False: clients differ by degrees (`core.sharpness`), or two halves of the folds give other groups.
-    p_levels, p_coefficients
-        Of linear models' estimates: that clients differ in their levels (biases), given common coefficients, and in
-        their coefficients, whatever their levels. None: not tested.
-    """
-
+    # Open: until enough have taken part; too_few: such groups are not found at the level, however far apart
     verdict: Literal["groups", "none", "all_differ", "too_few", "open"]
     k: int = 1
     sizes: tuple[int, ...] = ()
-    given: bool = False
+    given: bool = False  # K was given, and not found
     p_value: float | None = None
     scores: tuple[float, ...] = ()
-    clients: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()  # Some, sorted by group; the group of each, and the cosines of their mean rows
     groups: tuple[int, ...] = ()
     similarity: tuple[tuple[float, ...], ...] = ()
-    seen: int = 0
+    seen: int = 0  # Clients whose rows there are, and how many it takes; 0 while the model learns what all share
     needed: int = 0
-    small: int = 0
+    small: int = 0  # Clients with too few samples for folds, placed afterwards
     best: int = 0
-    sharp: bool = True
+    sharp: bool = True  # False: clients differ by degrees, or halves of the folds give other groups
     stability: float | None = None
+    # Of linear models: that clients differ in levels, given common coefficients, and in coefficients
     p_levels: float | None = None
     p_coefficients: float | None = None
 

@@ -40,34 +40,19 @@ class Found:
 
 @dataclass
 class FoldRound:
-    """Rows of the clients that have trained the common model on folds of their data.
-
-    Attributes
-    ----------
-    seed
-        Draws what a compressed row holds.
-    held_out
-        Clients keep some of their samples for losses, and train on the others alone.
-    place_one_class
-        Clients whose records are all of one class send one row and are placed afterwards.
-    estimates
-        Rows hold a linear model's exact estimates in addition to what steps on the folds change.
-    rows, small
-        By client (m, width); one row of clients with too few samples for folds, or too few that differ, or of one
-        class.
-    short
-        Samples of each fold of clients whose folds are smaller than the others'.
-    """
+    """Rows of the clients that have trained the common model on folds of their data."""
 
     common: Models
     plan: FoldPlan
     form: RowForm
-    seed: int
-    held_out: bool = False
-    place_one_class: bool = False
-    estimates: bool = False
-    rows: dict[str, NDArray[np.floating]] = field(default_factory=dict)
+    seed: int  # Draws what a compressed row holds
+    held_out: bool = False  # Some samples are kept for losses, and not trained on
+    place_one_class: bool = False  # Clients of one class send one row and are placed afterwards
+    estimates: bool = False  # Rows hold a linear model's exact estimates as well
+    rows: dict[str, NDArray[np.floating]] = field(default_factory=dict)  # By client, (m, width)
+    # One row each: too few samples, or too few that differ, or of one class
     small: dict[str, NDArray[np.floating]] = field(default_factory=dict)
+    # Samples of each fold of clients whose folds are smaller than the others'
     short: dict[str, int] = field(default_factory=dict)
 
     @classmethod
