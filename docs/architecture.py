@@ -45,7 +45,7 @@ def _room(path: Path) -> str:
     parts = path.relative_to(ROOT).parts
     if parts[0] != "strategies":
         return parts[0]
-    if parts[1] in ("base", "core", "layers", "shared", "starts"):
+    if parts[1] in ("base", "core", "layers", "shared"):
         return f"strategies/{parts[1]}"
     return (
         "strategies" if parts[1] in ("__init__.py", "coverage.py", "registry.py", "settings.py") else "strategies/*"
