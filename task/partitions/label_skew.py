@@ -167,14 +167,8 @@ def label_skew_1(
             f"classes, but the data set has {len(train)}. Lower task.num_clusters."
         )
     sets = np.arange(OWN_LABELS * num_clusters).reshape(num_clusters, OWN_LABELS)
-    return deal_clusters(
-        [np.concatenate([train[label] for label in labels]) for labels in sets],
-        [np.concatenate([test[label] for label in labels]) for labels in sets],
-        num_clients,
-        rng,
-        samples_per_client,
-        test_samples_per_client,
-    )
+    train, test = ([np.concatenate([rows[label] for label in labels]) for labels in sets] for rows in (train, test))
+    return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
 
 
 def label_skew_2(
@@ -256,14 +250,8 @@ def label_skew_4(
             f"partition label_skew_4 needs a class for each of task.num_clusters={num_clusters} clusters (and at "
             f"least 2), but the data set has {len(train)}. Lower task.num_clusters."
         )
-    return deal_clusters(
-        _mixed(train, num_clusters, rng),
-        _mixed(test, num_clusters, rng),
-        num_clients,
-        rng,
-        samples_per_client,
-        test_samples_per_client,
-    )
+    train, test = (_mixed(rows, num_clusters, rng) for rows in (train, test))
+    return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
 
 
 def _mixed(rows: list[IntArray], num_clusters: int, rng: np.random.Generator) -> list[IntArray]:
@@ -308,15 +296,8 @@ def concept_shift(
         for a, b in pairs:
             renamed[a], renamed[b] = b, a
         transforms.append(Change(renamed=renamed))
-    return deal_clusters(
-        _even(train, num_clusters, TRAIN_PER_LABEL, rng),
-        _even(test, num_clusters, TEST_PER_LABEL, rng),
-        num_clients,
-        rng,
-        samples_per_client,
-        test_samples_per_client,
-        transforms,
-    )
+    train, test = _even(train, num_clusters, TRAIN_PER_LABEL, rng), _even(test, num_clusters, TEST_PER_LABEL, rng)
+    return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client, transforms)
 
 
 def _even(rows: list[IntArray], num_clusters: int, per_label: int, rng: np.random.Generator) -> list[IntArray]:
