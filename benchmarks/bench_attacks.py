@@ -5,10 +5,9 @@ Run: ``python -m benchmarks.bench_attacks`` for a look: CLoVE, a fifth hostile, 
     python -m benchmarks.bench_attacks --strategies clove,ifca --rules none,clip --fractions 0,0.1,0.2,0.3 --seeds 5 \
         --workers 16 strategy.period=2
 
-A federation is a name of `FEDERATIONS` or a preset; it and a rule may bring keys (``rotation+num_clients=40``,
-``clip+hostile=0.3``). `hostile` is else the largest fraction in any group, at least the default. Hostile clients are
-spread over the groups as evenly as possible; they know the models and all that honest clients reply. The table shows,
-over the seeds, the mean and spread of the accuracy in percent, the least ARI, and of a backdoor how often it works.
+A federation is a name of `FEDERATIONS` or a preset; it and a rule may bring keys (``clip+hostile=0.3``). Hostile
+clients are spread over the groups as evenly as possible; they know the models and all that honest clients reply. The
+table shows mean and spread of the accuracy in percent, the least ARI, and of a backdoor how often it works.
 """
 
 import argparse

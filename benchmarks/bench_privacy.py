@@ -5,9 +5,8 @@ Run: ``python -m benchmarks.bench_privacy`` for a look. All cases::
     python -m benchmarks.bench_privacy --all --seeds 5 --workers 4
 
 A case is ``federation|strategy|privacy``; a strategy may bring keys (``fedavg+averaging=gradients``), and privacy is
-none, secure, or a kind and epsilon (``central:8``). Models of one seed are attacked with those of the other seeds as
-reference. ``groups of M x n``: four groups, of digits turned by quarters, of M clients with n records each;
-``clients of n``: the server reads what eight send.
+none, secure, or a kind and epsilon (``central:8``). Models of the other seeds are the reference. ``groups of M x n``:
+digits turned by quarters, M clients a turn with n records each; ``clients of n``: the server reads what eight send.
 """
 
 import argparse

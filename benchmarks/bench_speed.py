@@ -7,8 +7,7 @@ steps, here 120 clients of 100 images; the paper has 2,400), CFL-GP's round with
 skew 1, with a small CNN and with ResNet-18 on CIFAR-10 (10 x 100 images), and on 1,000 digits clients; FedAvg with a
 CNN of 32 and 64 channels. Without a folder with MNIST and CIFAR-10 only the digits.
 
-Cases take turns, each in a process of its own; shown are medians: CPU seconds and MB of the process. On a CUDA device
-they are wall seconds with all of its work done and the most memory that PyTorch held on it, without the bare loop.
+Each case has a process; shown are medians of CPU seconds and MB, on a CUDA device of wall seconds and its memory.
 """
 
 import argparse

@@ -2,20 +2,13 @@
 
 ``python -m florets.deploy.demo_hospitals <folder> [case] [seed]`` writes them. The cases:
 
-homogeneous
-    All hospitals draw from the same patients.
-labels
-    Two of them write 0 for malignant and 1 for benign, the other three the other way round.
-scales
-    Two of them record in other units, inches for centimetres, so that every column is smaller by one factor.
-noisy
-    One hospital's diagnoses are not those of its patients: they were shuffled.
-units
-    Two of them record three times the others' values in every column.
-shifted
-    At two of them a third of the columns lie one standard deviation higher, as with an instrument of another zero.
-prevalence
-    At three of them 20 % of the patients are malignant cases, at two of them 60 %.
+- homogeneous: all hospitals draw from the same patients
+- labels: two of them write 0 for malignant and 1 for benign, the other three the other way round
+- scales: two of them record in inches, the others in centimetres
+- noisy: one hospital's diagnoses were shuffled
+- units: two of them record three times the others' values in every column
+- shifted: at two of them a third of the columns lie one standard deviation higher, as of another zero
+- prevalence: at three of them 20 % of the patients are malignant cases, at two of them 60 %
 """
 
 import csv

@@ -56,10 +56,8 @@ def no_such_node(message: Message) -> Message:
 class LocalGrid(Grid):
     """Serves `num_nodes` simulated nodes with one ClientApp, one after the other.
 
-    A reply is computed when it is pulled, so that an exchange costs 0.03-0.3 ms a message on top of the clients' own
-    work. There are no processes (`florets.engines.worker_grid` has a grid with some): a deadline cannot interrupt a
-    client, and a message is delivered by reference, so a client must not change what it was sent.
-
+    A reply is computed when it is pulled: an exchange costs 0.03-0.3 ms a message on top of the clients' own work. A
+    deadline cannot interrupt a client, and a message is delivered by reference: a client must not change it.
     Nodes 1 to `num_nodes` get partitions 0 to `num_nodes` - 1, and `node_configs` in addition. `in_blocks` computes
     the work of several clients together, where `block_size` is above 1 and the messages allow it. `adopt` lets the
     clients of this process work on a task that it is handed, which each process would else load itself.

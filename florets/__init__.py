@@ -2,9 +2,7 @@
 
 What `__all__` lists is the public interface; everything else is private. Each name is imported when it is first used.
 
-The package consists of the folders `api`, `commands`, `papers`, `studies`, `engines`, `reports`, `server_app`,
-`client_app`, `strategies`, `zoo`, `task`, `conf` and `deploy`. In an installed wheel they lie inside this one. In the
-repository, and in the app bundle that Flower ships, next to it.
+In an installed wheel the other folders lie inside this one; in the repository and in Flower's bundle next to it.
 """
 
 from importlib import import_module

@@ -129,11 +129,11 @@ class RunSummary:
     ``final_validation`` the experiment's `measure` over all validation records in the last evaluated round.
     The ARI is over ``final_ari_clients`` of ``final_ari_of`` clients, those with an assignment; see `found_ari`.
     ``round_of_stability``: first round with a frozen clustering; past the last one where that one froze it.
-    ``best_round``: with `patience` the round whose models the run ends with, and whose figures the final ones are.
+    ``best_round``: with `patience` the round whose models and figures the run ends with.
     ``final_unplaced`` clients have no model at the end, ``left_out`` nodes could not take part.
     Bytes are payload of all rounds, server to clients and back; ``client_seconds`` and passes of samples through
     models, with and without a gradient, are of all rounds and clients, without tests.
-    ``stopped``: ended by ``florets stop``, and can go on.
+    ``stopped``: by ``florets stop``; it can go on.
     """
 
     experiment: str

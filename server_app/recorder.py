@@ -37,9 +37,7 @@ def read_summary(folder: Path) -> RunSummary:
 class Recorder:
     """Write what a run leaves behind, each round as soon as it is over.
 
-    Use it as a context manager: leaving it closes the log file and the progress bar, whatever happened. A run
-    that is killed leaves ``rounds.jsonl`` with every round up to the last whole one.
-
+    Leaving it closes log and progress bar. A killed run's ``rounds.jsonl`` has all whole rounds.
     An earlier run's folder is replaced whole, unless this one goes on in it after `done_rounds`; its `lock` may be
     held already. `earlier` was logged before there was a folder. ValueError if the folder holds something that no run
     has left there, or not the rounds that it should, or another process is at work in it.

@@ -1,9 +1,8 @@
 """The arithmetic of clustered federated learning: functions on arrays, nothing else.
 
-No Flower, no torch, no logging and no clock in here; randomness is passed in as a NumPy generator. One alphabet, used
-by every module of this folder and by the strategies: M clients whose losses are looked at, P participants whose
-updates are aggregated, K models, C clusters found, R parameters of one model, buffers included, n examples of a
-client.
+No Flower, no torch, no logging and no clock; randomness is passed in. One alphabet: M clients whose losses are looked
+at, P participants whose updates are aggregated, K models, C clusters found, R parameters of one model, buffers
+included, n examples of a client.
 
 ``losses`` (M, K) are mean losses per sample, ``clusters`` (M,) numbered from 0 in order of first appearance,
 ``assignment`` (M,) the model of each client, ``bank`` (K, R) the models, ``updates`` (P, R) the participants' models

@@ -243,13 +243,10 @@ def _error_of_joint_r2(first: Tests, second: Tests) -> float:
     """Return the standard error of a gain in R2 over all records together; infinite without replicates.
 
     It is the bootstrap's of the difference between the methods' sums of squared errors, of the same resamples within
-    each client, in units of the total sum of squares of all records. A client's own R2 says nothing here: its unit is
-    the spread within the client, which may be a small part of the total. Without `second`, R2 is compared with a
-    fixed number.
+    each client, in units of the total sum of squares. Without `second`, R2 is compared with a fixed number.
 
     Deviation: the total is not resampled, for clients do not send the resampled means that it takes. Whether two
-    methods differ does not depend on it. Where the difference is a large part of the total, as between one model for
-    all and a level per client, the interval is wider than with resampled totals.
+    methods differ does not depend on it; where they differ by much of it, the interval is wider than with it.
     """
     total = total_squares(first.values())
     squares = _resampled_squares(first)

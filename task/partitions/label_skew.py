@@ -76,12 +76,10 @@ def divide(
 ) -> tuple[list[IntArray], list[IntArray]]:
     """Return the train rows and the test rows of each cluster, by the classes that it owns.
 
-    `min_share`: a cluster's least number of train samples, as a fraction of all / K. `test_shares`: a cluster's test
-    samples have the shares of its train samples (``same``), or theirs are drawn anew (``fresh``).
+    `min_share`: a cluster's least number of train samples, as a fraction of all / K.
 
-    Deviation: the published code draws proportions anew for the test data, so that train and test distributions of
-    a cluster differ (total variation 0.16-0.65); here one draw serves both, as the paper has it, unless
-    `test_shares` asks for that code's.
+    Deviation: the published code draws the shares of the test samples anew (total variation 0.16-0.65), as
+    ``test_shares="fresh"`` does; here one draw serves both, as in the paper.
     """
     check_ranges(
         "partition",

@@ -17,9 +17,8 @@
 | `<any>.custom`    | what the strategy likes, and the      | what the handler returns                              |
 |                   | import path of a client handler       |                                                       |
 
-An algorithm's client handlers and replies are in its own package. A client that has kept the models of
-`evaluate.losses` is sent with `train` the index of its own instead of the model. Every reply also tells what it cost
-the client (`work`).
+A client that has kept the models of `evaluate.losses` is sent with `train` the index of its own instead of the model.
+Every reply also tells what it cost the client (`work`).
 
 Models travel in `arrays`, numbers in `metrics`, settings in `config`, under Flower's own names where it has them.
 A gradient (`reply=gradient`) has the entries of a model; those that the setting `untrained` names, such as running

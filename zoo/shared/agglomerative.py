@@ -50,13 +50,9 @@ def group_into(distances: FloatArray, num_clusters: int, method: str) -> Groupin
 def group_by_largest_gap(distances: FloatArray, method: str, least_ratio: float = 1.0) -> Grouping:
     """Cut where the distance of one merge exceeds that of the merge before it by most.
 
-    Defined outcomes for small inputs: one client, or clients whose merges all have one distance, are one cluster;
-    otherwise there are at least 2 clusters, because the gap above the last merge has no end, and at most M - 1,
-    because the one below the first says only that clients differ. Two clients at a distance are two clusters. Among
-    equal gaps the one with the fewest clusters is taken.
-
-    Where the distance above the largest gap is below `least_ratio` times the one under it, nothing parts the clients,
-    and they are one cluster, too.
+    One client, or clients whose merges all have one distance, are one cluster; else there are 2 to max(2, M - 1).
+    Of equal gaps the one with the fewest clusters is taken. Where the distance above the gap is below `least_ratio`
+    times the one under it, nothing parts the clients, and they are one cluster, too.
     """
     heights = merge_tree(distances, method)[:, 2]
     if len(heights) == 0 or heights[-1] == heights[0]:
