@@ -119,12 +119,13 @@ def test_a_run_keeps_what_it_was_given_for_whoever_trusts_it(tmp_path: Path, mon
 
 @pytest.mark.slow
 def test_workers_and_flowers_processes_take_the_same_objects(tmp_path: Path) -> None:
-    def run(**keys: Any) -> bytes:
+    def run(blocks: str = "off", **keys: Any) -> bytes:
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-        found = florets.run("quickstart", model=model, results_dir=tmp_path, **SMALL, **keys)
+        found = florets.run("quickstart", model=model, results_dir=tmp_path, batch_clients=blocks, **SMALL, **keys)
         return (found.folder / "models.safetensors").read_bytes()
 
-    assert run() == run(workers=2) == run(engine="flwr")
+    assert run("auto") == run("auto", workers=2)
+    assert run() == run(engine="flwr")
 
 
 def test_what_a_module_has_is_named_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
