@@ -260,7 +260,7 @@ def _in_numpy(state: State) -> Arrays:
     return {name: value.numpy() for name, value in state.items()}
 
 
-def told_of_training(client: Client) -> dict[str, Any]:
+def training_fields(client: Client) -> dict[str, Any]:
     """Return what an `Update` says of the training just done: halvings; gradient and Hessian, where asked for."""
     terms = client.second_order
     if kinds.PRIVACY not in client.config and client.halvings:
@@ -368,8 +368,8 @@ def train(client: Client) -> RecordDict:
             raise ValueError("the losses of single steps have no noise; this run is one with privacy.kind=local")
         with recorded() as losses:
             own = update(client, state)
-        return pack(TracedUpdate, **own, **told_of_training(client), step_losses=reported(in_parts(losses, parts)))
-    return pack(Update, **update(client, state), **told_of_training(client))
+        return pack(TracedUpdate, **own, **training_fields(client), step_losses=reported(in_parts(losses, parts)))
+    return pack(Update, **update(client, state), **training_fields(client))
 
 
 def train_select(client: Client) -> RecordDict:
@@ -380,7 +380,7 @@ def train_select(client: Client) -> RecordDict:
     losses = model_losses(client)
     chosen = int(losses.argmin())
     own = update(client, client.states()[chosen])
-    return pack(SelectedUpdate, **own, **told_of_training(client), model=chosen, losses=losses)
+    return pack(SelectedUpdate, **own, **training_fields(client), model=chosen, losses=losses)
 
 
 def losses(client: Client) -> RecordDict:

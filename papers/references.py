@@ -16,7 +16,7 @@ OFF = "off"
 UNDECIDED = "seeds differ too much to tell (the paper's value is within the 95 % interval of our mean)"
 
 _SIDES = ("above: ", "below: ")
-"""What a reason begins with that holds only where ours is on this side of the published value."""
+"""Prefixes of reasons that hold only where ours is on that side of the published value."""
 
 _PRINTED = re.compile(r"-?\d+(\.\d+)?(\s*±\s*\d+(\.\d+)?)?")
 

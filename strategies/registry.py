@@ -89,7 +89,7 @@ def settings_type(name: str) -> type[Settings]:
     if found.id in STRATEGIES:
         module, cls = found.path.split(":")
         own: Any = _source(module).settings(cls) if module not in sys.modules else strategy_class(name).Settings
-        return own  # type: ignore[no-any-return]
+        return own  # type: ignore[no-any-return]  # whichever of both it is
     settings: Any = getattr(strategy_class(name), "Settings", None)
     # A class that only inherits would keep its parent's fields and lose its own.
     decorated = isinstance(settings, type) and "__dataclass_params__" in vars(settings)

@@ -22,7 +22,7 @@ from florets.zoo.shared.linked_groups import LinkedClusters, LinkedSettings
 
 SEND_VECTORS = "florets.zoo.pacfl:principal_vectors"
 _LENGTHS = 1e-3
-"""How far from 1 a vector's length may be: what float32 leaves of it, and more."""
+"""Tolerance of a vector's length around 1, wider than the rounding of float32."""
 _NOTHING = 1e-9
 """Relative to the largest singular value: below it a vector is rounding error, and any direction would do."""
 

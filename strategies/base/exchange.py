@@ -53,8 +53,8 @@ def handler_path(handler: Handler) -> str:
         return f"{module}:{name}"
     # A notebook's, or a script's: other processes cannot import it, and are handed a copy. The copy knows its path.
     if not hasattr(handler, "_florets_path"):
-        handler._florets_path = hold(handler, name)  # type: ignore[attr-defined]
-    return str(handler._florets_path)  # type: ignore[attr-defined]
+        handler._florets_path = hold(handler, name)  # type: ignore[attr-defined]  # a function may have any
+    return str(handler._florets_path)  # type: ignore[attr-defined]  # as above
 
 
 T = TypeVar("T")

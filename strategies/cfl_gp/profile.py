@@ -175,8 +175,8 @@ def singular_values(gram: FloatArray, count: int) -> FloatArray:
     return _leading(gram, count)[0]
 
 
-def told_values(gram: FloatArray, count: int, is_shown: bool) -> dict[str, list[float]]:
-    """Return the singular values that a round tells of: K + 1, and more where its spectrum is shown."""
+def reported_values(gram: FloatArray, count: int, is_shown: bool) -> dict[str, list[float]]:
+    """Return the singular values that a round reports: K + 1, and more where its spectrum is shown."""
     values = singular_values(gram, max(count + 1, _SHOWN if is_shown else 0)).tolist()
     return {"singular_values": values[: count + 1], **({SPECTRUM: values} if is_shown else {})}
 

@@ -11,7 +11,7 @@ from florets.strategies.base.report import Client
 from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate
-from florets.strategies.cfl_gp.profile import GradientProfile, estimate_k, spectral_features, told_values
+from florets.strategies.cfl_gp.profile import GradientProfile, estimate_k, reported_values, spectral_features
 from florets.strategies.cfl_gp.settings import CFLGPSettings, CFLGPState, decimals, probe_message, profile_entries
 from florets.strategies.core import FloatArray
 from florets.strategies.core.cluster import cluster, match_overlap
@@ -145,8 +145,8 @@ class CFLGP(Strategy[CFLGPSettings, CFLGPState]):
             state.unchanged_vectors += len(updates)
         self.assignment.update(found)
         state.placed = set(found)
-        told = told_values(gram, count, r.server_round in self.settings.spectrum_rounds)
-        state.details = {"probe": probe, "k": number, **told}
+        values = reported_values(gram, count, r.server_round in self.settings.spectrum_rounds)
+        state.details = {"probe": probe, "k": number, **values}
         r.note_vectors("features", keys, groups.rows)
 
     def _number(self, gram: FloatArray, r: Round) -> int:

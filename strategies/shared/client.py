@@ -7,7 +7,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.training import packed, told_of_training, trained, update
+from florets.client_app.training import packed, training_fields, trained, update
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
 from florets.task.randomness import Purpose, generator
 from florets.task.training.folds import disjoint_folds, on_folds, rows_of_folds
@@ -24,7 +24,7 @@ def train_folds(client: Client) -> RecordDict:
     """
     own = update(client, client.states()[0])
     common = kinds.COMMON if kinds.COMMON in client.content else kinds.ARRAYS
-    return pack(FoldUpdate, **own, **told_of_training(client), rows=_rows(client, common))
+    return pack(FoldUpdate, **own, **training_fields(client), rows=_rows(client, common))
 
 
 def query_folds(client: Client) -> RecordDict:

@@ -39,7 +39,7 @@ VERDICTS: dict[Kind, str] = {
     "too_few": "; groups cannot be tested for: too few records or {site}s",
     "open": "; groups were not tested for, which takes more rounds (num_rounds) or more {site}s per round",
 }
-"""How the answer goes on after the number of sites, by the kind of finding."""
+"""Second half of the answer, after the number of sites, by the kind of finding."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ TABLE = json.loads(Path(__file__).with_name("export.json").read_text(encoding="u
 Records = list[dict[str, str | None]]
 
 _OTHERWISE = {"rename", "scale", "missing", "missing_in", "separator", "decimal", "encoding", "header", "columns"}
-"""What a node declares of tables that differ from the run's."""
+"""Keys of a node.toml that change how its tables are read, which only `florets predict` does."""
 FAR = 4.0
 """Standard deviations from the run's mean that most values of a table do not exceed in the same unit."""
 

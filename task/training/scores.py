@@ -25,7 +25,7 @@ _IN_UNIT = (MAE, RMSE)
 
 
 Scores = dict[str, float]
-"""What a test tells beside loss and accuracy, by name; one that is not defined on this test set is not there."""
+"""Scores of a test besides loss and accuracy, by name, without those that its test set does not define."""
 
 
 def scores_of(outputs: NDArray[np.floating], targets: NDArray[np.generic], loss: str) -> Scores:

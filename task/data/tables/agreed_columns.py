@@ -90,8 +90,8 @@ def agreed_columns(
     rare = [name for name in order if name not in kept]
     if rare:
         # At half of the sites another name is likely to be the same column's.
-        told = decided.warnings if any(counts[name] * 2 == len(sites) for name in rare) else decided.notes
-        told.append(f"{listed(rare)}: at no more than half of the sites, not used; rename or remove what differs")
+        lines = decided.warnings if any(counts[name] * 2 == len(sites) for name in rare) else decided.notes
+        lines.append(f"{listed(rare)}: at no more than half of the sites, not used; rename or remove what differs")
     kinds = {name: kind_of([columns[name] for columns in own.values() if name in columns]) for name in inputs}
     for key, columns in own.items():
         # A column that most sites have is no misspelling of another one.

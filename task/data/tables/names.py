@@ -80,7 +80,7 @@ MARKED = (
     "are not plain numbers: they hold blanks, a currency, a percent sign, a unit or a colon; "
     "write plain numbers, all in one unit, such as 45120, 0.45 or 1.5"
 )
-"""What is wrong with cells that have marks, and the remedy, after their name."""
+"""Fault of cells that have marks, and the remedy; a column's name stands before it."""
 _NO_BREAK = "\u00a0\u2007\u2009\u202f"
 _CODES = "EUR|USD|GBP|CHF|JPY|CNY|INR|AUD|CAD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|BRL|ZAR|Rs|kr|zł"
 _CURRENCY = rf"(?:[$€£¥₹₩₽₺₪]|R\$|(?:{_CODES})(?!\w)\.?)"
