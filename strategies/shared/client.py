@@ -7,7 +7,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.training import packed, training_fields, trained, update
+from florets.client_app.training import packed, trained, training_fields, update
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
 from florets.task.randomness import Purpose, generator
 from florets.task.training.folds import disjoint_folds, on_folds, rows_of_folds
