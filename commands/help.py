@@ -68,13 +68,9 @@ def help_text(width: int = 110) -> str:
 
 def commands() -> Iterator[Row]:
     """Yield the commands, each with the first sentence of its help."""
-    others = {
-        "node": "Start a node, approve an app's version, show what left: florets node start | approve | log.",
-        "plan": "Estimate what a run sends and what memory it needs; with --partition show who holds which samples.",
-        "reproduce": "Run a table or figure of many runs; --list names all.",
-    }
-    for word in sorted((*VERBS, *others)):
-        yield Row(word, others.get(word) or verb(word).doc.partition("\n\n")[0])
+    of_node = "Start a node, approve an app's version, show what left: florets node start | approve | log."
+    for word in sorted((*VERBS, "node")):
+        yield Row(word, verb(word).doc.partition("\n\n")[0] if word in VERBS else of_node)
 
 
 def reference() -> list[tuple[str, list[Row]]]:

@@ -9,9 +9,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 import yaml
@@ -45,9 +43,7 @@ _FLAGS = {
 
 _MOST_NAMED = 20
 
-_MODULES = ("node", "plan", "reproduce")
-"""First words with a module here: `HELP`, and `main` of the words after it."""
-WORDS = tuple(sorted((*VERBS, *_MODULES)))
+WORDS = tuple(sorted((*VERBS, "node")))
 
 
 class Arguments(NamedTuple):
@@ -131,9 +127,10 @@ def _dispatch(given: Sequence[str]) -> int:
         return 0
     if word in VERBS:
         return verbs.run(word, rest)
-    if word in WORDS:
-        code: int = _module(word).main(rest)
-        return code
+    if word == "node":
+        from florets.commands import node
+
+        return node.main(rest)
     if word and not set(word) & set("-=") and (hint := did_you_mean(word, WORDS)):
         raise ConfigError(f"{word}: there is no such command.{hint}")
     if late := next((text for text in rest if text in WORDS), ""):
@@ -146,12 +143,10 @@ def help_on(word: str, width: int = 110) -> str:
     """Return the help on a command, wrapped to `width` columns where it is written from a docstring."""
     if word in VERBS:
         return verbs.help_of(word, width)
-    text: str = _module(word).HELP
-    return text
+    # It knows Flower.
+    from florets.commands.node import HELP
 
-
-def _module(word: str) -> ModuleType:
-    return import_module(f"florets.commands.{word}")
+    return HELP
 
 
 def _width() -> int:

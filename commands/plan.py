@@ -1,10 +1,11 @@
 """`florets plan`: bytes and memory of a run before it is run, and who holds which samples."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from florets.api import Typed
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
@@ -18,22 +19,7 @@ from florets.server_app.data_agreement import agree_here, task_of
 from florets.strategies.registry import find_strategy
 from florets.strategies.settings import sampled_of
 from florets.studies import one_run
-from florets.task.imported import import_from
 from florets.task.wire.masking import LEAST, protocol_bytes
-
-HELP = """florets plan [experiment=<preset>] [key=value ...] [--partition]
-  Estimate what a run sends and what memory its models need, before it is run. Nothing is trained.
-
-  Bytes are those of models and masks, without settings, losses and what Flower adds, in a run in which every client
-  replies. A round sends each participant one model, or all K if it chooses among them by their losses (IFCA in
-  each round, CLoVE until its clusters are stable): a line gives that total. Memory comes on top of the data and of
-  what Python, PyTorch and Flower take. With privacy.kind epsilon and delta are given.
-
-  --partition shows instead which clusters hold which samples. Skew is how far a client's labels are from those of all
-  clients together (and of its cluster), as the mean total variation distance: 0 for equal proportions, near 1 where
-  clients share no label. Values of a regression count as tenths of all clients' values, from low to high."""
-
-_OPTIONS = ("--partition",)
 
 _ADAM_COPIES = 4
 """Copies of a model that local training holds: parameters, gradients, and Adam's two means."""
@@ -162,20 +148,27 @@ def _masked(rounds: int, participants: int, groups: int, one: int, parameters: i
     return Part("masked round", rounds, 4 * participants, participants * (one + down), participants * (masked + up))
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
-    overrides = [text for text in arguments if text not in _OPTIONS]
-    if wrong := [text for text in overrides if text.startswith("-")]:
-        raise ConfigError(f"{wrong[0]}: florets plan has no such option ({', '.join(_OPTIONS)}).")
-    caller = Path.cwd()
-    import_from(caller)
-    config = one_run.prepare(overrides, caller)
-    if "--partition" in arguments:
+def plan(experiment: Typed, /, *, partition: bool = False, **keys: Any) -> None:
+    """Estimate what a run sends and what memory its models need; with --partition show who holds which samples.
+
+    Nothing is trained. Bytes are those of models and masks, without settings, losses and what Flower adds, in a run
+    in which every client replies. A round sends each participant one model, or all K if it chooses among them by
+    their losses (IFCA in each round, CLoVE until its clusters are stable): a line gives that total. Memory comes on
+    top of the data and of what Python, PyTorch and Flower take. With privacy.kind epsilon and delta are given.
+
+    Parameters
+    ----------
+    partition : bool
+        Show instead which clusters hold which samples. Skew is how far a client's labels are from those of all
+        clients together (and of its cluster), as the mean total variation distance: 0 for equal proportions, near 1
+        where clients share no label. Values of a regression count as tenths of all clients' values, from low to high.
+    """
+    config = one_run.prepare(experiment, Path.cwd())
+    if partition:
         _show_partition(config)
-        return 0
+        return
     for line in plan_of(config).lines:
         say(line)
-    return 0
 
 
 def _show_partition(config: Config) -> None:

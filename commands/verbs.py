@@ -29,8 +29,10 @@ VERBS = {
     "discover": "api.discover",
     "export": "api.export",
     "new": "commands.new",
+    "plan": "commands.plan",
     "predict": "commands.assign",
     "provision": "commands.provision",
+    "reproduce": "commands.reproduce",
     "status": "commands.status",
     "stop": "commands.status",
     "tune": "api.sweep",
@@ -41,11 +43,12 @@ _TYPES = {"bool": "true|false", "int": "<n>", "Path": "<path>", "str": "<text>"}
 
 
 class Parameter(NamedTuple):
-    """What a command line can give to a function: a word in its place, or a key with a value."""
+    """What a command line can give to a function: a word in its place, a key with a value, or an option alone."""
 
     kind: str
     is_word: bool
     is_needed: bool
+    is_option: bool
 
 
 class Verb(NamedTuple):
@@ -64,7 +67,7 @@ def run(word: str, arguments: Sequence[str]) -> int:
     places, keys = read(word, arguments)
     import_from(Path.cwd())
     result = getattr(import_module(f"florets.{VERBS[word]}"), word)(*places, **keys)
-    return _SHOWN[word](result) if word in _SHOWN else 0
+    return _SHOWN[word](result) if word in _SHOWN else result or 0
 
 
 @cache
@@ -84,7 +87,8 @@ def verb(word: str) -> Verb:
         kind = next((kind for kind in _TYPES if kind in types and "dict" not in types), "")
         is_word = one in of.posonlyargs
         if kind and not (is_word and takes_keys):
-            own[one.arg] = Parameter(kind, is_word, default is None)
+            # Next to an experiment's keys a truth is no further key.
+            own[one.arg] = Parameter(kind, is_word, default is None, kind == "bool" and takes_keys)
     return Verb(ast.get_docstring(function) or "", own, takes_keys)
 
 
@@ -92,17 +96,20 @@ def read(word: str, arguments: Sequence[str]) -> tuple[list[Any], dict[str, Any]
     """Return the arguments of a command's function; ConfigError with all that does not fit its signature."""
     _, own, takes_keys = verb(word)
     words = [name for name, one in own.items() if one.is_word]
+    options = {_option(name): name for name, one in own.items() if one.is_option}
     problems, given, others, places = list[str](), dict[str, str](), list[str](), list[str]()
     for text in arguments:
         key, equals, value = text.partition("=")
         if text in ("-q", "--quiet") and takes_keys:
             others.append("quiet=true")
+        elif text in options:
+            given[options[text]] = "true"
         elif text.startswith("-"):
-            known = "-h, -q, --debug" if takes_keys else "-h, --debug"
+            known = ", ".join([*options, "-h", *(["-q"] if takes_keys else []), "--debug"])
             problems.append(f"{text}: florets {word} has no such option ({known}).")
         elif words and not (equals and key.isidentifier()):
             places.append(text)
-        elif not equals or key not in own or key in words:
+        elif not equals or key not in own or key in words or own[key].is_option:
             others.append(text)
         elif not value:
             problems.append(f"{text}: needs a value, {key}=<value>.")
@@ -130,8 +137,9 @@ def help_of(word: str, width: int = 110) -> str:
     usage = " ".join(["florets", word, *(_usage(name, one) for name, one in own.items())])
     usage += " [<key>=<value> ...]" if takes_keys else ""
     told = dict(_parameters(sections.get("Parameters", "")))
-    column = max(map(len, own), default=0) + 2
-    keys = [_beside(name, told[name], column, width - 2) for name in own]
+    heads = {name: _option(name) if one.is_option else name for name, one in own.items()}
+    column = max(map(len, heads.values()), default=0) + 2
+    keys = [_beside(head, told[name], column, width - 2) for name, head in heads.items()]
     notes = sections.get("Notes", "").replace("::\n\n", "").strip("\n")
     blocks = [_wrapped(parts[0].strip(), width - 2), "\n".join(keys), notes]
     return f"{usage}\n" + "\n\n".join(indent(block, "  ") for block in blocks if block)
@@ -150,7 +158,13 @@ def _value(key: str, text: str, kind: str, problems: list[str]) -> Any:
     return int(text)
 
 
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _usage(name: str, one: Parameter) -> str:
+    if one.is_option:
+        return f"[{_option(name)}]"
     text = f"<{name}>" if one.is_word else f"{name}={_TYPES[one.kind]}"
     return text if one.is_needed else f"[{text}]"
 
@@ -205,4 +219,4 @@ _SHOWN: Mapping[str, Callable[[Any], int]] = {
     "export": _show_models,
     "tune": _show_trials,
 }
-"""Printers of results, by verb, which return the exit code; the other verbs' functions print themselves."""
+"""Printers of results, by verb, which return the exit code; the other verbs' functions print, and may return it."""
