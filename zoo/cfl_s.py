@@ -255,12 +255,8 @@ class Norms(NamedTuple):
     @classmethod
     def of(cls, updates: Sequence[FloatArray]) -> "Norms":
         """Measure updates, M rows of (D,), M at least 1."""
-        # Row after row, as models are averaged: nothing is held that is as large as all of them.
         lengths = np.array([np.sqrt(np.sum(update**2)) for update in updates])
-        mean = np.zeros(len(updates[0]))
-        for update in updates:
-            mean += update
-        mean /= len(updates)
+        mean = np.mean(updates, axis=0)
         return cls(float(np.sqrt(np.sum(mean**2))), lower_median(lengths), float(lengths.max()))
 
     def rest(self, eps_1: float, eps_2: float, scale: float | None) -> bool:

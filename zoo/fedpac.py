@@ -9,7 +9,7 @@ import torch
 from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
-from florets import Objective, Plan, Round, State, Steps, Strategy, setting
+from florets import Objective, Plan, Round, State, Steps, setting
 from florets.client_app.client import Client
 from florets.client_app.training import packed, trained
 from florets.strategies.base.models import Models, Updates
@@ -27,10 +27,10 @@ from florets.task.wire.leaving import LABELS, MODELS, MOMENTS, PROTOTYPES
 from florets.zoo.shared.prototypes import (
     PrototypeSettings,
     PrototypeUpdate,
+    WithPrototypes,
     class_labels,
     class_means,
     copied,
-    feature_width,
     global_prototypes,
     own_features,
     pack_prototypes,
@@ -49,9 +49,6 @@ _LEAST_SPREAD = 1e-12
 class FedPACSettings(PrototypeSettings):
     """One body for all, and for each client a head that is combined from those of clients with similar features."""
 
-    prototype_lambda: float = setting(
-        1.0, "weight lambda of the mean square between features and global prototypes", least=0
-    )
     head_rate: float = setting(10.0, "factor on the learning rate for the head's epochs", above=0)
 
     purpose: ClassVar[str] = "FedPAC compares mean features of classes"
@@ -90,7 +87,7 @@ class SplitUpdate(PrototypeUpdate):
         return np.concatenate([self.rows, self.shares])
 
 
-class FedPAC(Strategy[FedPACSettings, FedPACState]):
+class FedPAC(WithPrototypes[FedPACSettings, FedPACState]):
     """Average one body, and combine for each participant a head of its own from all participants' heads.
 
     Personal is the head, U entries, kept by the server, 4 U bytes for each client that has taken part; who has not
@@ -110,13 +107,10 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
     State = FedPACState
 
     def check(self, models: Models) -> None:
-        """Refuse a model without a linear head and a body, and a task whose number of classes is not known."""
+        """Refuse a model without a body, too."""
         super().check(models)
-        feature_width(models)
         if self._mask(models).all():
             raise ValueError("FedPAC: the model is all head; use one with a layer before it, such as a larger MLP.")
-        if self.num_outputs < 1:
-            raise ValueError("FedPAC needs the number of classes: give num_outputs.")
 
     def round(self, r: Round) -> Steps:
         """Let every participant train its head, then the body near the prototypes; combine heads afterwards."""
@@ -125,19 +119,9 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
         others: dict[str, ArrayRecord] = {}
         if state.prototypes is not None and state.classes is not None:
             others[kinds.PROTOTYPES] = pack_prototypes(state.prototypes, state.classes)
-        settings = {
-            **r.averaging.settings,
-            kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
-            kinds.HEAD: [last_layer(models)],
-            kinds.HEAD_RATE: self.settings.head_rate,
-        }
-        requests = [
-            r.request_custom(TRAIN_SPLIT, client, self._model(client.key, models), settings, others)
-            for client in r.participants
-        ]
-        sizes = {"layout": models.layout, "C": self.num_outputs, "D": feature_width(models)}
-        updates = yield Plan(
-            requests, lambda key, content: codec.read(SplitUpdate, content, model=self.assignment[key], **sizes)
+        rate = {kinds.HEAD_RATE: self.settings.head_rate}
+        updates = yield self.train_near(
+            TRAIN_SPLIT, SplitUpdate, lambda key: self._model(key, models), others, r, **rate
         )
         found = [(key, cast(SplitUpdate, update)) for key, update in updates]
         vectors = np.stack([update.vector for _, update in found])

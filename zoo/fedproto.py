@@ -7,12 +7,11 @@ from typing import ClassVar, cast
 import torch
 from flwr.app import ArrayRecord, RecordDict
 
-from florets import Objective, Plan, Round, State, Steps, Strategy, setting
+from florets import Objective, Plan, Round, State, Steps
 from florets.client_app.client import Client
 from florets.client_app.training import packed, trained
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.shared.estimates import last_layer
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
 from florets.task.training.features import NearPrototypes, head_inputs
 from florets.task.wire import codec, kinds
@@ -21,10 +20,10 @@ from florets.task.wire.leaving import LABELS, MODELS, PROTOTYPES
 from florets.zoo.shared.prototypes import (
     PrototypeSettings,
     PrototypeUpdate,
+    WithPrototypes,
     class_labels,
     class_means,
     copied,
-    feature_width,
     global_prototypes,
     own_features,
     pack_prototypes,
@@ -36,10 +35,6 @@ TRAIN_PROTOTYPES = "florets.zoo.fedproto:train_prototypes"
 @dataclass(frozen=True)
 class FedProtoSettings(PrototypeSettings):
     """Every client trains its own model, whose features are pulled towards the clients' common mean of each class."""
-
-    prototype_lambda: float = setting(
-        1.0, "weight lambda of the mean square between features and global prototypes; 0: Local-only", least=0
-    )
 
     purpose: ClassVar[str] = "FedProto shares mean features of classes"
 
@@ -54,7 +49,7 @@ class FedProtoState(State):
     counts: dict[str, IntArray] = field(default_factory=dict)
 
 
-class FedProto(Strategy[FedProtoSettings, FedProtoState]):
+class FedProto(WithPrototypes[FedProtoSettings, FedProtoState]):
     """Train a model for each client alone, its features pulled towards those of their class in all clients' models.
 
     Personal is the whole model; nothing of it is averaged. What clients share are prototypes, the mean input of the
@@ -73,30 +68,16 @@ class FedProto(Strategy[FedProtoSettings, FedProtoState]):
     Settings = FedProtoSettings
     State = FedProtoState
 
-    def check(self, models: Models) -> None:
-        """Refuse a model whose features' size is not plain, and a task whose number of classes is not known."""
-        super().check(models)
-        feature_width(models)
-        if self.num_outputs < 1:
-            raise ValueError("FedProto needs the number of classes: give num_outputs.")
-
     def round(self, r: Round) -> Steps:
         """Let every participant train its own model near the prototypes, where there are some."""
         number_clients(self.assignment, r.online)
         state, models = self.state, r.models
-        settings = {
-            **r.averaging.settings,
-            kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
-            kinds.HEAD: [last_layer(models)],
-        }
-        shared = self._prototypes()
-        requests = [
-            r.request_custom(TRAIN_PROTOTYPES, client, state.personal.of(client.key, models).one(0), settings, shared)
-            for client in r.participants
-        ]
-        sizes = {"layout": models.layout, "C": self.num_outputs, "D": feature_width(models)}
-        updates = yield Plan(
-            requests, lambda key, content: codec.read(PrototypeUpdate, content, model=self.assignment[key], **sizes)
+        updates = yield self.train_near(
+            TRAIN_PROTOTYPES,
+            PrototypeUpdate,
+            lambda key: state.personal.of(key, models).one(0),
+            self._prototypes(),
+            r,
         )
         for key, update in updates:
             own = cast(PrototypeUpdate, update)

@@ -2,38 +2,32 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from flwr.app import RecordDict
 
-from florets import Experiment, Round, Update
-from florets.strategies.base.groups import Frozen
+from florets import Round, Update
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray
 from florets.strategies.core.robust import bounded, most_hostile
 from florets.task.wire import codec, kinds
 from florets.zoo.fedem import ClassMixtureUpdate, FedEM, FedEMSettings, FedEMState, MixtureUpdate
+from florets.zoo.shared.of_classes import OfClasses
 
 FLOOR = 1e-8
 """Least sum of a class in a model's part, in samples."""
 
 
 @dataclass(frozen=True)
-class FedRCSettings(FedEMSettings):
+class FedRCSettings(OfClasses, FedEMSettings):
     """FedEM whose models cannot divide the classes among themselves: they separate concepts instead.
 
     `averaged_by` is FedEM's, by the same measurement: pairs of labels 78.4 +- 8.0 (by examples 62.3 +- 4.5), turned
     by quarters 85.6 +- 1.8 (75.1 +- 1.4).
     """
 
-    def problems(self, run: Experiment) -> list[str]:
-        """Refuse a task without classes."""
-        if run.task.loss == "cross_entropy":
-            return []
-        return [
-            f"task.loss={run.task.loss}: FedRC weighs samples by their classes, so the task must have some; use "
-            "task.loss=cross_entropy, or strategy=fedem."
-        ]
+    purpose: ClassVar[str] = "FedRC weighs samples by their classes"
 
 
 @dataclass
@@ -50,7 +44,8 @@ class FedRC(FedEM):
     As FedEM, but a model's responsibility for a sample is proportional to pi_k exp(-loss_k) / P_k(y), with P_k(y) the
     share of class y in all that model k is responsible for. A model that takes the samples of few classes gains
     nothing, as they are common in its part: models do not specialise on labels, nor on inputs that go with them, and
-    only clients that mean different things by a class are told apart.
+    only clients that mean different things by a class are told apart. Data that come after
+    the run are mixed as FedEM's.
 
     Beside its models and shares each client sends K C numbers, the sums of its responsibilities by class; the latest
     of every client seen are kept, and their sum is P_k(y) in the next round. In round 1 all classes count alike.
@@ -87,10 +82,6 @@ class FedRC(FedEM):
         sums = np.maximum(sums, FLOOR)
         shares: FloatArray = sums / sums.sum(axis=1, keepdims=True)
         return shares
-
-    def frozen_clusters(self) -> Frozen | None:
-        """Return the models' class shares, with which new clients find theirs."""
-        return Frozen("classes", self.class_shares(self.context.models.count)) if self.state.class_sums else None
 
     def _of_mixture(self, shares: FloatArray) -> Mapping[str, list[float]]:
         shares_of_classes = self.class_shares(len(shares)).ravel().tolist()

@@ -179,8 +179,6 @@ def local_centres(
     Source: Dennis et al. 2021, Alg. 1. Deviation: k-means++, the best of ten starts, stands for Awasthi and Sheffet's
     k-means.
     """
-    if num_clusters < 1:
-        raise ValueError(f"local_clusters={num_clusters} must be at least 1.")
     if num_clusters == 1:
         return rows.mean(axis=0, keepdims=True).astype(np.float32), np.array([len(rows)])
     distinct, counts = np.unique(rows, axis=0, return_counts=True)

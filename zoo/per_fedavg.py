@@ -141,8 +141,6 @@ class Adaptation(Term):
         rng: np.random.Generator,
         exact: bool = False,
     ) -> None:
-        if not alpha >= 0:
-            raise ValueError(f"alpha={alpha!r} of an adaptation must be at least 0.")
         self.alpha, self.exact = alpha, exact
         self._x, self._y, self._loss = x, y, loss
         self._size, self._rng = min(training.batch_size, len(x)), rng

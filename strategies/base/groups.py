@@ -173,16 +173,16 @@ class Frozen:
     """All that is needed to assign a newcomer to one of a run's groups.
 
     Clients are compared `by` their ``losses`` of all models (CLoVE), what a common model learns on ``folds`` of their
-    data (discovery), ``descriptors`` of its features (FLUX), or the ``classes`` of their data (FedRC).
+    data (discovery), or ``descriptors`` of its features (FLUX).
 
     `centroids` are mean loss vectors (C, K) of clusters whose models are `model_of_cluster` (C,); directions of mean
-    rows (K, width); mean scaled descriptors (K, 2 (C + 1), l); or P_k(y), (K, C). `origin` and `scale` are of rows
+    rows (K, width); or mean scaled descriptors (K, 2 (C + 1), l). `origin` and `scale` are of rows
     the mean of all clients' and each group's usual cosine (`Centres`), of descriptors minimum and range.
     """
 
-    by: Literal["losses", "folds", "descriptors", "classes"]
+    by: Literal["losses", "folds", "descriptors"]
     centroids: FloatArray
-    models: Models | None = None
+    models: Models
     model_of_cluster: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     origin: FloatArray = field(default_factory=lambda: np.zeros(0))
     scale: FloatArray = field(default_factory=lambda: np.zeros(0))

@@ -360,7 +360,7 @@ class Round:
         if not new:
             return {}
         # Only where a client itself belongs depends on its losses.
-        replies = self.losses(new, frozen.models or self.models).received
+        replies = self.losses(new, frozen.models).received
         return {key: frozen.nearest_model(reply.losses) for key, reply in replies.ok}
 
     def members(self, groups: Mapping[str, int], known: Container[str] | None = None) -> dict[str, int]:

@@ -1,17 +1,17 @@
 """Class prototypes: their message, the linear layer whose inputs are features, and the global means."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from florets import Experiment, Settings, Update
+from florets import Plan, Round, State, Strategy, Update, setting
 from florets.client_app.client import Client
-from florets.client_app.session import State
+from florets.client_app.session import State as ModelState
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.aggregate import average_models
@@ -20,31 +20,24 @@ from florets.strategies.settings import MODELS_ALONE
 from florets.strategies.shared.estimates import last_layer
 from florets.task.training.features import features
 from florets.task.training.modules import load
-from florets.task.wire import kinds
+from florets.task.wire import codec, kinds
 from florets.task.wire.codec import Numbers, Tensor
 from florets.task.wire.records import MalformedMessage
+from florets.zoo.shared.of_classes import OfClasses
 
 
 @dataclass(frozen=True)
-class PrototypeSettings(Settings):
+class PrototypeSettings(OfClasses):
     """What features of classes need."""
+
+    prototype_lambda: float = setting(
+        1.0, "weight lambda of the mean square between features and global prototypes", least=0
+    )
 
     one_model: ClassVar[bool] = True
     has_groups: ClassVar[bool] = False
     asks: ClassVar[frozenset[str]] = frozenset({"updates"})
     follows = MODELS_ALONE
-
-    purpose: ClassVar[str]
-    """What the algorithm does with features of classes, with its name."""
-
-    def problems(self, run: Experiment) -> list[str]:
-        """Refuse a task without classes."""
-        if run.task.loss == "cross_entropy":
-            return []
-        return [
-            f"task.loss={run.task.loss}: {self.purpose}, so the task must have some; use "
-            "task.loss=cross_entropy, or another method."
-        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +68,39 @@ class PrototypeUpdate(Update):
             raise MalformedMessage(f"{kinds.LABEL_COUNTS} do not sum to the {self.num_examples} examples")
         if (classes := np.count_nonzero(self.counts)) != len(self.rows):
             raise MalformedMessage(f"{len(self.rows)} {kinds.PROTOTYPES} came of {classes} classes")
+
+
+S = TypeVar("S", bound=PrototypeSettings)
+P = TypeVar("P", bound=State)
+
+
+class WithPrototypes(Strategy[S, P]):
+    """An algorithm whose clients send a `PrototypeUpdate`."""
+
+    def check(self, models: Models) -> None:
+        """Refuse a model whose features' size is not plain, and a task whose number of classes is not known."""
+        super().check(models)
+        feature_width(models)
+        if self.num_outputs < 1:
+            raise ValueError(f"{type(self).__name__} needs the number of classes: give num_outputs.")
+
+    def train_near(
+        self,
+        handler: str,
+        reply: type[PrototypeUpdate],
+        start: Callable[[str], ArrayRecord],
+        prototypes: Mapping[str, ArrayRecord],
+        r: Round,
+        **more: object,
+    ) -> Plan[Update]:
+        """Plan that every participant trains the model from which it starts, near the prototypes."""
+        own = {kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda, kinds.HEAD: [last_layer(r.models)]}
+        settings = {**r.averaging.settings, **own, **more}
+        requests = [
+            r.request_custom(handler, client, start(client.key), settings, prototypes) for client in r.participants
+        ]
+        sizes = {"layout": r.models.layout, "C": self.num_outputs, "D": feature_width(r.models)}
+        return Plan(requests, lambda key, content: codec.read(reply, content, model=self.assignment[key], **sizes))
 
 
 def pack_prototypes(prototypes: FloatArray, classes: IntArray) -> ArrayRecord:
@@ -130,13 +156,13 @@ def class_labels(client: Client) -> IntArray:
     return labels
 
 
-def own_features(client: Client, state: State, head: Sequence[str]) -> FloatArray:
+def own_features(client: Client, state: ModelState, head: Sequence[str]) -> FloatArray:
     """Return the features (n, D) of the training samples in a model, the inputs of its head."""
     load(client.module, state)
     return features(client.module, client.data.x_train, head)
 
 
-def copied(arrays: dict[str, NDArray[np.float32]]) -> State:
+def copied(arrays: dict[str, NDArray[np.float32]]) -> ModelState:
     """Return a model's entries in memory of their own: as trained they may be the memory of the one module."""
     return {name: torch.from_numpy(np.array(values)) for name, values in arrays.items()}
 
