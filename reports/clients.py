@@ -3,12 +3,13 @@
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import UnionType
 from typing import Literal, NamedTuple, get_args, get_type_hints
 
 from florets.reports.folder import whole_file
-from florets.reports.scores import TEST_CELLS, Cell, Part, column_of
+from florets.reports.scores import TEST_CELLS, Cell, Part
 
 CLIENTS = "clients.csv"
 CLIENTS_OVER_ROUNDS = "clients_over_rounds.csv"
@@ -18,7 +19,7 @@ CLIENTS_OVER_ROUNDS = "clients_over_rounds.csv"
 class ClientRow:
     """A client at the end of a run; without a `name` it is called by its key, without `shares` it mixes no models.
 
-    `cells`: of its tests, by `scores.column_of`.
+    `cells`: of its tests, by `scores.test_cells`.
     """
 
     client: str
@@ -32,7 +33,7 @@ class ClientRow:
 
     def score(self, part: Part, name: str) -> float | None:
         """Return a figure of one of its tests, None where it has none."""
-        return self.cells.get(column_of(part, name))
+        return self.cells.get(f"{part}_{name}")
 
 
 class RoundRow(NamedTuple):
@@ -66,18 +67,16 @@ TEXTS, INTEGERS = _columns(str), _columns(int)
 
 def write_clients(path: Path, rows: Sequence[ClientRow]) -> None:
     """Write the clients; what none of them has (shares, scores, names) has no columns."""
-    tests = list(dict.fromkeys([*TEST_CELLS, *(name for row in rows for name in row.cells)]))
-    shares = range(max((len(row.shares) for row in rows), default=0))
-    named = ["name"] if any(row.name is not None for row in rows) else []
-    head = ["client", "true_cluster", "found_cluster", *(f"share_{k}" for k in shares), "num_examples", *tests]
+    num_shares = max([len(row.shares) for row in rows], default=0)
+    head = ["client", "true_cluster", "found_cluster", *map("share_{}".format, range(num_shares)), "num_examples"]
+    head += dict.fromkeys(chain(TEST_CELLS, *(row.cells for row in rows)))
+    head += ["device", "name"] if any(row.name is not None for row in rows) else ["device"]
     with whole_file(path) as file:
-        lines = csv.writer(file, lineterminator="\n")
-        lines.writerow([*head, "device", *named])
+        lines = csv.DictWriter(file, head, lineterminator="\n", extrasaction="ignore")
+        lines.writeheader()
         for row in rows:
-            cells: list[object] = [row.client, row.true_cluster, row.found_cluster]
-            cells += [row.shares[k] if k < len(row.shares) else None for k in shares]
-            cells += [row.num_examples, *(row.cells.get(name) for name in tests), row.device]
-            lines.writerow([*cells, row.name] if named else cells)
+            shares = dict(zip(head[3:], row.shares, strict=False))
+            lines.writerow({**vars(row), **shares, **row.cells})
 
 
 def read_clients(folder: Path) -> list[ClientRow]:

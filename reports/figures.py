@@ -19,7 +19,6 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.font_manager import get_font_names
 from matplotlib.image import AxesImage
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
@@ -35,15 +34,9 @@ MARKERS = "os^DvP*X"
 # Together with the colour, so that lines can be distinguished in grey.
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (9, 2)), (0, (3, 1, 1, 1, 1, 1)))
 INK, QUIET, GRID = "#1F2933", "#66727F", "#E4E8EC"
-_FALLBACKS = (
-    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans SC", "Source Han Sans SC"),
-    *("WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback", "Arial Unicode MS"),
-    *("PingFang SC", "Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic"),
-)
-"""Fonts of usual systems with Chinese, Japanese and Korean letters, which ours has not."""
 # Any: the type that matplotlib 3.11 asks for, a union of all its setting names, is not in older releases.
 _STYLE: Any = {
-    "font.family": ["DejaVu Sans", *(name for name in _FALLBACKS if name in get_font_names())],
+    "font.family": ["DejaVu Sans"],
     "font.size": 10.5,
     "text.color": INK,
     "axes.edgecolor": "#9AA5B1",
@@ -65,9 +58,6 @@ _METADATA: dict[str, dict[str, Any]] = {
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     ".svg": {"Date": None, "Creator": None},
 }
-
-MOST_NAMES = 60
-"""With more rows than this their names would be too small to read; the groups' names stay."""
 
 
 class Picture(Figure):
@@ -319,23 +309,19 @@ def short(name: str, longest: int = 16) -> str:
 def heat_map(
     axes: Axes,
     values: NDArray[np.float64],
-    rows: Sequence[str] | ClientRows,
+    rows: Sequence[str],
     columns: Sequence[str],
     *,
-    norm: Normalize | None = None,
-    cmap: str = "YlGnBu",
-    fonts: float | None = None,
+    norm: Normalize,
+    cmap: str,
+    fonts: float,
     aspect: Literal["auto", "equal"] = "auto",
 ) -> AxesImage:
     """Draw a matrix in shades of one tone under its names, if any; what is not finite stays blank."""
-    names = rows.names if isinstance(rows, ClientRows) else rows
-    fonts = rows.fonts if isinstance(rows, ClientRows) else fonts
     image = axes.imshow(np.ma.masked_invalid(values), cmap=cmap, norm=norm, aspect=aspect, interpolation="nearest")
     tidy(axes, None)
-    axes.set_yticks(range(len(names)), names, fontsize=fonts)
+    axes.set_yticks(range(len(rows)), rows, fontsize=fonts)
     axes.set_xticks(range(len(columns)), columns)
-    if isinstance(rows, ClientRows):
-        rows.part(axes)
     return image
 
 
@@ -368,52 +354,23 @@ def colour_scale(values: NDArray[np.float64]) -> Normalize:
     return LogNorm(low, high) if low > 0 and high > 5 * low else Normalize(low, high)
 
 
-@dataclass(frozen=True)
-class ClientRows:
-    """Rows of a heat map, one a client, with each row's group if it has one; many clients are not named."""
-
-    keys: Sequence[str]
-    groups: Sequence[str | None]
-
-    @property
-    def are_named(self) -> bool:
-        """Whether the clients' names can be read."""
-        return len(self.keys) <= MOST_NAMES
-
-    @property
-    def height(self) -> float:
-        """Height of a row in inches."""
-        return min(0.24, 9.0 / len(self.keys)) if self.are_named else 7.5 / len(self.keys)
-
-    @property
-    def fonts(self) -> float:
-        """Size of the letters of a row."""
-        return min(8.5, self.height * 72 * 0.62)
-
-    @property
-    def names(self) -> list[str]:
-        """The clients' names; none where they cannot be read."""
-        return [short(key) for key in self.keys] if self.are_named else []
-
-    def part(self, axes: Axes) -> None:
-        """Set the groups apart by white lines, and name each of them on the left of its clients' names."""
-        # A letter is about 0.6 of its height wide; measuring the names would take a drawing of the whole.
-        room = 0.6 * self.fonts * max(map(len, self.names), default=0) + 4 * self.are_named
-        start = 0
-        for name, rows in groupby(self.groups):
-            size = len(list(rows))
-            if start:
-                axes.axhline(start - 0.5, color="white", linewidth=2.5)
-            if name is not None:
-                axes.annotate(
-                    f"{name}\n{size} clients" if size > 2 else name,
-                    (0, start + (size - 1) / 2),
-                    xycoords=("axes fraction", "data"),
-                    xytext=(-room - 10, 0),
-                    textcoords="offset points",
-                    ha="right",
-                    va="center",
-                    fontsize=9.5 if size > 2 else 8,
-                    linespacing=1.35,
-                )
-            start += size
+def name_groups(axes: Axes, groups: Sequence[str | None], gap: float) -> None:
+    """Set groups of a heat map's rows apart by white lines, and name each, `gap` points to the left of the axes."""
+    start = 0
+    for name, rows in groupby(groups):
+        size = len(list(rows))
+        if start:
+            axes.axhline(start - 0.5, color="white", linewidth=2.5)
+        if name is not None:
+            axes.annotate(
+                f"{name}\n{size} clients" if size > 2 else name,
+                (0, start + (size - 1) / 2),
+                xycoords=("axes fraction", "data"),
+                xytext=(-gap, 0),
+                textcoords="offset points",
+                ha="right",
+                va="center",
+                fontsize=9.5 if size > 2 else 8,
+                linespacing=1.35,
+            )
+        start += size

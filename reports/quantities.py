@@ -39,9 +39,16 @@ QUANTITIES: dict[Curve, Quantity] = {
 }
 
 
-def known_quantities(runs: Sequence[Sequence[Curves]]) -> list[Curve]:
-    """Return what is worth showing of runs: ARI where it is known, accuracy or else loss, distance from the truth."""
-    known = [key for key in QUANTITIES if any(line[key] is not None for run in runs for line in run)]
+def known_quantities(runs: Sequence[Sequence[Curves]], wanted: Sequence[Curve] = ()) -> list[Curve]:
+    """Return which of the `wanted` quantities to show of runs, or what is worth it: ARI, accuracy or else loss, ...
+
+    It is what was measured more than once in a run; without any all that was measured: pages give the values.
+    """
     # A loss says little next to the figure of the same test that people read.
     said_by: dict[Curve, Curve] = {"loss": "accuracy", "cluster_loss": "cluster_error"}
-    return [key for key in known if said_by.get(key) not in known]
+    counts: dict[Curve, int] = {}
+    for key in wanted or QUANTITIES:
+        count = max([sum(line[key] is not None for line in run) for run in runs], default=0)
+        if count and (wanted or said_by.get(key) not in counts):
+            counts[key] = count
+    return [key for key in counts if counts[key] > 1] or list(counts)

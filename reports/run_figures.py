@@ -33,8 +33,7 @@ def run_figure(lines: Sequence[RoundLine]) -> figures.Picture | None:
     The band is one standard deviation over clients; vertical lines mark a frozen clustering, the end of a first phase
     and the first change of clients' data.
     """
-    keys = _with_curves(known_quantities([lines]), [lines])
-    panels = {key: _panel(lines, key) for key in keys}
+    panels = {key: _panel(lines, key) for key in known_quantities([lines])}
     if not panels:
         return None
     picture, rows = _panels(panels, 0.5, 2.5, "clients")
@@ -63,9 +62,8 @@ def sweep_figure(
     has a panel; where none is given, those that say most.
     """
     runs_of_all = [run for runs in curves.values() for run in runs]
-    known = [key for key in quantities if any(line[key] is not None for run in runs_of_all for line in run)]
     panels = {}
-    for key in _with_curves(known if quantities else known_quantities(runs_of_all), runs_of_all):
+    for key in known_quantities(runs_of_all, quantities):
         quantity = QUANTITIES.get(key, Quantity(key))
         lines = [
             replace(line, label=f"{name}: {quantity.text(line.y[-1])}", style=figures.line_style(number))
@@ -101,12 +99,6 @@ def _panels(
     band = any(line.has_band for lines in panels.values() for line in lines)
     rows[-1].set_xlabel(f"round (band: ± std over {over})" if band else "round")
     return picture, rows
-
-
-def _with_curves(keys: Sequence[Curve], runs: Runs) -> list[Curve]:
-    """Return the quantities that were measured more than once; of runs without one, all: pages give their values."""
-    several = [key for key in keys if any(sum(line[key] is not None for line in run) > 1 for run in runs)]
-    return several or list(keys)
 
 
 def _panel(lines: Sequence[RoundLine], key: Curve) -> list[figures.Line]:
@@ -157,12 +149,8 @@ def mean_line(runs: Runs, key: Curve) -> figures.Line:
 # Losses of all models on all clients
 
 
-def row_order(keys: Sequence[str], truth: Mapping[str, int], assignment: Mapping[str, int]) -> list[int]:
-    """Return the rows sorted by true cluster, then by model, then by key; what is not known comes last."""
-    last = len(keys) + max([0, *truth.values(), *assignment.values()])
-    return sorted(
-        range(len(keys)), key=lambda row: (truth.get(keys[row], last), assignment.get(keys[row], last), keys[row])
-    )
+_MOST_NAMES = 60
+"""With more clients than this their names would be too small to read; the groups' names stay."""
 
 
 @figures.styled()
@@ -171,30 +159,38 @@ def losses_figure(
 ) -> figures.Picture | None:
     """Return a heat map of the losses (M, K) of all models on the clients, a dot at each client's own model.
 
-    Rows are sorted by true cluster, if it is known. None where there are no losses.
+    Rows are sorted by true cluster, then by model, then by key; what is not known comes last. None where there are no losses.
     """
     if not losses.size:
         return None
-    order, num_models = row_order(keys, truth, assignment), losses.shape[1]
+    num_models = losses.shape[1]
+    last = len(keys) + max([0, *truth.values(), *assignment.values()])
+    sorting = [(truth.get(key, last), assignment.get(key, last), key) for key in keys]
+    order = sorted(range(len(keys)), key=sorting.__getitem__)
     of_rows = [keys[row] for row in order]
-    clients = figures.ClientRows(of_rows, [f"cluster {truth[key]}" if key in truth else None for key in of_rows])
-    height = max(2.4, 1.3 + clients.height * len(keys))
+    are_named = len(keys) <= _MOST_NAMES
+    row_height = min(0.24, 9.0 / len(keys)) if are_named else 7.5 / len(keys)
+    fonts, names = min(8.5, row_height * 72 * 0.62), [*map(figures.short, of_rows)] if are_named else []
+    height = max(2.4, 1.3 + row_height * len(keys))
     picture, (axes,) = figures.stacked(max(5.4, 2.9 + min(0.95, max(0.3, 6.0 / num_models)) * num_models), height)
     # Dark where a model fits: what belongs together stands out from a pale ground.
-    models = [str(model) for model in range(num_models)]
-    image = figures.heat_map(axes, losses[order], clients, models, norm=figures.colour_scale(losses), cmap="YlGnBu_r")
+    look: dict[str, Any] = {"fonts": fonts, "norm": figures.colour_scale(losses), "cmap": "YlGnBu_r"}
+    image = figures.heat_map(axes, losses[order], names, [*map(str, range(num_models))], **look)
+    # A letter is about 0.6 of its height wide; measuring the names would take a drawing of the whole.
+    room = 0.6 * fonts * max(map(len, names), default=0) + 4 * are_named
+    figures.name_groups(axes, [f"cluster {truth[key]}" if key in truth else None for key in of_rows], room + 10)
     for edge in np.arange(0.5, num_models - 1):
         axes.axvline(edge, color="white", linewidth=1.2)
     own = np.array([(assignment[key], row) for row, key in enumerate(of_rows) if key in assignment]).reshape(-1, 2).T
-    if clients.are_named:
-        size = min(26.0, (clients.height * 72 * 0.55) ** 2)
+    if are_named:
+        size = min(26.0, (row_height * 72 * 0.55) ** 2)
         axes.scatter(own[0], own[1], s=size, facecolor="white", edgecolor=figures.INK, linewidth=0.7)
     else:
         # Dots would run into each other, and a white line looks like the edge of a column; the dark one is the
         # outline on a pale ground.
         for colour, width in ((figures.INK, 3.4), (figures.COLOURS[1], 2.0)):
             axes.vlines(own[0], own[1] - 0.5, own[1] + 0.5, color=colour, linewidth=width)
-    axes.set_xlabel(f"model (a {'dot' if clients.are_named else 'line'}: the client's own)")
+    axes.set_xlabel(f"model (a {'dot' if are_named else 'line'}: the client's own)")
     figures.colour_bar(picture, axes, image, min(0.95 * (height - 1.3), 3.4), "mean training loss")
     axes.set_title("Loss of every model on every client")
     return picture
@@ -205,12 +201,11 @@ def losses_of(folder: Path, clients: Sequence[ClientRow]) -> figures.Picture | N
     if not (path := folder / "loss_matrix.csv").is_file():
         return None
     with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    models = [name for name in (rows[0] if rows else ()) if name.startswith("model_")]
-    losses = np.array([[float(row[model]) for model in models] for row in rows], dtype=np.float64)
-    truth = {row.client: row.true_cluster for row in clients if row.true_cluster is not None}
+        _, *rows = csv.reader(file)
+    losses = np.array([row[2:] for row in rows], dtype=np.float64)
+    truth = {key: int(cluster) for key, cluster, *_ in rows if cluster}
     found = {row.client: row.found_cluster for row in clients if row.found_cluster is not None}
-    return losses_figure([row["client"] for row in rows], losses, truth, found)
+    return losses_figure([row[0] for row in rows], losses, truth, found)
 
 
 # Evidence for groups

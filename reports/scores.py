@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from statistics import fmean, pstdev
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, TypedDict, cast
 
 import numpy as np
 
@@ -37,35 +37,36 @@ def finite(value: float | None) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-class Means(NamedTuple):
-    """Unweighted mean and spread (population) over clients; None where no client has it, or one has diverged."""
+class Means(TypedDict):
+    """Unweighted mean and spread (population) over clients; None where no client has it, or one has diverged.
+
+    ``tuned_`` are those of the fine-tuned copies.
+    """
 
     accuracy: float | None
     accuracy_std: float | None
     loss: float | None
     loss_std: float | None
+    tuned_accuracy: float | None
+    tuned_accuracy_std: float | None
+    tuned_loss: float | None
+    tuned_loss_std: float | None
 
 
-def means(evaluations: Sequence[Evaluation]) -> Means:
+def means(evaluations: Iterable[Evaluation]) -> Means:
     """Return the mean and the spread of accuracy and loss."""
-    accuracies = [e.accuracy for e in evaluations if e.accuracy is not None]
-    losses = [e.loss for e in evaluations]
-    return Means(
-        finite(fmean(accuracies)) if accuracies else None,
-        _spread(accuracies),
-        finite(fmean(losses)) if losses else None,
-        _spread(losses),
-    )
-
-
-def tuned(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
-    """Return the tests of the fine-tuned copies; none where the run fine-tunes nothing."""
-    return [evaluation.tuned for evaluation in evaluations if evaluation.tuned is not None]
-
-
-def _spread(values: Sequence[float]) -> float | None:
-    """Return the population standard deviation over clients, None without finite values."""
-    return pstdev(values) if values and all(map(math.isfinite, values)) else None
+    values: dict[str, list[float]] = {name: [] for name in ("accuracy", "loss", "tuned_accuracy", "tuned_loss")}
+    for evaluation in evaluations:
+        for prefix, test in (("", evaluation), ("tuned_", evaluation.tuned)):
+            if test is not None:
+                values[f"{prefix}loss"].append(test.loss)
+                if test.accuracy is not None:
+                    values[f"{prefix}accuracy"].append(test.accuracy)
+    found: Any = {}
+    for name, known in values.items():
+        is_known = bool(known) and all(map(math.isfinite, known))
+        found[name], found[f"{name}_std"] = (fmean(known), pstdev(known)) if is_known else (None, None)
+    return cast(Means, found)
 
 
 def scores_of(evaluation: Evaluation) -> dict[str, float]:
@@ -81,55 +82,47 @@ def metrics_of(evaluations: Iterable[Evaluation]) -> dict[str, dict[str, float |
     worst tenth of the clients (rounded up, so at least one), the quantiles are interpolated. All are None where one
     client's is not finite.
     """
-    found: dict[str, list[tuple[float, int]]] = {}
+    found: dict[str, tuple[list[float], list[int]]] = {}
     for evaluation in evaluations:
         for name, value in scores_of(evaluation).items():
-            found.setdefault(name, []).append((value, evaluation.num_examples))
-    return {name: _figures_of(found[name], better) for name, better in HIGHER_IS_BETTER.items() if name in found}
-
-
-def _figures_of(clients: Sequence[tuple[float, int]], higher_is_better: bool) -> dict[str, float | None]:
-    values = np.array([value for value, _ in clients], dtype=np.float64)
-    if not np.isfinite(values).all():
-        return {"clients": len(values), **dict.fromkeys(FIGURES)}
-    from_worst = np.sort(values) if higher_is_better else np.sort(values)[::-1]
-    quantiles = np.quantile(values, list(QUANTILES.values()))
-    figures = (
-        values.mean(),
-        values.std(),
-        np.average(values, weights=[count for _, count in clients]),
-        from_worst[0],
-        from_worst[: math.ceil(len(values) / 10)].mean(),
-        *quantiles,
-    )
-    return {"clients": len(values), **dict(zip(FIGURES, map(float, figures), strict=True))}
+            values, counts = found.setdefault(name, ([], []))
+            values.append(value)
+            counts.append(evaluation.num_examples)
+    metrics: dict[str, dict[str, float | None]] = {}
+    for name, higher_is_better in HIGHER_IS_BETTER.items():
+        if name not in found:
+            continue
+        values, counts = found[name]
+        metrics[name] = {"clients": len(values), **dict.fromkeys(FIGURES)}
+        if all(map(math.isfinite, values)):
+            array = np.array(values, dtype=np.float64)
+            from_worst = np.sort(array) if higher_is_better else np.sort(array)[::-1]
+            figures = (
+                array.mean(),
+                array.std(),
+                np.average(array, weights=counts),
+                from_worst[0],
+                from_worst[: math.ceil(len(values) / 10)].mean(),
+                *np.quantile(array, list(QUANTILES.values())),
+            )
+            metrics[name] |= zip(FIGURES, map(float, figures), strict=True)
+    return metrics
 
 
 Cell = int | float | None
 
 Part = Literal["test", "validation", "tuned_test", "tuned_validation"]
 """A test of a client: of its model and of a fine-tuned copy, on both parts of its data."""
-_COLUMNS = {(part, name): f"{part}_{name}" for part in get_args(Part) for name in ("examples", *HIGHER_IS_BETTER)}
 
-
-def column_of(part: Part, name: str) -> str:
-    """Return the column of a score, or of the number of ``examples``, in tables of clients."""
-    return _COLUMNS[part, name]
-
-
-TEST_CELLS = tuple(column_of("test", name) for name in ("examples", "loss", "accuracy"))
+TEST_CELLS = ("test_examples", "test_loss", "test_accuracy")
 """The columns that every run has."""
 
 
 def tests_of(evaluation: Evaluation) -> dict[Part, Evaluation]:
     """Return the tests that a client has made."""
-    tuned = evaluation.tuned
-    tests: dict[Part, Evaluation | None] = {
-        "test": evaluation,
-        "validation": evaluation.validation,
-        "tuned_test": tuned,
-        "tuned_validation": None if tuned is None else tuned.validation,
-    }
+    tests: dict[Part, Evaluation | None] = {"test": evaluation, "validation": evaluation.validation}
+    if evaluation.tuned is not None:
+        tests |= {"tuned_test": evaluation.tuned, "tuned_validation": evaluation.tuned.validation}
     return {part: test for part, test in tests.items() if test is not None}
 
 
@@ -139,27 +132,14 @@ def test_cells(evaluation: Evaluation) -> dict[str, Cell]:
     Further scores follow, of the plain test alone. A fine-tuned copy is tested on the same samples, whose number
     stands once.
     """
-    # Flower comes with it, which help need not load.
-    from florets.task.wire.kinds import VALIDATED
-
-    tests, scores = tests_of(evaluation), evaluation.scores
-    cells = _cells(tests, "test", "validation")
-    # In one order, whatever a client's test set defines.
-    prefixes: dict[Part, str] = {"test": "", "validation": VALIDATED}
-    cells |= {
-        column_of(part, name): scores[prefix + name]
-        for part, prefix in prefixes.items()
-        for name in HIGHER_IS_BETTER
-        if prefix + name in scores
-    }
-    return cells | _cells(tests, "tuned_test", "tuned_validation")
-
-
-def _cells(tests: Mapping[Part, Evaluation], *parts: Part) -> dict[str, Cell]:
     cells: dict[str, Cell] = {}
-    for part in parts:
-        if (test := tests.get(part)) is not None:
-            if part in ("test", "validation"):
-                cells[column_of(part, "examples")] = test.num_examples
-            cells[column_of(part, "loss")], cells[column_of(part, "accuracy")] = test.loss, test.accuracy
+    for part, test in tests_of(evaluation).items():
+        if part in ("test", "validation"):
+            cells[f"{part}_examples"] = test.num_examples
+        cells |= {f"{part}_loss": test.loss, f"{part}_accuracy": test.accuracy}
+    # In one order, whatever a client's test set defines; those of validation data begin with `kinds.VALIDATED`.
+    for name in HIGHER_IS_BETTER if evaluation.scores else ():
+        for score, column in ((name, f"test_{name}"), (f"validation_{name}", f"validation_{name}")):
+            if score in evaluation.scores:
+                cells[column] = evaluation.scores[score]
     return cells

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from florets.reports.console import counted
-from florets.reports.scores import WORST, Means, finite, means, metrics_of, tuned
+from florets.reports.scores import WORST, finite, means, metrics_of
 from florets.strategies.base.report import EVIDENCE, FIRST_PHASE, PRIVACY, STABLE_FROM, Evaluation, RoundReport
 from florets.strategies.core.metrics import adjusted_rand_index
 
@@ -214,8 +214,6 @@ def round_line(
     `truth`: the true cluster of each client that reported one; `clients`: all clients' keys.
     """
     evaluations = list(report.evaluations.values())
-    plain, copies = means(evaluations), means(tuned(evaluations))
-    losses = [e.loss for e in evaluations]
     sizes = Counter(report.assignment.values())
     return {
         "round": report.server_round,
@@ -224,17 +222,10 @@ def round_line(
         "ari_clients": sum(map(truth.__contains__, report.assignment)),
         "ari_of": len(truth),
         "ari_participants": finite(_ari(report.participants, report.assignment, truth)),
-        "accuracy": plain.accuracy,
-        "accuracy_std": plain.accuracy_std,
-        "loss": plain.loss,
-        "loss_std": plain.loss_std,
-        "tuned_accuracy": copies.accuracy,
-        "tuned_accuracy_std": copies.accuracy_std,
-        "tuned_loss": copies.loss,
-        "tuned_loss_std": copies.loss_std,
+        **means(evaluations),
         "metrics": metrics_of(evaluations),
         "evaluated": len(evaluations),
-        "diverged": sum(not math.isfinite(loss) for loss in losses),
+        "diverged": sum(not math.isfinite(test.loss) for test in evaluations),
         "train_loss": finite(report.train_loss),
         "model_error": finite(distances.model_error),
         "cluster_error": finite(distances.cluster_error),
@@ -358,23 +349,19 @@ def summarise(
     measured = next((line for line in reversed(ended) if line["ari"] is not None), None)
     if evaluations or tested is None:
         tests = list((evaluations or {}).values())
-        plain, copies, metrics = means(tests), means(tuned(tests)), metrics_of(tests)
+        mean, metrics = means(tests), metrics_of(tests)
     else:
-        plain = Means(tested["accuracy"], tested["accuracy_std"], tested["loss"], tested["loss_std"])
-        copies = Means(
-            tested["tuned_accuracy"], tested["tuned_accuracy_std"], tested["tuned_loss"], tested["tuned_loss_std"]
-        )
-        metrics = tested["metrics"]
+        mean, metrics = tested, tested["metrics"]
     bytes_down, bytes_up = traffic(lines)
     return RunSummary(
         experiment=experiment,
         strategy=strategy,
         seed=seed,
         rounds=len(lines),
-        final_accuracy=plain.accuracy,
-        final_loss=plain.loss,
-        final_tuned_accuracy=copies.accuracy,
-        final_tuned_loss=copies.loss,
+        final_accuracy=mean["accuracy"],
+        final_loss=mean["loss"],
+        final_tuned_accuracy=mean["tuned_accuracy"],
+        final_tuned_loss=mean["tuned_loss"],
         final_ari=None if measured is None else measured["ari"],
         final_ari_clients=None if measured is None else measured["ari_clients"],
         final_ari_of=None if measured is None else measured["ari_of"],

@@ -80,9 +80,9 @@ def test_clients_are_read_as_they_were_written(tmp_path: Path) -> None:
         "validation_examples": 5,
         "validation_loss": 0.75,
         "validation_accuracy": None,
-        "test_auc": 0.875,
         "tuned_test_loss": 0.125,
         "tuned_test_accuracy": 0.75,
+        "test_auc": 0.875,
     }
     assert list(test_cells(tests).items()) == list(cells.items())
     rows = [
