@@ -1,5 +1,6 @@
 """The `florets` command: one run, or with -m a sweep, of an experiment that Hydra composes."""
 
+import csv
 import logging
 import os
 import shlex
@@ -20,7 +21,6 @@ from florets.conf.extras import version
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import as_plain
 from florets.engines import engine
-from florets.reports import frames
 from florets.reports.clients import CLIENTS
 from florets.reports.console import say
 from florets.reports.summary import RunSummary
@@ -201,8 +201,10 @@ def _groups(folder: Path) -> str:
     if not (folder / CLIENTS).is_file():
         return ""
     members: dict[str, list[str]] = {}
-    for client, group in frames.clients(folder)[["client", "found_cluster"]].dropna().astype(str).to_numpy():
-        members.setdefault(group, []).append(client)
+    with (folder / CLIENTS).open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["found_cluster"]:
+                members.setdefault(row["found_cluster"], []).append(row["client"])
     names = [name for own in members.values() for name in own]
     if len(members) < 2 or len(names) > _MOST_NAMED or all(map(str.isdecimal, names)):
         return ""

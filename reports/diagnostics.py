@@ -111,10 +111,12 @@ def worse_than_constant(evaluations: Mapping[str, Evaluation]) -> str:
             f"on their test records is over {_ABSURD_ERROR:g} times that of their mean; lower train.learning_rate"
         )
     below = sum(r2 < 0 for _, r2, _ in known.values())
+    if 2 * below <= len(known):
+        return ""
     squares = math.fsum(n * rmse**2 for n, _, rmse in known.values())
     spread = math.fsum(n * rmse**2 / (1 - r2) for n, r2, rmse in known.values())
     records, freedom = sum(n for n, _, _ in known.values()), sum(n - 1 for n, _, _ in known.values())
-    if 2 * below <= len(known) or not spread or not freedom:
+    if not spread or not freedom:
         return ""
     times = math.sqrt(squares / records / (spread / freedom))
     if times <= _WORST_ERROR:

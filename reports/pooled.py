@@ -62,9 +62,7 @@ class TestStatistics:
 
 
 def statistics_of(evaluations: Mapping[str, Evaluation]) -> dict[str, TestStatistics]:
-    """Return the statistics of each client, by key; nothing where no client sent sums."""
-    if all(evaluation.train is None for evaluation in evaluations.values()):
-        return {}
+    """Return the statistics of each client, by key."""
     found = {}
     for key, evaluation in evaluations.items():
         parts = {

@@ -159,7 +159,7 @@ def losses_figure(
 ) -> figures.Picture | None:
     """Return a heat map of the losses (M, K) of all models on the clients, a dot at each client's own model.
 
-    Rows are sorted by true cluster, then by model, then by key; what is not known comes last. None where there are no losses.
+    Rows are sorted by true cluster, then by model, then by key, what is not known last. None without losses.
     """
     if not losses.size:
         return None

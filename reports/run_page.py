@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from florets.reports import summary as summaries
-from florets.reports.clients import ClientRow, read_clients
+from florets.reports.clients import ClientRow
 from florets.reports.console import counted, duration, number, size
 from florets.reports.folder import FINISHED, naming, write_whole
 from florets.reports.pages import Cell, embedded, render, shaded
@@ -82,15 +82,19 @@ gives. Right: how alike what two clients learned is, clients sorted by group.</p
 """
 
 
-def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
-    """Draw a finished run's plots and write its ``report.html``, from the files in its folder alone.
+def write_report(
+    folder: Path,
+    summary: summaries.RunSummary,
+    lines: Sequence[summaries.RoundLine],
+    clients: Sequence[ClientRow],
+    title: str = "",
+    pictures: bool = True,
+) -> None:
+    """Draw a finished run's plots and write its ``report.html``, when all other files are in its folder.
 
     An empty `title` stands for the name of the experiment; without `pictures` no plots are drawn, which take most of
     a small run's end.
     """
-    summary = summaries.RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
-    lines = summaries.read_lines(folder)
-    clients = read_clients(folder)
     num_models = len({row.found_cluster for row in clients} - {None})
     verdict, recovered = verdict_of(summary, clients, num_models)
     with naming(folder):
@@ -114,10 +118,8 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
         num_clients=len(clients),
         config=(folder / "config.yaml").read_text(encoding="utf-8"),
     )
-    path = folder / FINISHED
     # A page that is there is whole, and says that the run has ended.
-    write_whole(path, html)
-    return path
+    write_whole(folder / FINISHED, html)
 
 
 def draw_plots(
@@ -224,24 +226,27 @@ def tiles_of(summary: summaries.RunSummary, lines: Sequence[summaries.RoundLine]
 
 def confusion(clients: Sequence[ClientRow], num_models: int) -> tuple[str, Table]:
     """Return a note and the clients counted by true cluster and model, or one row where the truth is not known."""
-    placed = [(row.true_cluster, row.found_cluster) for row in clients if row.found_cluster is not None]
+    # Models' clients by true cluster, None where that is not known.
+    counts: dict[int | None, Counter[int]] = {}
+    for row in clients:
+        if row.found_cluster is not None:
+            counts.setdefault(row.true_cluster, Counter())[row.found_cluster] += 1
+    placed = sum(map(Counter.total, counts.values()))
     # Where each client has a model of its own (Local-only) the table would be a diagonal of ones.
-    if not placed or num_models > MOST_COLUMNS or num_models == len(placed) > 1:
+    if not placed or num_models > MOST_COLUMNS or num_models == placed > 1:
         return "", []
-    counts = Counter(placed)
-    models = range(max(model for _, model in counts) + 1)
-    names = sorted({true for true, _ in counts}, key=lambda true: (true is None, true or 0))
-    most, known = max(counts.values()), names != [None]
-    heads = [f"model {model}" if len(models) <= 8 else str(model) for model in models]
+    models = range(max(map(max, counts.values())) + 1)
+    most, known = max(max(of.values()) for of in counts.values()), counts.keys() != {None}
+    heads = map(("model {}" if len(models) <= 8 else "{}").format, models)
     rows: Table = [["true cluster" if known else "", *heads]]
-    for true in names:
+    for true in sorted(counts, key=lambda true: (true is None, true or 0)):
         label = f"cluster {true}" if true is not None else ("not known" if known else "clients")
-        of_row = [counts[true, model] for model in models]
+        of_row = [counts[true][model] for model in models]
         rows.append([label, *(shaded(str(n or ""), 0.06 + 0.34 * n / most if n else 0) for n in of_row)])
     note = (
         "Clients by true cluster (rows) and by the model that they were given." if known else "Clients of each model."
     )
-    if without := len(clients) - len(placed):
+    if without := len(clients) - placed:
         note += f" {counted(without, 'client')} without a model never took part, or sent nothing that could be used."
     return note, rows
 
@@ -251,10 +256,10 @@ def replies(lines: Sequence[summaries.RoundLine]) -> Table:
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(line["replies"])
-    cells: dict[str, Cell] = {
-        name: n if name == "ok" or not n else (str(n), {"class": "amiss"}) for name, n in counts.items()
-    }
-    return [["outcome", "replies"], *([name, cell] for name, cell in cells.items())]
+    rows: Table = [["outcome", "replies"]]
+    for name, count in counts.items():
+        rows.append([name, count if name == "ok" or not count else (str(count), {"class": "amiss"})])
+    return rows
 
 
 def _shown(value: float | None, form: str = "") -> str:
@@ -273,5 +278,6 @@ def client_table(clients: Sequence[ClientRow]) -> Table:
             cells += [_shown(row.score(part, "loss"), ".4g"), _shown(row.score(part, "accuracy"), ".1%")]
         table.append([*cells, row.device or "-"])
     # A column in which nothing is known (the true cluster of real clients) only takes room.
-    kept = [i for i in range(len(head)) if i == 0 or any(cells[i] != "-" for cells in table)]
-    return [[cells[i] for i in kept] for cells in [head, *table]]
+    columns = zip(head, *table, strict=True)
+    kept = [cells for cells in columns if cells[0] == "client" or any(cell != "-" for cell in cells[1:])]
+    return list(map(list, zip(*kept, strict=True)))

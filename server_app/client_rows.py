@@ -34,9 +34,10 @@ class ClientRows:
         self._path = folder / CLIENTS_OVER_ROUNDS
         self._tests = list(TEST_CELLS)
         self._places: dict[str, _Place] = {}
-        for server_round, path in rounds_of(folder).items():
-            if done_rounds is not None and server_round > done_rounds:
-                path.unlink()
+        if done_rounds is not None:
+            for server_round, path in rounds_of(folder).items():
+                if server_round > done_rounds:
+                    path.unlink()
         if done_rounds:
             self._take_back(done_rounds)
         else:
@@ -74,7 +75,11 @@ class ClientRows:
         tests = {key: test_cells(evaluation) for key, evaluation in report.evaluations.items()}
         new = dict.fromkeys(name for cells in tests.values() for name in cells if name not in self._tests)
         if new:
-            self._widen(list(new))
+            # Rows that are there have nothing in these columns.
+            self._tests += new
+            with self._path.open(newline="", encoding="utf-8") as file:
+                _, *earlier = csv.reader(file)
+            self._write([row + [""] * len(new) for row in earlier])
         sampled = set(report.participants)
         models, before = report.assignment, self._places
         # One pass over all known clients, of which a round may sample few; only those that changed get a row.
@@ -103,13 +108,6 @@ class ClientRows:
             cells = tests.get(key, {})
             rows.writerow([*row, *map(cells.get, self._tests)])
         append_lines(self._path, text.getvalue())
-
-    def _widen(self, names: Sequence[str]) -> None:
-        """Add columns; rows that are there have nothing in them."""
-        self._tests += names
-        with self._path.open(newline="", encoding="utf-8") as file:
-            _, *rows = csv.reader(file)
-        self._write([[*row, *[""] * len(names)] for row in rows])
 
 
 def _number(text: str) -> int | None:

@@ -2,12 +2,12 @@
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import yaml
 from flwr.app import ArrayRecord
@@ -17,6 +17,7 @@ from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.saved import resume_command
 from florets.conf.schema import OWN, Config, as_plain
+from florets.conf.validate import tracker_names
 from florets.reports.console import counted
 from florets.reports.diagnostics import (
     chance_level,
@@ -40,8 +41,6 @@ from florets.server_app.resume import (
     refuse_interrupted,
 )
 from florets.server_app.run_models import save_clusters, save_own_models
-from florets.server_app.tracker import Tracker, Tracking
-from florets.server_app.tracker_stores import make_trackers
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.loop import Earlier
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
@@ -77,7 +76,7 @@ def run_experiment(
 def _run_or_resume(grid: Grid, config: Config, folder: Path, resume: bool, by_flower: bool) -> RunSummary:
     if not resume:
         refuse_interrupted(folder, config, by_flower)
-        return _run(grid, config, folder, by_flower, make_trackers(config))
+        return _run(grid, config, folder, by_flower)
     # Held before its checkpoints are read: the run may be going on in another process.
     try:
         lock = FolderLock(folder)
@@ -87,8 +86,7 @@ def _run_or_resume(grid: Grid, config: Config, folder: Path, resume: bool, by_fl
         if (summary := finished_summary(folder, config)) is not None:
             log.info("the run in %s has finished: there is nothing left to do", folder)
             return summary
-        made = make_trackers(config)
-        return _run(grid, config, folder, by_flower, made, lock, find_checkpoint(folder, config))
+        return _run(grid, config, folder, by_flower, lock, find_checkpoint(folder, config))
 
 
 def _own_data(grid: Grid, config: Config) -> OwnData:
@@ -106,11 +104,16 @@ def _run(
     config: Config,
     folder: Path,
     by_flower: bool,
-    trackers: Mapping[str, Tracker],
     lock: FolderLock | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> RunSummary:
     """Start a new run or, with its folder's lock, go on with an interrupted one."""
+    tracking = None
+    if tracker_names(config.tracker):
+        # No other run needs what they import.
+        from florets.server_app.tracker_stores import tracking_of
+
+        tracking = tracking_of(config)
     with _kept_warnings() as earlier:
         own = _own_data(grid, config) if checkpoint is None else saved_data(config, folder)
         config = own.config
@@ -134,11 +137,11 @@ def _run(
     if config.task.partition == OWN:
         # It may be there already, and be open to others.
         recorder.folder.chmod(0o700)
-    with recorder, Tracking(trackers, recorder) as tracking:
+    with recorder:
         own.save(recorder.folder)
         if ledger is not None:
             ledger.save = lambda budget: write_whole(recorder.folder / BUDGET_FILE, json.dumps(asdict(budget)) + "\n")
-        run = _Run(config, task, strategy, recorder, tracking, checkpoint, by_flower, total)
+        run = _Run(config, task, strategy, recorder, checkpoint, by_flower, total)
         changed = record_code(recorder.folder, config, checkpoint is not None)
         for warning in filter(None, (changed, too_few_models(config))):
             recorder.warn(warning)
@@ -147,8 +150,8 @@ def _run(
         # Nobody expects the larger part of a run before the rounds that were asked for.
         if warm_up := max(0, strategy.rounds_before - done_rounds):
             recorder.note(f"{counted(warm_up, 'warm-up round')} before the num_rounds={config.num_rounds}")
-        tracking.start(config, total, done_rounds)
-        with run.explained_failures():
+        tracked = nullcontext() if tracking is None else tracking(recorder, total, done_rounds)
+        with tracked, run.explained_failures():
             strategy.start(
                 grid,
                 models.record if checkpoint is None else checkpoint.models,
@@ -157,8 +160,7 @@ def _run(
                 on_round=run.on_round,
                 earlier=run.earlier(),
             )
-            tracking.summary = run.finish()
-        return tracking.summary
+            return run.finish()
 
 
 def _earlier_budget(config: Config, folder: Path, done_rounds: int) -> Budget | None:
@@ -246,14 +248,13 @@ class _Run:
         task: Task,
         strategy: Strategy[Any, Any],
         recorder: Recorder,
-        tracking: Tracking,
         checkpoint: Checkpoint | None,
         by_flower: bool,
         total: int,
     ) -> None:
         self._total, self._stopped = total, False
         self._config, self._task, self._strategy = config, task, strategy
-        self._recorder, self._tracking, self._checkpoint = recorder, tracking, checkpoint
+        self._recorder, self._checkpoint = recorder, checkpoint
         self._by_flower = by_flower
         self._truth = Truth(task, config.cluster_test)
         checkpoints = Checkpoints(recorder.folder)
@@ -283,11 +284,10 @@ class _Run:
         line = recorder.round(report, distances, self._truth.data_changed(now), validation)
         # For regressions the end alone is judged: their loss may fall slowly, and the clusters be right.
         froze = STABLE_FROM in line["details"] and config.task.loss == "cross_entropy"
-        if froze and (warning := self._chance_level(recorder.lines)):
+        if froze and (warning := chance_level(self._task.num_outputs, recorder.lines)):
             recorder.note(f"warning: {warning}")
         if advice := line["details"].get(ADVICE):
             recorder.warn(advice)
-        self._tracking.round(line)
         # The line first: a run that goes on takes back the lines of rounds without a checkpoint.
         self._patience.after(line, arrays, strategy)
         self._checkpointing.best = self._patience.best
@@ -363,31 +363,21 @@ class _Run:
     def _note_clients(self) -> None:
         self._recorder.clients(list(self._strategy.federation.clients.values()))
 
-    def _chance_level(self, lines: Sequence[RoundLine]) -> str:
-        return chance_level(self._task.num_outputs, lines)
-
     def _diagnoses(self, lines: Sequence[RoundLine]) -> Iterator[str]:
         """Yield what may be wrong with the results of a run that ended with these lines."""
         end = (
             divergence(self._config.task.loss, lines)
             or worse_than_constant(self._strategy.evaluations)
-            or self._chance_level(lines)
+            or chance_level(self._task.num_outputs, lines)
         )
         yield from filter(None, (end, *refusals(self._recorder.lines)))
 
 
-@runtime_checkable
-class _OwnGrid(Protocol):
-    """What the grids of Florets's own engines have in addition to Flower's methods."""
-
-    def prepare(self, config: Config, task: Task) -> Config:
-        """Take a run's task; return the configuration with what the grid has chosen."""
-
-
 def _prepared(grid: Grid, config: Config, task: Task) -> Config:
     """Let a grid of Florets's own engines take the task; on Flower's the keys of the others are refused."""
-    if isinstance(grid, _OwnGrid):
-        return grid.prepare(config, task)
+    if (prepare := getattr(grid, "prepare", None)) is not None:
+        chosen: Config = prepare(config, task)
+        return chosen
     asked = {name: getattr(config, name) for name in ("batch_clients", "workers")}
     problems = [
         f"{name}={value}: needs the in-process engine; leave it out, or use engine=local."

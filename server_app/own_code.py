@@ -67,9 +67,12 @@ def record_code(folder: Path, config: Config, goes_on: bool) -> str:
     Return a warning where a run that `goes_on` from a checkpoint began with other code. What has changed stays marked
     in the record: the run is of several versions then, and not taken for one of either.
     """
+    paths = paths_of(config)
+    if not paths:
+        return ""
     # In a process that goes on to run others, they may be edited from now on.
-    note(paths_of(config))
-    for name, data in given.files_of(paths_of(config)).items():
+    note(paths)
+    for name, data in given.files_of(paths).items():
         make_inside(folder / given.FOLDER)
         with whole_file(folder / given.FOLDER / f"{name}{given.SUFFIX}", "wb") as file:
             file.write(data)

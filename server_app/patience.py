@@ -8,7 +8,6 @@ from typing import Any
 from flwr.app import ArrayRecord
 
 from florets.conf.schema import Config
-from florets.reports.pooled import pooled, statistics_of
 from florets.reports.scores import HIGHER_IS_BETTER
 from florets.reports.summary import RoundLine
 from florets.server_app.checkpoint import Best
@@ -47,6 +46,8 @@ def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> fl
         value = math.fsum(count * (math.nan if test.accuracy is None else test.accuracy) for count, test in tests)
         value /= total
     else:
+        from florets.reports.pooled import pooled, statistics_of
+
         clients = [one for one in statistics_of(evaluations).values() if one.train is not None]
         parts = [part for one in clients if (part := one.parts.get("validation")) is not None]
         # A model that diverged on one client is no good on all, although that one has no sums.

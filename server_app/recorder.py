@@ -6,7 +6,7 @@ import csv
 import json
 import logging
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from florets.reports import folder as run_folder
 from florets.reports.clients import CLIENTS, ClientRow, write_clients
 from florets.reports.console import counted
-from florets.reports.pooled import FILE as TESTS
-from florets.reports.pooled import pooled_figures, statistics_of, to_json
 from florets.reports.run_page import write_report
 from florets.reports.scores import test_cells
 from florets.reports.summary import UNMEASURED, Distances, RoundLine, RunSummary, round_line, round_seconds, summarise
@@ -62,6 +60,10 @@ class Recorder:
         self._task_title = task_title
         self.names: Mapping[int, str] = {}
         """Names of clients, by their numbers, where they are not their keys."""
+        self.followers: list[Callable[[RoundLine], None]] = []
+        """What is told the line of each round as well."""
+        self.summary: RunSummary | None = None
+        """Known once the run is finished."""
         self._clients: dict[str, Client] = {}
         self._truth: dict[str, int] = {}
         self._lines: list[RoundLine] = []
@@ -155,6 +157,8 @@ class Recorder:
             )
         self._lines.append(line)
         self._progress.show(line, round_seconds(line))
+        for follow in self.followers:
+            follow(line)
         return line
 
     def finish(
@@ -179,11 +183,10 @@ class Recorder:
         """
         self._progress.close()
         # The figures come first and the pictures last: a failure while drawing costs no results.
-        self._write_clients(evaluations, assignment, mixtures or {})
+        clients = self._write_clients(evaluations, assignment, mixtures or {})
         if loss_matrix is not None:
             self._write_losses(*loss_matrix)
-        if statistics := statistics_of(evaluations):
-            run_folder.write_whole(self.folder / TESTS, to_json(statistics))
+        pooled = self._write_tests(evaluations)
         if confusions:
             self._write_confusions(confusions)
         if changes:
@@ -202,13 +205,14 @@ class Recorder:
             warnings=self._warnings,
             best_round=best_round,
             stopped=stopped,
-            pooled=pooled_figures(statistics),
+            pooled=pooled,
         )
         # Also where it came too late for the run to end earlier.
         (self.folder / run_folder.STOP).unlink(missing_ok=True)
         run_folder.write_whole(self.folder / "summary.json", summary.to_json())
-        write_report(self.folder, self._task_title, pictures)
+        write_report(self.folder, summary, self._lines, clients, self._task_title, pictures)
         log.info("Results are in %s", self.folder)
+        self.summary = summary
         return summary
 
     def _write_clients(
@@ -216,7 +220,7 @@ class Recorder:
         evaluations: Mapping[str, Evaluation],
         assignment: Mapping[str, int],
         mixtures: Mapping[str, NDArray[np.float64]],
-    ) -> None:
+    ) -> list[ClientRow]:
         rows = [
             ClientRow(
                 client=key,
@@ -231,6 +235,18 @@ class Recorder:
             for key, client in sorted(self._clients.items())
         ]
         write_clients(self.folder / CLIENTS, rows)
+        return rows
+
+    def _write_tests(self, evaluations: Mapping[str, Evaluation]) -> dict[str, float]:
+        """Write the sums of the tests where clients sent any, and return figures over all records."""
+        if all(evaluation.train is None for evaluation in evaluations.values()):
+            return {}
+        # Of runs with `statistics=true`; the others need none of it.
+        from florets.reports.pooled import FILE, pooled_figures, statistics_of, to_json
+
+        statistics = statistics_of(evaluations)
+        run_folder.write_whole(self.folder / FILE, to_json(statistics))
+        return pooled_figures(statistics)
 
     def _write_confusions(self, confusions: Mapping[int, Sequence[int]]) -> None:
         rows = [[model, *c[at : at + 3]] for model, c in sorted(confusions.items()) for at in range(0, len(c), 3)]

@@ -1,10 +1,10 @@
 """Trackers of a run: their protocol, what they are given, and calls of which no failure ends the run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from florets.conf.overrides import dotted
 from florets.conf.schema import Config, as_plain
@@ -59,61 +59,50 @@ _FILES = (
 )
 
 
-class Tracking:
-    """Call all trackers of a run; leaving the block passes on how it ended.
+@contextmanager
+def tracked(
+    trackers: Mapping[str, Tracker], config: Config, recorder: Recorder, num_rounds: int, done_rounds: int
+) -> Iterator[None]:
+    """Within the block tell all trackers of a run's start, of each of its rounds and of its end.
 
     One that fails, at the start or later, is named in a warning and left out of further rounds; `on_end` is still
     called, so that it can close what it has open.
     """
+    failed: set[str] = set()
 
-    def __init__(self, trackers: Mapping[str, Tracker], recorder: Recorder) -> None:
-        self._trackers, self._recorder = trackers, recorder
-        self._failed: set[str] = set()
-        self._has_started = False
-        self.summary: RunSummary | None = None
-        """Set once the run is finished."""
-
-    def start(self, config: Config, num_rounds: int, done_rounds: int) -> None:
-        """Pass on what is run."""
-        folder, root = self._recorder.folder, Path(config.results_dir).expanduser().absolute()
-        run = RunStart(
-            folder=folder,
-            results_dir=root,
-            name=folder.relative_to(root).as_posix() if folder.is_relative_to(root) else folder.name,
-            experiment=config.experiment,
-            params=dict(dotted(as_plain(config))),
-            num_rounds=num_rounds,
-            done_rounds=done_rounds,
-        )
-        self._has_started = True
-        self._call(lambda tracker: tracker.on_start(run))
-
-    def round(self, line: RoundLine) -> None:
-        """Pass a finished round on."""
-        self._call(lambda tracker: tracker.on_round(line))
-
-    def _call(self, call: Callable[[Tracker], None], last: bool = False) -> None:
-        for name, tracker in self._trackers.items():
-            if name in self._failed and not last:
+    def tell(call: Callable[[Tracker], None], last: bool = False) -> None:
+        for name, tracker in trackers.items():
+            if name in failed and not last:
                 continue
             try:
                 call(tracker)
             except Exception as error:  # a tracker may fail in any way, and no result depends on it
-                if name not in self._failed:
+                if name not in failed:
                     reason = " ".join(str(error).split())[:300]
-                    self._recorder.warn(
+                    recorder.warn(
                         f"tracker={name} failed ({type(error).__name__}: {reason}); the run continues without it"
                     )
-                self._failed.add(name)
+                failed.add(name)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._has_started:
-            folder = self._recorder.folder
-            files = [path for name in _FILES if (path := folder / name).is_file()]
-            end = RunEnd(self.summary, error, [*files, *sorted(folder.glob("*.png"))])
-            self._call(lambda tracker: tracker.on_end(end), last=True)
+    folder, root = recorder.folder, Path(config.results_dir).expanduser().absolute()
+    run = RunStart(
+        folder=folder,
+        results_dir=root,
+        name=folder.relative_to(root).as_posix() if folder.is_relative_to(root) else folder.name,
+        experiment=config.experiment,
+        params=dict(dotted(as_plain(config))),
+        num_rounds=num_rounds,
+        done_rounds=done_rounds,
+    )
+    tell(lambda tracker: tracker.on_start(run))
+    recorder.followers.append(lambda line: tell(lambda tracker: tracker.on_round(line)))
+    error: BaseException | None = None
+    try:
+        yield
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        files = [path for name in _FILES if (path := folder / name).is_file()]
+        end = RunEnd(recorder.summary, error, [*files, *sorted(folder.glob("*.png"))])
+        tell(lambda tracker: tracker.on_end(end), last=True)

@@ -5,6 +5,8 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,8 @@ from florets.conf.schema import Config
 from florets.conf.validate import tracker_names
 from florets.reports.scores import FIGURES
 from florets.reports.summary import RoundLine, RunSummary, round_seconds
-from florets.server_app.tracker import RunEnd, RunStart, Tracker
+from florets.server_app.recorder import Recorder
+from florets.server_app.tracker import RunEnd, RunStart, Tracker, tracked
 from florets.task.imported import imported
 
 if TYPE_CHECKING:
@@ -118,7 +121,6 @@ class MlflowTracker:
     def __init__(self) -> None:
         self._client: MlflowClient | None = None
         self._id = ""
-        self._known_rounds = 0
 
     def on_start(self, run: RunStart) -> None:
         """Make the run in the store, or take up again the one that was interrupted."""
@@ -133,8 +135,6 @@ class MlflowTracker:
             if run.done_rounds and (known := self._client.search_runs([experiment], mine, max_results=1)):
                 self._id = known[0].info.run_id
                 self._client.update_run(self._id, status="RUNNING")
-                # Rounds after the last checkpoint are run again, with equal figures; a store removes none.
-                self._known_rounds = int(known[0].data.metrics.get("round", 0))
             else:
                 made = self._client.create_run(experiment, tags={tag: str(run.folder)}, run_name=run.name)
                 self._id = made.info.run_id
@@ -145,9 +145,9 @@ class MlflowTracker:
 
     def on_round(self, line: RoundLine) -> None:
         """Add a point to each curve."""
+        # Rounds after the last checkpoint are run again, with equal figures; a store removes none.
         self._last_round = line["round"]
-        if self._last_round > self._known_rounds:
-            self._write(round_figures(line))
+        self._write(round_figures(line))
 
     def _write(self, figures: Mapping[str, float]) -> None:
         from mlflow.entities import Metric
@@ -214,9 +214,9 @@ _CALLS = ("on_start", "on_round", "on_end")
 _BUILT_IN: Mapping[str, Callable[[], Tracker]] = {_TENSORBOARD: TensorBoardTracker, _MLFLOW: MlflowTracker}
 
 
-def make_trackers(config: Config) -> dict[str, Tracker]:
-    """Return the trackers that the key `tracker` names, by name; ConfigError where one is none or lacks its extra."""
-    return {name: _make(name) for name in tracker_names(config.tracker)}
+def tracking_of(config: Config) -> Callable[[Recorder, int, int], AbstractContextManager[None]]:
+    """Return `tracked` for the trackers of a run; ConfigError where one is none or lacks its extra."""
+    return partial(tracked, {name: _make(name) for name in tracker_names(config.tracker)}, config)
 
 
 def _make(name: str) -> Tracker:

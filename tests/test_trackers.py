@@ -12,7 +12,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder
 from florets.engines.engine import resume, run
 from florets.server_app.resume import read_resume
-from florets.server_app.tracker_stores import make_trackers
+from florets.server_app.tracker_stores import tracking_of
 from florets.studies import one_run
 from tests.own_trackers import Calls
 
@@ -96,7 +96,7 @@ def test_names_are_checked_before_anything_runs(value: str, said: str) -> None:
 )
 def test_an_import_path_must_lead_to_a_tracker(path: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        make_trackers(compose([f"tracker={path}"]))
+        tracking_of(compose([f"tracker={path}"]))
 
 
 def test_a_preset_may_name_a_class_only_with_consent(conf_copy: Path) -> None:
