@@ -54,8 +54,7 @@ def in_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> Iterator[li
     if alone:
         yield alone
     for block in blocks:
-        for asked, prepared in zip(block, _prepared(block), strict=True):
-            asked.client.prepared = prepared
+        _prepare(block)
         with clients_at_hand({id(sent[asked.place][0]): asked.client for asked in block}):
             yield [asked.place for asked in block]
         # Clients outlast their block, and its models are as large as all replies.
@@ -123,32 +122,26 @@ def _likeness(kind: str, client: Client) -> Hashable | None:
     like = (kind, client.config.get(kinds.TASK), str(client.device))
     if kind not in _TRAINING:
         return like
-    return (like, client.training) if _trains_plainly(client) else None
-
-
-def _trains_plainly(client: Client) -> bool:
-    """Say whether local training is steps on the plain loss, of which nobody asks more than the model."""
-    if trains_by_newton(client):
-        return False
+    # Steps on the plain loss, of which nobody asks more than the model.
     asks_more = (kinds.STEP_LOSSES, kinds.EXACT_PROXIMAL)
-    if any(map(client.config.get, asks_more)):
-        return False
-    return client.objective.is_plain
+    if trains_by_newton(client) or any(map(client.config.get, asks_more)) or not client.objective.is_plain:
+        return None
+    return like, client.training
 
 
-def _prepared(block: Sequence[_Asked]) -> list[Prepared]:
-    """Return what can be computed for the messages of a block together, in their order."""
-    nothing = [NOTHING] * len(block)
+def _prepare(block: Sequence[_Asked]) -> None:
+    """Compute together what can be for the messages of a block, and leave it with their clients."""
     if len(block) < 2:
-        return nothing
+        return
     start = perf_counter()
     try:
         results = _computed(block)
     except Exception:  # one client's fault must cost no other its reply: each is answered alone, and its own says so
         log.debug("%d messages could not be answered together", len(block), exc_info=True)
-        return nothing
+        return
     seconds, samples = perf_counter() - start, sum(asked.samples for asked in block)
-    return [Prepared(*own, seconds * asked.samples / samples) for asked, own in zip(block, results, strict=True)]
+    for asked, own in zip(block, results, strict=True):
+        asked.client.prepared = Prepared(*own, seconds * asked.samples / samples)
 
 
 def _computed(
@@ -173,41 +166,29 @@ def _computed(
         if kind == kinds.EVALUATE:
             tested: list[Part] = [(client.data.x_test, client.data.y_test) for client in clients]
             tests.update(zip(rows, vectorised.joined_tests(module, states[0], tested, loss), strict=True))
-    asked = range(len(starts))
-    trained = _trained([block[row].client for row in asked], [starts[row] for row in asked])
-    return [(losses.get(row), trained[row] if trained else None, tests.get(row)) for row in range(len(block))]
+    trained: dict[int, vectorised.Trained] = {}
+    if starts and (network := network_of(module)) is not None:
+        shares = []
+        for row, state in sorted(starts.items()):
+            client = block[row].client
+            draws = partial(client.random, Purpose.LOCAL_TRAINING)
+            shares.append(vectorised.Share(state, client.data.x_train, client.data.y_train, draws))
+        size = vectorised.stack_size(module, max((own.x for own in shares), key=len), first.training.batch_size)
+        # Of one alone the usual training is faster.
+        for begin in range(0, len(shares) if size > 1 else 0, size):
+            stack = shares[begin : begin + size]
+            done = vectorised.stacked_update(network, stack, loss, first.training)
+            trained.update(enumerate(done, begin))
+    return [(losses.get(row), trained.get(row), tests.get(row)) for row in range(len(block))]
 
 
-def _trained(clients: Sequence[Client], starts: Sequence[State]) -> list[vectorised.Trained]:
-    """Return the training of each client from its model; none where one after the other is faster."""
-    if not clients:
-        return []
-    first = clients[0]
-    network, training = network_of(first.module), first.training
-    assert network is not None
-    shares = [
-        vectorised.Share(
-            state, client.data.x_train, client.data.y_train, partial(client.random, Purpose.LOCAL_TRAINING)
-        )
-        for client, state in zip(clients, starts, strict=True)
-    ]
-    largest = max((own.x for own in shares), key=len)
-    if (size := vectorised.stack_size(first.module, largest, training.batch_size)) < 2:
-        return []
-    return [
-        result
-        for begin in range(0, len(shares), size)
-        for result in vectorised.stacked_update(network, shares[begin : begin + size], first.loss, training)
-    ]
-
-
-def _by_record(block: Sequence[_Asked]) -> list[tuple[list[State], list[int]]]:
-    """Return the models of each record, and the rows of the block's messages that have it: they share few records."""
-    # With the record: an id is an object's own only as long as that lives.
-    groups: dict[int, tuple[ArrayRecord, list[State], list[int]]] = {}
+def _by_record(block: Sequence[_Asked]) -> Iterator[tuple[list[State], list[int]]]:
+    """Yield the models of each record, and the rows of the block's messages that have it: they share few records."""
+    records: list[ArrayRecord] = []
+    rows: dict[int, list[int]] = {}
     for row, asked in enumerate(block):
-        record = asked.record
-        if id(record) not in groups:
-            groups[id(record)] = record, [asked.client.on_device(state) for state in session.states(record)], []
-        groups[id(record)][2].append(row)
-    return [(states, rows) for _, states, rows in groups.values()]
+        records.append(asked.record)
+        rows.setdefault(id(records[-1]), []).append(row)
+    for own in rows.values():
+        client = block[own[0]].client
+        yield [client.on_device(state) for state in session.states(records[own[0]])], own

@@ -120,7 +120,7 @@ class Client:
         if self.config.get(kinds.LOSS_DATA) != kinds.HELD_OUT:
             return data, (data.x_train, data.y_train)
         # Round 0: the same samples in every round of a run.
-        rng = generator(self._seed, 0, Purpose.HELD_OUT, self._number)
+        rng = self._generator(0, Purpose.HELD_OUT)
         return hold_out(data, rng, self.task.is_own and self.task.stratifies)
 
     @property
@@ -186,9 +186,9 @@ class Client:
     def names(self, key: str) -> list[str]:
         """Return a list of names among the message's settings, empty where there is none."""
         value = self.config.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        if not isinstance(value, list) or not set(map(type, value)) <= {str}:
             raise ValueError(f"the message's config has {key}={value!r}, not a list of names")
-        return [str(name) for name in value]
+        return list(map(str, value))
 
     @property
     def server_round(self) -> int:
@@ -197,15 +197,10 @@ class Client:
 
     def random(self, purpose: Purpose | str) -> np.random.Generator:
         """Return the generator of one of this client's draws in this round: the same at every call."""
-        return generator(self._seed, self.server_round, purpose, self._number)
+        return self._generator(self.server_round, purpose)
 
-    @property
-    def _seed(self) -> int:
-        return int(self.number(kinds.SEED, 0))
-
-    @property
-    def _number(self) -> int:
-        return number_of(self.config, self.context)
+    def _generator(self, server_round: int, purpose: Purpose | str) -> np.random.Generator:
+        return generator(int(self.number(kinds.SEED, 0)), server_round, purpose, number_of(self.config, self.context))
 
 
 _at_hand: dict[int, Client] = {}

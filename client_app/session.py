@@ -41,9 +41,13 @@ class Recent(Generic[Found]):
 
     def of(self, record: ArrayRecord, make: Callable[[ArrayRecord], Found]) -> Found:
         """Return what was made of this very record, or make it."""
-        entry = next((known for known in self._entries if known[0] is record), None) or (record, make(record))
-        self._entries = [*(other for other in self._entries if other is not entry), entry][-self._most :]
-        return entry[1]
+        for place, (known, found) in enumerate(self._entries):
+            if known is record:
+                # Now the latest.
+                self._entries.append(self._entries.pop(place))
+                return found
+        self._entries = [*self._entries, (record, make(record))][-self._most :]
+        return self._entries[-1][1]
 
 
 @dataclass
@@ -180,9 +184,11 @@ class Session:
         return self._unpacked.of(record, self._unpack)
 
     def _unpack(self, record: ArrayRecord) -> list[State]:
-        models = bank.models(record)
-        states = [{name: torch.from_numpy(view_array(one).copy()) for name, one in model.items()} for model in models]
-        self._on_device = {id(state): {} for state in states}
+        states: list[State] = []
+        self._on_device = {}
+        for model in bank.models(record):
+            states.append({name: torch.from_numpy(view_array(one).copy()) for name, one in model.items()})
+            self._on_device[id(states[-1])] = {}
         return states
 
     def on_device(self, state: State, device: torch.device) -> State:

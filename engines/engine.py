@@ -18,9 +18,8 @@ from florets.reports.console import say
 from florets.reports.summary import RunSummary
 
 if TYPE_CHECKING:
-    from florets.engines.local_grid import LocalGrid, NodeConfig
-    from florets.engines.worker_grid import WorkerGrid
-    from florets.engines.workers import ClientSide, LoadClientSide
+    from florets.engines.local_grid import LocalGrid
+    from florets.engines.workers import ClientSide
 
 _LOADED = [
     "florets.client_app.app",
@@ -61,10 +60,18 @@ def run_in(config: Config, folder: Path, resume: bool = False) -> RunSummary:
             f"clients_per_node={config.clients_per_node}: engine={config.engine} has no nodes that host clients; "
             "leave it out, or use engine=flwr."
         )
-    with _local_grid(config) as grid:
-        from florets.server_app.experiment import run_experiment
+    # Clients in this process share what they keep between messages.
+    if not _running.acquire(blocking=False):
+        raise ConfigError(
+            "a run is in progress in another thread of this process; wait for it, or use another process."
+        )
+    try:
+        with _grid(config) as grid:
+            from florets.server_app.experiment import run_experiment
 
-        return run_experiment(grid, config, folder, resume)
+            return run_experiment(grid, config, folder, resume)
+    finally:
+        _running.release()
 
 
 @contextmanager
@@ -74,20 +81,6 @@ def same_data() -> "Iterator[None]":
 
     with session.keeping_data():
         yield
-
-
-@contextmanager
-def _local_grid(config: Config) -> "Iterator[LocalGrid]":
-    # Clients in this process share what they keep between messages.
-    if not _running.acquire(blocking=False):
-        raise ConfigError(
-            "a run is in progress in another thread of this process; wait for it, or use another process."
-        )
-    try:
-        with _grid(config) as grid:
-            yield grid
-    finally:
-        _running.release()
 
 
 @contextmanager
@@ -109,16 +102,18 @@ def _grid(config: Config) -> "Iterator[LocalGrid]":
     check_own_clients(config, len(nodes))
     check_device(config, nodes)
     num_nodes = len(nodes) or config.num_clients
-    if num_workers(config.workers, num_nodes) == 1:
+    workers = num_workers(config.workers, num_nodes)
+    if workers == 1:
         yield LocalGrid(client_app, num_nodes, nodes or None, in_blocks, session.adopt)
         return
-    with worker_grid(client_side, config, nodes) as grid:
+    from florets.engines.worker_grid import WorkerGrid
+    from florets.server_app.own_code import paths_of
+    from florets.task import given
+
+    with closing(
+        WorkerGrid(client_side, num_nodes, nodes or None, workers, given.files_of(paths_of(config)))
+    ) as grid:
         yield grid
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def num_workers(workers: int | str | None, num_clients: int) -> int:
@@ -126,7 +121,8 @@ def num_workers(workers: int | str | None, num_clients: int) -> int:
     if workers is None:
         return 1
     if isinstance(workers, str):
-        return max(1, min(cores(), num_clients))
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return max(1, min(cores, num_clients))
     if workers > num_clients:
         raise ConfigError(
             f"workers={workers}: more than clients ({num_clients}); use workers of at most {num_clients}."
@@ -148,20 +144,3 @@ def client_side() -> "ClientSide":
     from florets.engines.workers import ClientSide
 
     return ClientSide(client_app, in_blocks, cut_blocks, session.adopt)
-
-
-@contextmanager
-def worker_grid(load: "LoadClientSide", config: Config, nodes: "list[NodeConfig]") -> "Iterator[WorkerGrid]":
-    """Yield the grid of a run whose clients' work is done by worker processes.
-
-    `nodes` holds the node config of each node with data of its own; none: there are `num_clients` simulated ones.
-    ConfigError if there are more workers than clients.
-    """
-    from florets.engines.worker_grid import WorkerGrid
-    from florets.server_app.own_code import paths_of
-    from florets.task import given
-
-    num_nodes = len(nodes) or config.num_clients
-    count, files = num_workers(config.workers, num_nodes), given.files_of(paths_of(config))
-    with closing(WorkerGrid(load, num_nodes, nodes or None, count, files)) as grid:
-        yield grid

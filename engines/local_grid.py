@@ -116,7 +116,9 @@ class LocalGrid(Grid):
                 f"batch_clients={asked}: the ClientApp has mods, which handle each message by itself; leave it out."
             )
         if asked == "auto":
-            asked = _best_size(config, task) if self.takes_blocks else "off"
+            asked = "off"
+            if self.takes_blocks:
+                asked = block_size(task.build_model(), find_device(config.device))
         self.block_size = 1 if asked == "off" else asked
         return replace(config, batch_clients="off" if self.block_size < 2 else self.block_size)
 
@@ -149,8 +151,8 @@ class LocalGrid(Grid):
     def get_nodes(self) -> list[Any]:
         """Return all nodes; their node config's client-id is the name that they would be registered under."""
         return [
-            flower.NodeInfo(node_id=node_id, name=str(self._contexts[node_id].node_config.get("client-id", "")))
-            for node_id in self.get_node_ids()
+            flower.NodeInfo(node_id=node_id, name=str(context.node_config.get("client-id", "")))
+            for node_id, context in self._contexts.items()
         ]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
@@ -172,7 +174,8 @@ class LocalGrid(Grid):
         sent = [(m, context) for m in messages if (context := self._contexts.get(m.metadata.dst_node_id)) is not None]
         replies: dict[str, Message] = {}
         for block in self.in_blocks(sent, self.block_size):
-            replies.update((sent[n][0].metadata.message_id, answered(self._app, *sent[n])) for n in block)
+            for message, context in map(sent.__getitem__, block):
+                replies[message.metadata.message_id] = answered(self._app, message, context)
         return [replies.get(m.metadata.message_id) or no_such_node(m) for m in messages]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
@@ -181,15 +184,10 @@ class LocalGrid(Grid):
 
     def _taken(self, message_ids: Iterable[str]) -> list[Message]:
         """Return those messages that wait for delivery, in the order in which they were sent; they wait no more."""
-        wanted = sorted((message_id for message_id in message_ids if message_id in self._waiting), key=int)
-        return [self._waiting.pop(message_id) for message_id in wanted]
+        return [self._waiting.pop(message_id) for message_id in sorted(self._waiting.keys() & message_ids, key=int)]
 
     def _deliver(self, message: Message) -> Message:
         context = self._contexts.get(message.metadata.dst_node_id)
         if context is None:
             return no_such_node(message)
         return answered(self._app, message, context)
-
-
-def _best_size(config: Config, task: Task) -> int:
-    return block_size(task.build_model(), find_device(config.device))

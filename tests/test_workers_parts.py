@@ -1,5 +1,7 @@
 """The parts of worker processes that need none: shared memory, messages, kept models, and what is checked before."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -133,5 +135,5 @@ def test_a_wrong_number_of_workers_is_refused() -> None:
 def test_the_number_of_workers_is_no_part_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_folder(compose(["workers=2"]), ["workers=2"]) == run_folder(compose([]), [])
     assert "workers" in CHANGEABLE
-    monkeypatch.setattr("florets.engines.engine.cores", lambda: 4)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
     assert [num_workers("auto", clients) for clients in (3, 100)] == [3, 4]

@@ -6,7 +6,6 @@ from typing import Any
 
 from flwr.app import RecordDict
 
-from florets.client_app.authors_client import Client as AuthorsClient
 from florets.client_app.client import Client
 from florets.client_app.node import consent_of
 from florets.task.imported import check_handler, imported, module_of
@@ -18,11 +17,12 @@ def custom(client: Client) -> RecordDict:
     path = client.config.get(kinds.HANDLER)
     if not isinstance(path, str):
         raise ValueError(f"the message's config has no {kinds.HANDLER!r}: name one as package.module:function")
-    content = (
-        _built_in(path)(client=client)
-        if kinds.is_built_in(path)
-        else handler_of(client, path)(client=AuthorsClient(client.message, client.context))
-    )
+    if kinds.is_built_in(path):
+        content = _built_in(path)(client=client)
+    else:
+        from florets.client_app.authors_client import Client as AuthorsClient
+
+        content = handler_of(client, path)(client=AuthorsClient(client.message, client.context))
     if not isinstance(content, RecordDict):
         raise ValueError(f"handler {path} returned a {type(content).__name__}, not a flwr.app.RecordDict")
     return content

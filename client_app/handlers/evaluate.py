@@ -24,7 +24,11 @@ from florets.task.wire.flower import filled
 
 def evaluate(client: Client, own: State | None = None) -> RecordDict:
     """Test the model that came, or `own`, which this client made of it; on request a fine-tuned copy as well."""
-    results, tuned = _tests(client, None if own is None else _loaded(client, own)), None
+    arrays = None
+    if own is not None:
+        client.module.load_state_dict(own)
+        arrays = {name: value.cpu().numpy() for name, value in own.items()}
+    results, tuned = _tests(client, arrays), None
     if epochs := client.number(kinds.FINE_TUNE_EPOCHS, 0):
         tuning = replace(client.training, local_epochs=epochs, local_steps=None)
         state = client.states()[0] if own is None else own
@@ -47,7 +51,8 @@ def answer_tests(
     values = in_unit(scores, client.task.target_scale)
     if client.loss == "cross_entropy" and values and (loss := reported(results["test"].loss)) < kinds.DIVERGED:
         values[LOG_LOSS] = loss
-    values |= _measured(client, results)
+    if measure := client.task.spec.measure:
+        values |= _measured(client, measure, results)
     if values:
         filled(content, {kinds.SCORES: pack_scores(values)})
     if (
@@ -63,11 +68,10 @@ def answer_tests(
     return content
 
 
-def _measured(client: Client, results: Mapping[TestedOn, Evaluated]) -> dict[str, float]:
+def _measured(client: Client, measure: str, results: Mapping[TestedOn, Evaluated]) -> dict[str, float]:
     """Return the user's measure on each part of the data."""
-    measure = client.task.spec.measure
     found: dict[str, float] = {}
-    for part, test in results.items() if measure else ():
+    for part, test in results.items():
         y = client.data.part(part)[1].cpu()
         assert test.outputs is not None
         outputs = torch.from_numpy(test.outputs).float().reshape(len(y), -1)
@@ -104,12 +108,6 @@ def _tests(client: Client, arrays: Mapping[str, NDArray[Any]] | None = None) -> 
 def tested_parts(client: Client) -> list[TestedOn]:
     """Return the parts of this client's data that the message asks to test on."""
     return ["test", "validation"] if client.config.get(kinds.VALIDATION) is True else ["test"]
-
-
-def _loaded(client: Client, own: State) -> dict[str, NDArray[Any]]:
-    """Load a model into the module, and return its arrays as `trained` does."""
-    client.module.load_state_dict(own)
-    return {name: value.cpu().numpy() for name, value in own.items()}
 
 
 def _metrics(client: Client, results: Mapping[TestedOn, Evaluated]) -> dict[str, Number]:
