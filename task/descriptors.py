@@ -28,10 +28,7 @@ def projection(width: int, dimensions: int, seed: int) -> NDArray[np.float64]:
 
 
 def describe(
-    features: NDArray[np.float64],
-    labels: NDArray[np.integer] | None,
-    classes: int,
-    directions: NDArray[np.float64],
+    features: NDArray[np.float64], labels: NDArray[np.integer] | None, classes: int, directions: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return a client's descriptor (2 (C + 1), l): mean and spread of all samples, the classes' means, their spreads.
 

@@ -43,12 +43,7 @@ def fashion_mnist(data_dir: Path | None, seed: int, num_clusters: int) -> Datase
     return _dataset("FashionMNIST", data_dir)
 
 
-def mnist_and_fashion(
-    data_dir: Path | None,
-    seed: int,
-    num_clusters: int,
-    pooled: bool = False,
-) -> Dataset:
+def mnist_and_fashion(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = False) -> Dataset:
     """Load MNIST and Fashion-MNIST as one data set of 120,000 train and 20,000 test images, or one pool.
 
     Both have the labels 0 to 9, so that a label means two things. A sample's group is the set that it comes from (0:
@@ -189,11 +184,7 @@ _CLASSES = 62
 
 
 def emnist(
-    data_dir: Path | None,
-    seed: int,
-    num_clusters: int,
-    pooled: bool = False,
-    most_samples: int | None = None,
+    data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = False, most_samples: int | None = None
 ) -> Dataset:
     """Load EMNIST: upright images (n, 1, 28, 28), pixels in [0, 1].
 

@@ -48,12 +48,7 @@ _AG_NEWS = PublicFiles(
 )
 
 
-def ag_news(
-    data_dir: Path | None,
-    seed: int,
-    num_clusters: int,
-    train_file: str = "train.csv",
-) -> Dataset:
+def ag_news(data_dir: Path | None, seed: int, num_clusters: int, train_file: str = "train.csv") -> Dataset:
     """Load AG News: 120,000 train and 7,600 test texts as tokens (n, length), in 4 classes of equal size.
 
     The files lie in ``<data_dir>/ag_news_csv``; `train_file` may name a part of ``train.csv``. Title and description

@@ -96,11 +96,7 @@ def divide(
 
 
 def _proportions(
-    rows_of: list[IntArray],
-    owners: list[list[int]],
-    num_clusters: int,
-    rng: np.random.Generator,
-    min_share: float,
+    rows_of: list[IntArray], owners: list[list[int]], num_clusters: int, rng: np.random.Generator, min_share: float
 ) -> list[NDArray[np.float64]]:
     """Draw each class's shares among its owners until no cluster is below its minimum; see `divide`."""
     minimum = min_share * sum(map(len, rows_of)) / num_clusters
@@ -128,10 +124,7 @@ def _cuts(num_rows: int, shares: NDArray[np.float64]) -> IntArray:
 
 
 def _cut_rows(
-    rows: list[IntArray],
-    owners: list[list[int]],
-    proportions: list[NDArray[np.float64]],
-    rng: np.random.Generator,
+    rows: list[IntArray], owners: list[list[int]], proportions: list[NDArray[np.float64]], rng: np.random.Generator
 ) -> list[IntArray]:
     """Cut the shuffled rows of each class among its owners; return the rows of each cluster."""
     num_clusters = 1 + max(k for own in owners for k in own)

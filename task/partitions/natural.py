@@ -10,12 +10,7 @@ from florets.task.partitions.own import UNKNOWN_CLUSTER
 from florets.task.partitions.shard import Shard, check_bounds, deal_clusters, rows_by_group
 
 
-def natural(
-    data: Dataset,
-    num_clients: int,
-    num_clusters: int,
-    rng: np.random.Generator,
-) -> list[Shard]:
+def natural(data: Dataset, num_clients: int, num_clusters: int, rng: np.random.Generator) -> list[Shard]:
     """Make a client of each owner with at least two train samples and a test sample; groups among them are unknown.
 
     `num_clients` owners become clients, in the order of their names; of more than that, as many are drawn.
@@ -67,12 +62,7 @@ def by_class(
             f"set has {len(train)}. Lower task.num_clusters."
         )
     return deal_clusters(
-        train[:num_clusters],
-        test[:num_clusters],
-        num_clients,
-        rng,
-        samples_per_client,
-        test_samples_per_client,
+        train[:num_clusters], test[:num_clusters], num_clients, rng, samples_per_client, test_samples_per_client
     )
 
 

@@ -131,11 +131,7 @@ _TURNS = 3
 
 
 def rotation_mixture(
-    data: Dataset,
-    num_clients: int,
-    num_clusters: int,
-    rng: np.random.Generator,
-    kappa: float = 0.5,
+    data: Dataset, num_clients: int, num_clusters: int, rng: np.random.Generator, kappa: float = 0.5
 ) -> list[Shard]:
     """Cut a pool in three parts: one as it is, one turned by 180 degrees, and one each of whose images is either.
 

@@ -26,10 +26,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "mae": (0.0, kinds.DIVERGED),
     "rmse": (0.0, kinds.DIVERGED),
 }
-_OWN = {
-    "own_score": (-kinds.DIVERGED, kinds.DIVERGED),
-    "own_error": (-kinds.DIVERGED, kinds.DIVERGED),
-}
+_OWN = {"own_score": (-kinds.DIVERGED, kinds.DIVERGED), "own_error": (-kinds.DIVERGED, kinds.DIVERGED)}
 # These stand for the validation data as well.
 RANGES |= {prefix + name: ends for prefix in ("", kinds.VALIDATED) for name, ends in _OWN.items()}
 """Least and largest value of each score, by the name under which it is sent."""

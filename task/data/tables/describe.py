@@ -55,13 +55,7 @@ def target_name(declared: Declaration, names: "pd.Index[str]") -> str:
                 f"the table has no column {declared.target!r}, the target.{hint} Its columns are {listed(names)}."
             )
         return declared.target
-    apart = {
-        declared.group,
-        declared.owner,
-        *declared.id,
-        *declared.drop,
-        *declared.columns,
-    }
+    apart = {declared.group, declared.owner, *declared.id, *declared.drop, *declared.columns}
     rest = [name for name in names if name not in apart]
     if not rest:
         raise ValueError(
