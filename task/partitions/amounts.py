@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import IntArray
 from florets.task.partitions.shard import spread
+from florets.task.registry import check_ranges
 
 Weights = NDArray[np.float64]
 
@@ -17,11 +18,9 @@ def cluster_counts(num_clients: int, num_clusters: int, clients_per_cluster: Seq
     if clients_per_cluster is None:
         return spread(num_clients, num_clusters)
     counts = list(clients_per_cluster)
-    if len(counts) != num_clusters or min(counts) < 1 or sum(counts) != num_clients:
-        raise ValueError(
-            f"task.partition_options.clients_per_cluster={counts} must be one number of at least 1 for each of "
-            f"task.num_clusters={num_clusters} clusters, and add up to num_clients={num_clients}."
-        )
+    rule = f"task.num_clusters={num_clusters} numbers from 1 that add up to num_clients={num_clients}"
+    fits = len(counts) == num_clusters and min(counts) >= 1 and sum(counts) == num_clients
+    check_ranges("partition", ("clients_per_cluster", counts, fits, rule))
     return counts
 
 
@@ -30,11 +29,8 @@ def sizes_asked(num_clients: int, asked: int | Sequence[int] | None, rng: np.ran
     if asked is None:
         return None
     least, most = (asked, asked) if isinstance(asked, int) else asked if len(asked) == 2 else (0, 0)
-    if not 1 <= least <= most:
-        raise ValueError(
-            f"task.partition_options.samples_per_client={asked} must be a number of at least 1, [least, most] of "
-            "such numbers in order, or left out for all samples."
-        )
+    rule = "a number from 1, two of them as [least, most], or left out for all samples"
+    check_ranges("partition", ("samples_per_client", asked, 1 <= least <= most, rule))
     if least == most:
         return np.full(num_clients, least)
     # Half a sample beyond either end: rounded, the ends are then as likely as their neighbours.
@@ -49,17 +45,13 @@ def label_weights(
     num_clients, num_labels = allowed.shape
     weights = np.ones((num_clients, num_labels))
     if alpha is not None:
-        if not 0 < alpha < np.inf:
-            raise ValueError(f"task.partition_options.alpha={alpha} must be a finite number above 0.")
+        check_ranges("partition", ("alpha", alpha, 0 < alpha < np.inf, "a finite number above 0"))
         weights = rng.dirichlet([alpha] * num_labels, size=num_clients)
     if labels_per_client is None:
         return weights
     fewest = int(allowed.sum(axis=1).min())
-    if not 1 <= labels_per_client <= fewest:
-        raise ValueError(
-            f"task.partition_options.labels_per_client={labels_per_client} must be from 1 to {fewest}, the labels of "
-            "a cluster."
-        )
+    rule = f"from 1 to {fewest}, the labels of a cluster"
+    check_ranges("partition", ("labels_per_client", labels_per_client, 1 <= labels_per_client <= fewest, rule))
     dealt = _dealt_labels(allowed, labels_per_client, rng)
     # A draw with a small alpha may leave a label next to nothing, but a client has all that it was dealt.
     weights[~dealt] = 0.0
@@ -90,13 +82,11 @@ def _dealt_labels(allowed: NDArray[np.bool_], count: int, rng: np.random.Generat
 
 def cluster_fractions(clusters: IntArray, num_clusters: int, own_fraction: float) -> Weights:
     """Return which fraction of a client's samples comes from each cluster (M, K): the rest from all others alike."""
-    if not 0 < own_fraction <= 1:
-        raise ValueError(f"task.partition_options.own_fraction={own_fraction} must be above 0 and at most 1.")
-    if own_fraction < 1 and num_clusters == 1:
-        raise ValueError(
-            f"task.partition_options.own_fraction={own_fraction}: with task.num_clusters=1 there is no other cluster "
-            "to mix with; leave it out, or use more clusters."
-        )
+    check_ranges(
+        "partition",
+        ("own_fraction", own_fraction, 0 < own_fraction <= 1, "above 0 and at most 1"),
+        ("own_fraction", own_fraction, own_fraction == 1 or num_clusters > 1, "1 with task.num_clusters=1"),
+    )
     rest = (1 - own_fraction) / max(num_clusters - 1, 1)
     fractions = np.full((len(clusters), num_clusters), rest)
     fractions[np.arange(len(clusters)), clusters] = own_fraction
@@ -182,11 +172,9 @@ def deal_sizes(
                 pools[key] = Pool(cells, rng)
             drawn = pools[key].draw(int(count), piece.weights)
             if drawn is None:
-                more = "" if reuse == "clients" else ", or let clients hold the same samples (reuse=clients)"
                 raise ValueError(
-                    f"client {client} (cluster {piece.cluster}) is to have {sizes[client]} train samples, and of its "
-                    "labels there are too few: lower task.partition_options.samples_per_client or num_clients"
-                    f"{more}."
+                    f"client {client} is to have {sizes[client]} train samples, and of its labels there are too few: "
+                    "lower task.partition_options.samples_per_client or num_clients, or give reuse=clients."
                 )
             rows[number] = drawn
     return rows

@@ -12,6 +12,7 @@ from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
 from florets.task.partitions import amounts
 from florets.task.partitions.rotation import TEST_SHARE, check_images, turned
 from florets.task.partitions.shard import Shard, Transform, check_bounds, rows_by_group
+from florets.task.registry import check_ranges
 
 # Fewer test samples say little of a client; a size of its own is asked for where this is too many.
 LEAST_TEST = 10
@@ -85,10 +86,7 @@ def composed(
     counts = amounts.cluster_counts(num_clients, num_clusters, clients_per_cluster)
     check_bounds(None, test_samples_per_client)
     if data.pooled and (test_samples_per_client is not None or reuse != "none"):
-        raise ValueError(
-            "task.partition_options.test_samples_per_client and reuse must be left out with a pool, of which each "
-            "client keeps a part for tests."
-        )
+        raise ValueError("with a pool leave out task.partition_options.test_samples_per_client and reuse.")
     changes = _combinations(data, angles, mirror, label_shifts)
     train, test, allowed = _cells(
         data, num_clusters, len(changes), labels_per_cluster, alpha is not None or labels_per_client is not None
@@ -97,15 +95,11 @@ def composed(
     fractions = amounts.cluster_fractions(clusters, num_clusters, own_fraction)
     if own_fraction < 1 and labels_per_client is not None and labels_per_cluster is not None:
         raise ValueError(
-            f"task.partition_options.labels_per_client={labels_per_client} are labels of a client's own cluster: "
-            "leave out own_fraction or labels_per_cluster."
+            "task.partition_options: labels_per_client needs own_fraction or labels_per_cluster left out."
         )
     sizes = amounts.sizes_asked(num_clients, samples_per_client, rng)
     if reuse == "clients" and sizes is None:
-        raise ValueError(
-            "task.partition_options.reuse=clients draws each client's samples from all, and needs to know how many: "
-            "give samples_per_client."
-        )
+        raise ValueError("task.partition_options.reuse=clients needs to know how many: give samples_per_client.")
 
     def draw_pieces() -> list[amounts.Piece]:
         weights = amounts.label_weights(allowed[clusters], alpha, labels_per_client, rng)
@@ -157,8 +151,9 @@ def _combinations(
     turns = [0.0] if angles is None else angles
     if angles is not None or mirror:
         check_images(data, "composed with angles or mirror", turns)
-    if not turns or len({turn % 360 for turn in turns}) < len(turns):
-        raise ValueError(f"task.partition_options.angles={list(turns)} must list different turns, at least one.")
+    check_ranges(
+        "partition", ("angles", turns, 0 < len(turns) == len({turn % 360 for turn in turns}), "different turns")
+    )
     return [
         None if renamed is None and not (mirrored or turn % 360) else Change(mirrored, turn, renamed)
         for renamed, mirrored, turn in product(_namings(data, label_shifts), [False, True][: 1 + mirror], turns)
@@ -170,16 +165,10 @@ def _namings(data: Dataset, label_shifts: Sequence[int] | None) -> list[IntArray
     if label_shifts is None:
         return [None]
     if data.y_train.dtype != np.int64:
-        raise ValueError(
-            "task.partition_options.label_shifts renames class labels, but the data set's targets are values: leave "
-            "it out."
-        )
+        raise ValueError("task.partition_options.label_shifts renames class labels, but the targets are values.")
     shifts = [shift % data.num_outputs for shift in label_shifts]
-    if not shifts or len(set(shifts)) < len(shifts):
-        raise ValueError(
-            f"task.partition_options.label_shifts={label_shifts} must be different numbers, also modulo the "
-            f"{data.num_outputs} labels."
-        )
+    rule = f"different numbers, also modulo the {data.num_outputs} labels"
+    check_ranges("partition", ("label_shifts", label_shifts, 0 < len(shifts) == len(set(shifts)), rule))
     return [(np.arange(data.num_outputs) + shift) % data.num_outputs if shift else None for shift in shifts]
 
 
@@ -191,9 +180,7 @@ def _cells(
     if rest or (labels_per_cluster is None and num_sets != 1):
         fits = f"a multiple of {num_changes}" if labels_per_cluster is not None else f"{num_changes}"
         raise ValueError(
-            f"task.num_clusters={num_clusters} must be {fits}, the number of combinations of what distinguishes "
-            f"clusters in task.partition_options (angles, mirror, label_shifts"
-            f"{'' if labels_per_cluster is not None else '; labels_per_cluster is not given'})."
+            f"task.num_clusters={num_clusters} must be {fits}: so many clusters angles, mirror and label_shifts make."
         )
     set_of = np.arange(num_clusters) // num_changes
     if labels_per_cluster is None and not by_label:
@@ -202,12 +189,9 @@ def _cells(
     train, test = rows_by_group(data)
     if labels_per_cluster is None:
         return train, test, np.ones((num_clusters, len(train)), dtype=bool)
-    if labels_per_cluster < 1 or labels_per_cluster * num_sets > len(train):
-        raise ValueError(
-            f"task.partition_options.labels_per_cluster={labels_per_cluster} for {num_sets} sets of labels needs "
-            f"{labels_per_cluster * num_sets} labels (and at least 1 a set), but the data set has {len(train)}. "
-            "Lower it or task.num_clusters."
-        )
+    most = len(train) // num_sets
+    rule = f"from 1 to {most}: the data set has {len(train)} labels for {num_sets} sets"
+    check_ranges("partition", ("labels_per_cluster", labels_per_cluster, 1 <= labels_per_cluster <= most, rule))
     sets = np.arange(labels_per_cluster * num_sets).reshape(num_sets, labels_per_cluster)
     if by_label:
         holds = np.zeros((num_sets, len(train)), dtype=bool)
@@ -242,8 +226,8 @@ def _tests(
         ]
         if asked is not None and sum(map(len, found)) < asked:
             raise ValueError(
-                f"task.partition_options.test_samples_per_client={asked}: of the labels of client {client} the test "
-                f"set has {sum(map(len, found))} in their proportions. Lower it."
+                f"task.partition_options.test_samples_per_client={asked}: of the labels of client {client} there are "
+                f"{sum(map(len, found))} in their proportions."
             )
         drawn += found
     return drawn

@@ -5,6 +5,7 @@ import numpy as np
 from florets.task.data.dataset import Dataset, IntArray
 from florets.task.partitions.amounts import apportion, cluster_counts
 from florets.task.partitions.shard import Shard, rows_by_group
+from florets.task.registry import check_ranges
 
 
 def label_counts(
@@ -48,11 +49,9 @@ def label_counts(
 
 def _table(counts: list[list[int]] | None, num_clusters: int, num_labels: int) -> IntArray:
     lines = counts or []
-    if len(lines) != num_clusters or any(len(line) != num_labels or min(line) < 0 or not any(line) for line in lines):
-        raise ValueError(
-            f"task.partition_options.counts={counts} must be one list for each of task.num_clusters={num_clusters} "
-            f"clusters, with a number of at least 0 for each of the data set's {num_labels} labels, not all 0."
-        )
+    fits = len(lines) == num_clusters and all(len(a) == num_labels and min(a) >= 0 and any(a) for a in lines)
+    rule = f"task.num_clusters={num_clusters} lists of {num_labels} numbers, one for each label"
+    check_ranges("partition", ("counts", counts, fits, rule))
     return np.array(lines, dtype=np.int64)
 
 
@@ -60,8 +59,7 @@ def _drawn(client: int, counts: IntArray, test: list[IntArray], rng: np.random.G
     for label, (count, rows) in enumerate(zip(counts, test, strict=True)):
         if count > len(rows):
             raise ValueError(
-                f"client {client} is to be tested on {count} samples of label {label}, and the test set has "
-                f"{len(rows)}: ask for fewer in task.partition_options.counts."
+                f"client {client} needs {count} test samples of label {label}, and there are {len(rows)}."
             )
     return np.concatenate(
         [rng.choice(rows, size=n, replace=False) for n, rows in zip(counts, test, strict=True) if n]
@@ -94,9 +92,7 @@ def n_way(
         ("shots", shots, 1, fewest_train, "the smallest label's train samples"),
         ("test_shots", test_shots, 1, fewest_test, "the smallest label's test samples"),
     )
-    for name, value, least, most, what in given:
-        if not least <= value <= most:
-            raise ValueError(f"task.partition_options.{name}={value} must be from {least} to {most} ({what}).")
+    check_ranges("partition", *((name, n, a <= n <= b, f"from {a} to {b} ({what})") for name, n, a, b, what in given))
     if num_clusters != 1:
         raise ValueError(f"task.num_clusters={num_clusters}: clients of the partition n_way form no groups; use 1.")
     shards = []

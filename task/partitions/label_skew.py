@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, IntArray
 from florets.task.partitions.composed import Change
-from florets.task.partitions.shard import Shard, deal_clusters, rows_by_group
+from florets.task.partitions.shard import Clusters, dealt, rows_by_group
 from florets.task.registry import check_ranges
 
 # With at most this many labels there are at most 924 sets of one size, so that a search stays short.
@@ -61,8 +61,7 @@ def overlapping_label_sets(
     family = extend([], every)
     if family is None:
         raise ValueError(
-            f"no {num_sets} sets of {labels_per_set} out of {num_labels} labels, any two sharing exactly {shared}, "
-            f"were found: lower task.num_clusters."
+            f"no {num_sets} sets of labels, any two sharing {shared}, were found: lower task.num_clusters."
         )
     return [tuple(sorted(chosen)) for chosen in family]
 
@@ -112,8 +111,7 @@ def _proportions(
         if sizes.min() >= minimum:
             return proportions
     raise ValueError(
-        f"a cluster would have {sizes.min()} samples, fewer than the {minimum:.0f} of "
-        f"task.partition_options.min_share={min_share}: lower min_share or task.num_clusters."
+        f"a cluster would have {sizes.min()} samples: lower task.partition_options.min_share={min_share}."
     )
 
 
@@ -137,42 +135,29 @@ def _cut_rows(
     return [np.concatenate(pieces) for pieces in parts]
 
 
-def label_skew_1(
-    data: Dataset,
-    num_clients: int,
-    num_clusters: int,
-    rng: np.random.Generator,
-    samples_per_client: int | None = None,
-    test_samples_per_client: int | None = None,
-) -> list[Shard]:
+@dealt
+def label_skew_1(data: Dataset, num_clusters: int, rng: np.random.Generator) -> Clusters:
     """Give every cluster classes of its own: {0, 1}, {2, 3}, and so on.
 
     The paper's Dirichlet draw has no effect here: each class has one owner.
 
     Source: CLoVE, Sec. 5, "Label skew 1" (500 samples a client).
     """
-    train, test = rows_by_group(data)
-    if OWN_LABELS * num_clusters > len(train):
-        raise ValueError(
-            f"partition label_skew_1 with task.num_clusters={num_clusters} needs {OWN_LABELS * num_clusters} "
-            f"classes, but the data set has {len(train)}. Lower task.num_clusters."
-        )
+    train, test = rows_by_group(data, needed=OWN_LABELS * num_clusters)
     sets = np.arange(OWN_LABELS * num_clusters).reshape(num_clusters, OWN_LABELS)
     train, test = ([np.concatenate([rows[label] for label in labels]) for labels in sets] for rows in (train, test))
-    return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
+    return Clusters(train, test)
 
 
+@dealt
 def label_skew_2(
     data: Dataset,
-    num_clients: int,
     num_clusters: int,
     rng: np.random.Generator,
     label_sets: list[list[int]] | None = None,
     min_share: float = 0.425,
-    samples_per_client: int | None = None,
-    test_samples_per_client: int | None = None,
     test_shares: str = "same",
-) -> list[Shard]:
+) -> Clusters:
     """Give every cluster 4 random classes, any two clusters sharing exactly 2.
 
     `label_sets` are the classes of each cluster where they are not to be drawn; for the others see `divide`. The
@@ -186,63 +171,36 @@ def label_skew_2(
     sets: Sequence[Sequence[int]] = label_sets or overlapping_label_sets(
         num_labels, num_clusters, LABELS, SHARED, rng
     )
-    if len(sets) != num_clusters or not all(labels and {*labels} <= {*range(num_labels)} for labels in sets):
-        raise ValueError(
-            f"task.partition_options.label_sets={label_sets} must give task.num_clusters={num_clusters} lists of "
-            f"classes, each from 0 to {num_labels - 1}."
-        )
-    train, test = divide(data, sets, rng, min_share, test_shares)
-    return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
+    fits = len(sets) == num_clusters and all(labels and {*labels} <= {*range(num_labels)} for labels in sets)
+    rule = f"task.num_clusters={num_clusters} lists of classes from 0 to {num_labels - 1}"
+    check_ranges("partition", ("label_sets", label_sets, fits, rule))
+    return Clusters(*divide(data, sets, rng, min_share, test_shares))
 
 
-def label_skew_3(
-    data: Dataset,
-    num_clients: int,
-    num_clusters: int,
-    rng: np.random.Generator,
-    samples_per_client: int | None = None,
-    test_samples_per_client: int | None = None,
-) -> list[Shard]:
+@dealt
+def label_skew_3(data: Dataset, num_clusters: int, rng: np.random.Generator) -> Clusters:
     """Give every cluster all classes but one, and the last cluster all: without 9, without 0, 1, 2, all.
 
     A cluster has at least half of an even share: the published 6,000 of MNIST's 60,000.
 
     Source: CLoVE, App. D.1.2, "Label skew 3".
     """
-    num_labels = len(rows_by_group(data)[0])
-    if num_labels < 2 or num_clusters > num_labels + 1:
-        raise ValueError(
-            f"partition label_skew_3 with task.num_clusters={num_clusters} needs {max(num_clusters - 1, 2)} classes, "
-            f"but the data set has {num_labels}. Lower task.num_clusters."
-        )
+    num_labels = len(rows_by_group(data, needed=max(num_clusters - 1, 2))[0])
     absent = [(k - 1) % num_labels for k in range(num_clusters - 1)]
     sets = [[label for label in range(num_labels) if label != missing] for missing in [*absent, None]]
-    train, test = divide(data, sets, rng, min_share=0.5)
-    return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
+    return Clusters(*divide(data, sets, rng, min_share=0.5))
 
 
-def label_skew_4(
-    data: Dataset,
-    num_clients: int,
-    num_clusters: int,
-    rng: np.random.Generator,
-    samples_per_client: int | None = None,
-    test_samples_per_client: int | None = None,
-) -> list[Shard]:
+@dealt
+def label_skew_4(data: Dataset, num_clusters: int, rng: np.random.Generator) -> Clusters:
     """Give cluster k two thirds samples of class k, and one third of all other classes in equal parts.
 
     Deviation: the paper takes the third from all classes, its code from the others alone, and so does this.
 
     Source: CLoVE, App. D.1.2, "Label skew 4".
     """
-    train, test = rows_by_group(data)
-    if num_clusters > len(train) or len(train) < 2:
-        raise ValueError(
-            f"partition label_skew_4 needs a class for each of task.num_clusters={num_clusters} clusters (and at "
-            f"least 2), but the data set has {len(train)}. Lower task.num_clusters."
-        )
-    train, test = (_mixed(rows, num_clusters, rng) for rows in (train, test))
-    return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
+    train, test = rows_by_group(data, needed=max(num_clusters, 2))
+    return Clusters(_mixed(train, num_clusters, rng), _mixed(test, num_clusters, rng))
 
 
 def _mixed(rows: list[IntArray], num_clusters: int, rng: np.random.Generator) -> list[IntArray]:
@@ -260,14 +218,8 @@ def _mixed(rows: list[IntArray], num_clusters: int, rng: np.random.Generator) ->
     return [np.concatenate(part) for part in parts]
 
 
-def concept_shift(
-    data: Dataset,
-    num_clients: int,
-    num_clusters: int,
-    rng: np.random.Generator,
-    samples_per_client: int | None = None,
-    test_samples_per_client: int | None = None,
-) -> list[Shard]:
+@dealt
+def concept_shift(data: Dataset, num_clusters: int, rng: np.random.Generator) -> Clusters:
     """Give every cluster the same number of samples of each class, and swap labels in a way of its own.
 
     Two pairs of labels trade places in each of up to 4 clusters, the published ones. Clusters, which share no sample,
@@ -288,7 +240,7 @@ def concept_shift(
             renamed[a], renamed[b] = b, a
         transforms.append(Change(renamed=renamed))
     train, test = _even(train, num_clusters, TRAIN_PER_LABEL, rng), _even(test, num_clusters, TEST_PER_LABEL, rng)
-    return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client, transforms)
+    return Clusters(train, test, transforms)
 
 
 def _even(rows: list[IntArray], num_clusters: int, per_label: int, rng: np.random.Generator) -> list[IntArray]:

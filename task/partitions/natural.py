@@ -7,7 +7,8 @@ import numpy as np
 from florets.task.data.dataset import Dataset, IntArray
 from florets.task.partitions.composed import LEAST_TRAIN
 from florets.task.partitions.own import UNKNOWN_CLUSTER
-from florets.task.partitions.shard import Shard, check_bounds, deal_clusters, rows_by_group
+from florets.task.partitions.shard import Clusters, Shard, check_bounds, dealt, rows_by_group
+from florets.task.registry import check_ranges
 
 
 def natural(data: Dataset, num_clients: int, num_clusters: int, rng: np.random.Generator) -> list[Shard]:
@@ -16,14 +17,9 @@ def natural(data: Dataset, num_clients: int, num_clusters: int, rng: np.random.G
     `num_clients` owners become clients, in the order of their names; of more than that, as many are drawn.
     """
     if data.owners_train is None or data.owners_test is None:
-        raise ValueError(
-            "partition natural needs to know whose each sample is, and the data set does not say: with "
-            "task.data=own name a table's column as task.table.owner."
-        )
+        raise ValueError("partition natural needs to know whose each sample is: name a table's task.table.owner.")
     if num_clusters:
-        raise ValueError(
-            f"task.num_clusters={num_clusters}: groups among owners are not known; use task.num_clusters=0."
-        )
+        raise ValueError("partition natural: groups among owners are not known; use task.num_clusters=0.")
     names, sizes = np.unique(data.owners_train, return_counts=True)
     large = names[(sizes >= LEAST_TRAIN) & np.isin(names, data.owners_test)]
     if len(large) < num_clients:
@@ -43,27 +39,14 @@ def natural(data: Dataset, num_clients: int, num_clusters: int, rng: np.random.G
     ]
 
 
-def by_class(
-    data: Dataset,
-    num_clients: int,
-    num_clusters: int,
-    rng: np.random.Generator,
-    samples_per_client: int | None = None,
-    test_samples_per_client: int | None = None,
-) -> list[Shard]:
+@dealt
+def by_class(data: Dataset, num_clusters: int, rng: np.random.Generator) -> Clusters:
     """Give cluster k all samples of class k.
 
     Source: CLoVE, Sec. 5 (unsupervised experiments) and App. D.1.1.
     """
-    train, test = rows_by_group(data)
-    if num_clusters > len(train):
-        raise ValueError(
-            f"partition by_class needs a class for each of task.num_clusters={num_clusters} clusters, but the data "
-            f"set has {len(train)}. Lower task.num_clusters."
-        )
-    return deal_clusters(
-        train[:num_clusters], test[:num_clusters], num_clients, rng, samples_per_client, test_samples_per_client
-    )
+    train, test = rows_by_group(data, needed=num_clusters)
+    return Clusters(train[:num_clusters], test[:num_clusters])
 
 
 def random_clusters(
@@ -84,22 +67,16 @@ def random_clusters(
     """
     if any(len(entry) != 2 or min(entry) < 1 for entry in clients) or sum(n for n, _ in clients) != num_clients:
         raise ValueError(
-            f"task.partition_options.clients={clients} must be pairs of [number of clients, samples of each], "
-            f"both at least 1, such as [[900, 10], [20, 50]], and of num_clients={num_clients} clients in all."
+            f"task.partition_options.clients={clients} must be pairs of [number of clients, samples of each], such as "
+            f"[[900, 10], [20, 50]], of num_clients={num_clients} clients in all."
         )
     check_bounds(None, test_samples_per_client)
     train, test = rows_by_group(data)
     if len(train) != num_clusters:
-        raise ValueError(
-            f"partition random_clusters makes every group a cluster: the data have {len(train)} groups, but "
-            f"task.num_clusters={num_clusters}."
-        )
+        raise ValueError(f"task.num_clusters={num_clusters} must be {len(train)}, the data set's groups.")
     sizes = np.repeat([size for _, size in clients], [count for count, _ in clients])
-    if probabilities is not None and (len(probabilities) != num_clusters or abs(sum(probabilities) - 1) > 1e-9):
-        raise ValueError(
-            f"task.partition_options.probabilities={probabilities} must be one share for each of "
-            f"task.num_clusters={num_clusters} clusters, adding up to 1."
-        )
+    fits = probabilities is None or (len(probabilities) == num_clusters and abs(sum(probabilities) - 1) < 1e-9)
+    check_ranges("partition", ("probabilities", probabilities, fits, f"{num_clusters} numbers that add up to 1"))
     drawn = rng.choice(num_clusters, size=num_clients, p=probabilities)
     train_parts = _deal(train, drawn, sizes, rng, "train")
     test_parts = _deal(test, drawn, np.full(num_clients, test_samples_per_client), rng, "test")
@@ -116,8 +93,7 @@ def _deal(
         ends = np.cumsum(sizes[members])
         if len(members) and ends[-1] > len(available):
             raise ValueError(
-                f"the {len(members)} clients drawn for cluster {cluster} need {ends[-1]} {part} samples, but it has "
-                f"{len(available)}: raise task.data_options.samples_per_cluster, or ask for fewer samples."
+                f"the clients of cluster {cluster} need {ends[-1]} {part} samples, but it has {len(available)}."
             )
         shuffled = rng.permutation(available)
         for member, end in zip(members, ends, strict=True):

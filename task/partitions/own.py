@@ -24,15 +24,12 @@ class Agreement:
 
     def __post_init__(self) -> None:
         if not self.input_shape or min(self.input_shape) < 1:
+            shape = list(self.input_shape)
             raise ValueError(
-                f"task.partition_options.input_shape={list(self.input_shape)} must list the sizes of one input, each "
-                "at least 1: [13] for rows of 13 numbers, [3,32,32] for colour images of 32 x 32 pixels."
+                f"task.partition_options.input_shape={shape} must be sizes of one input, such as [3,32,32]."
             )
         if self.num_outputs < 1:
-            raise ValueError(
-                f"task.partition_options.num_outputs={self.num_outputs} must be at least 1: the number of classes, "
-                "or 1 for a regression."
-            )
+            raise ValueError(f"task.partition_options.num_outputs={self.num_outputs} must be at least 1.")
 
 
 def own(
@@ -54,12 +51,12 @@ def own(
     if data.y_train.shape[1:] != ((num_targets,) if num_targets else ()):
         raise ValueError(
             f"this node's targets have shape {('n', *data.y_train.shape[1:])}, but the federation's have "
-            f"task.partition_options.num_targets={num_targets} numbers a sample (0: one): bring them into that form."
+            f"task.partition_options.num_targets={num_targets} numbers a sample (0: one)."
         )
     if not fits_shape(data.input_shape, agreed.input_shape):
         raise ValueError(
             f"this node's inputs have shape {data.input_shape}, but the federation's is {agreed.input_shape} "
-            "(task.partition_options.input_shape): bring the files into that shape, or agree on another one."
+            "(task.partition_options.input_shape): bring the files into that shape."
         )
     if data.y_train.dtype == np.int64 and max(data.y_train.max(), data.y_test.max()) >= num_outputs:
         # The label itself stays here.

@@ -8,19 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
-from florets.task.partitions.shard import Shard, Transform, check_bounds, deal_clusters, spread
+from florets.task.partitions.shard import Clusters, Shard, Transform, check_bounds, dealt, spread
 from florets.task.registry import check_ranges
 
 
+@dealt
 def rotation(
     data: Dataset,
-    num_clients: int,
     num_clusters: int,
     rng: np.random.Generator,
     split: Literal["shared", "independent"] = "independent",
-    samples_per_client: int | None = None,
-    test_samples_per_client: int | None = None,
-) -> list[Shard]:
+) -> Clusters:
     """Turn the images of each cluster, counter-clockwise: the full turn in even steps, 0/90/180/270 for 4 clusters.
 
     Multiples of 90 are exact quarter turns, others are interpolated linearly with corners filled by 0. By `split` a
@@ -35,8 +33,7 @@ def rotation(
     transforms = turns_of(data, _full_turn(num_clusters), "rotation")
     train_rows = [np.arange(len(data.x_train))] * num_clusters
     test_rows = [np.arange(len(data.x_test))] * num_clusters
-    bounds = samples_per_client, test_samples_per_client
-    return deal_clusters(train_rows, test_rows, num_clients, rng, *bounds, transforms, alike=split == "shared")
+    return Clusters(train_rows, test_rows, transforms, alike=split == "shared")
 
 
 def _full_turn(num_clusters: int) -> list[float]:
@@ -53,10 +50,7 @@ def turns_of(data: Dataset, angles: Sequence[float], partition: str) -> list[Tra
 def check_images(data: Dataset, partition: str, angles: Sequence[float]) -> None:
     """Refuse data that are no images (n, ..., height, width), or quarter turns of images that are not square."""
     if data.x_train.ndim < 3:
-        raise ValueError(
-            f"partition {partition} needs images, but one input has shape {data.input_shape}: choose another "
-            f"partition."
-        )
+        raise ValueError(f"partition {partition} needs images, but one input has shape {data.input_shape}.")
     height, width = data.input_shape[-2:]
     if height != width and any(angle % 180 == 90 for angle in angles):
         raise ValueError(f"images of {height} x {width} pixels cannot make quarter turns: use angles 0 and 180.")
@@ -100,11 +94,9 @@ def rotation_blocks(
     of_block = [number * num_clusters // len(turns) for number in range(len(turns))] if clusters is None else clusters
     _check_pool(data, "rotation_blocks")
     check_images(data, "rotation_blocks", turns)
-    if len(of_block) != len(turns) or {*of_block} != {*range(num_clusters)}:
-        raise ValueError(
-            f"task.partition_options.clusters={of_block} must name one of the clusters 0 to {num_clusters - 1} "
-            f"(task.num_clusters) for each of the {len(turns)} angles, and each cluster at least once."
-        )
+    fits = len(of_block) == len(turns) and {*of_block} == {*range(num_clusters)}
+    rule = f"one of 0 to {num_clusters - 1} for each of the {len(turns)} angles, and each of them once at least"
+    check_ranges("partition", ("clusters", of_block, fits, rule))
     if num_clients < len(turns):
         raise ValueError(f"num_clients={num_clients} is less than the {len(turns)} angles: each needs a client.")
     angle_of = np.arange(num_clients) * len(turns) // num_clients
@@ -121,10 +113,7 @@ def rotation_blocks(
 
 def _check_pool(data: Dataset, partition: str) -> None:
     if not data.pooled:
-        raise ValueError(
-            f"partition {partition} splits a pool into train and test samples itself: add "
-            "task.data_options.pooled=true (mnist, fashion_mnist, mnist_and_fashion, emnist, cifar10)."
-        )
+        raise ValueError(f"partition {partition} splits a pool itself: add task.data_options.pooled=true.")
 
 
 _TURNS = 3
@@ -193,7 +182,7 @@ def rotated_anchors(
     if needed > len(data.x_train) or test_samples_per_client > num_test:
         raise ValueError(
             f"num_clients={num_clients} need {needed} train images and {test_samples_per_client} test images each, "
-            f"but the data have {len(data.x_train)} and {num_test}: lower num_clients or the samples per client."
+            f"but the data have {len(data.x_train)} and {num_test}."
         )
     order, everything = rng.permutation(len(data.x_train)), np.arange(num_test)
     anchors = order[:of_anchors].reshape(num_clusters, -1)

@@ -1,7 +1,10 @@
 """A client's share of the data, and the two steps that every partition ends with: spread and deal."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import update_wrapper
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,10 +55,7 @@ def spread(num_clients: int, num_clusters: int) -> list[int]:
     if num_clusters < 1:
         raise ValueError(f"task.num_clusters={num_clusters} must be at least 1.")
     if num_clients < num_clusters:
-        raise ValueError(
-            f"num_clients={num_clients} is less than task.num_clusters={num_clusters}: a cluster would have "
-            f"no client. Raise num_clients or lower task.num_clusters."
-        )
+        raise ValueError(f"num_clients={num_clients} must be at least task.num_clusters={num_clusters}.")
     share, rest = divmod(num_clients, num_clusters)
     return [share + (cluster < rest) for cluster in range(num_clusters)]
 
@@ -69,28 +69,49 @@ def _deal(rows: IntArray, num_clients: int, most: int | None) -> list[IntArray]:
     return [rows[i * chunk : i * chunk + min(chunk, most)] for i in range(num_clients)]
 
 
-def deal_clusters(
-    train_rows: Sequence[IntArray],
-    test_rows: Sequence[IntArray],
-    num_clients: int,
-    rng: np.random.Generator,
-    samples_per_client: int | None,
-    test_samples_per_client: int | None,
-    transforms: Sequence[Transform | None] | None = None,
-    alike: bool = False,
-) -> list[Shard]:
-    """Shuffle the rows of each of K clusters and deal them to its clients, which get consecutive ids."""
-    counts = spread(num_clients, len(train_rows))
-    check_bounds(samples_per_client, test_samples_per_client)
-    most_test = samples_per_client if test_samples_per_client is None else test_samples_per_client
-    shards: list[Shard] = []
-    for cluster, count in enumerate(counts):
-        if not (alike and shards):
-            train_order, test_order = rng.permutation(train_rows[cluster]), rng.permutation(test_rows[cluster])
-        train, test = _deal(train_order, count, samples_per_client), _deal(test_order, count, most_test)
-        transform = transforms[cluster] if transforms is not None else None
-        shards += [Shard(cluster, a, b, transform) for a, b in zip(train, test, strict=True)]
-    return shards
+class Clusters(NamedTuple):
+    """The rows of each of K clusters, and what is done to its samples; `alike`: all are shuffled in the same way."""
+
+    train: Sequence[IntArray]
+    test: Sequence[IntArray]
+    transforms: Sequence[Transform | None] | None = None
+    alike: bool = False
+
+
+def dealt(clusters_of: Callable[..., Clusters]) -> Callable[..., list[Shard]]:
+    """Make a partition of ``f(data, num_clusters, rng, **options)``, whose rows are dealt to each cluster's clients.
+
+    They are shuffled before. The partition's options are those of the function, and the most samples of a client.
+    """
+
+    def partition(
+        data: Dataset,
+        num_clients: int,
+        num_clusters: int,
+        rng: np.random.Generator,
+        samples_per_client: int | None = None,
+        test_samples_per_client: int | None = None,
+        **options: Any,
+    ) -> list[Shard]:
+        train_rows, test_rows, transforms, alike = clusters_of(data, num_clusters, rng, **options)
+        counts = spread(num_clients, len(train_rows))
+        check_bounds(samples_per_client, test_samples_per_client)
+        most_test = samples_per_client if test_samples_per_client is None else test_samples_per_client
+        shards: list[Shard] = []
+        for cluster, count in enumerate(counts):
+            if not (alike and shards):
+                train_order, test_order = rng.permutation(train_rows[cluster]), rng.permutation(test_rows[cluster])
+            train, test = _deal(train_order, count, samples_per_client), _deal(test_order, count, most_test)
+            transform = transforms[cluster] if transforms is not None else None
+            shards += [Shard(cluster, a, b, transform) for a, b in zip(train, test, strict=True)]
+        return shards
+
+    *common, _ = inspect.signature(partition).parameters.values()
+    options = list(inspect.signature(clusters_of).parameters.values())[3:]
+    update_wrapper(partition, clusters_of, ("__module__", "__name__", "__qualname__", "__doc__"))
+    partition.__signature__ = inspect.Signature([*common, *options])  # type: ignore[attr-defined]
+    partition.__annotations__ |= {option.name: option.annotation for option in options}
+    return partition
 
 
 def check_bounds(samples_per_client: int | None, test_samples_per_client: int | None) -> None:
@@ -103,9 +124,7 @@ def check_bounds(samples_per_client: int | None, test_samples_per_client: int | 
 def check_shards(shards: Sequence[Shard], data: Dataset, num_clients: int) -> None:
     """Check what any partition, a user's own included, must give: a shard a client, with rows that exist."""
     if len(shards) != num_clients:
-        raise ValueError(
-            f"the partition gives {len(shards)} shards for num_clients={num_clients}: give one a client."
-        )
+        raise ValueError(f"the partition gives {len(shards)} shards, and must give num_clients={num_clients}.")
     for client, shard in enumerate(shards):
         for part, available in (("train", len(data.x_train)), ("test", len(data.x_test))):
             rows = _rows(shard, part)
@@ -115,16 +134,12 @@ def check_shards(shards: Sequence[Shard], data: Dataset, num_clients: int) -> No
                     f"samples are not enough for num_clients={num_clients}. Lower num_clients, {_REUSE}."
                 )
             if rows.min() < 0 or rows.max() >= available:
-                raise ValueError(
-                    f"client {client} is given {part} rows {rows.min()} to {rows.max()}, but the {part} set "
-                    f"has {available} rows: the partition must give rows of its own data set."
-                )
+                raise ValueError(f"client {client} is given {part} rows beyond the {available} of the data set.")
     if data.pooled:
         trained, tested = (np.concatenate([_rows(shard, part) for shard in shards]) for part in ("train", "test"))
         if both := len(np.intersect1d(trained, tested)):
             raise ValueError(
-                f"{both} rows of the pool are in a train and in a test part: with task.data_options.pooled=true "
-                "the partition must split what each client gets, as rotation_blocks and composed do."
+                f"{both} rows of the pool are in a train and in a test part: each client must split its own."
             )
 
 
@@ -135,18 +150,19 @@ def _rows(shard: Shard, part: str) -> IntArray:
     return np.concatenate([piece.train if part == "train" else piece.test for piece in shard.pieces])
 
 
-def rows_by_group(data: Dataset) -> tuple[list[IntArray], list[IntArray]]:
-    """Return, for each group from 0 to the largest, its rows of the train set and of the test set."""
+def rows_by_group(data: Dataset, needed: int = 1) -> tuple[list[IntArray], list[IntArray]]:
+    """Return, for each group from 0 to the largest, of which so many are needed, its train rows and its test rows."""
     lowest = min(data.group_train.min(), data.group_test.min())
     if lowest < 0:
         raise ValueError(f"group {lowest} is negative: groups (classes) are numbered from 0.")
     num_groups = int(max(data.group_train.max(), data.group_test.max())) + 1
+    if num_groups < needed:
+        raise ValueError(
+            f"the partition needs {needed} classes, but the data set has {num_groups}: lower task.num_clusters."
+        )
     train = [np.flatnonzero(data.group_train == group) for group in range(num_groups)]
     test = [np.flatnonzero(data.group_test == group) for group in range(num_groups)]
     for group, (of_train, of_test) in enumerate(zip(train, test, strict=True)):
         if not len(of_train) or not len(of_test):
-            raise ValueError(
-                f"class {group} has {len(of_train)} train and {len(of_test)} test samples: partitions by class need "
-                "both of every class."
-            )
+            raise ValueError(f"class {group} has {len(of_train)} train and {len(of_test)} test samples: give both.")
     return train, test
