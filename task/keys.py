@@ -90,12 +90,14 @@ def convert(value: Any, kind: Any) -> Any:
             raise Mismatch
         items = value if isinstance(value, list | tuple) else [value]
         # Names may be numbers, as those of the layers of a Sequential are, and Hydra reads them as such.
-        texts = [str(item) if type(item) is int and get_args(kind) == (str,) else item for item in items]
+        texts = [str(item) if type(item) in (int, float) and get_args(kind) == (str,) else item for item in items]
         return [convert(item, get_args(kind)[0]) for item in texts]
     if get_origin(kind) is dict:
         if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-            return dict(value)
+            return {name: convert(one, get_args(kind)[1]) for name, one in value.items()}
         raise Mismatch
+    if kind is Any:
+        return value
     if isinstance(value, bool) and kind is not bool:
         raise Mismatch
     if kind is float and isinstance(value, Real):
@@ -117,7 +119,7 @@ def describe(kind: Any) -> str:
     if get_origin(kind) is list:
         return "a list of integers" if get_args(kind) == (int,) else "a list of strings"
     if get_origin(kind) is dict:
-        return "a mapping of option names to values"
+        return "a mapping of names to values"
     return _WORDS[kind]
 
 
@@ -142,6 +144,23 @@ def as_declared(values: T) -> tuple[T, list[str]]:
             if type(found) is not type(value) or found != value:
                 converted[field.name] = found
     return (dataclasses.replace(values, **converted) if converted else values), problems  # type: ignore[type-var]
+
+
+def from_plain(cls: type[T], values: Mapping[str, Any], prefix: str) -> T:
+    """Return a dataclass of values as JSON or TOML has them, as their declared types; ValueError for any other."""
+    hints: dict[str, Any] = type_hints(cls)  # type: ignore[arg-type]  # as above
+    known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]  # as above
+    found, problems = {}, []
+    for name, value in values.items():
+        if name not in known:
+            raise ValueError(f"{prefix}{name}: there is no such key; there are {', '.join(known)}.")
+        try:
+            found[name] = convert(value, hints[name])
+        except Mismatch:
+            problems.append(f"{prefix}{name}: must be {describe(hints[name])}.")
+    if problems:
+        raise ValueError(" ".join(problems))
+    return cls(**found)
 
 
 def range_problems(values: Any, prefix: str = "") -> list[str]:

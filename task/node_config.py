@@ -1,14 +1,13 @@
 """The node config of a node: the keys that its owner may write, and the caps."""
 
 import difflib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from florets.task.consent import ALLOW
-from florets.task.data.tables.declaration import SITE_KEYS
+from florets.task.data.tables.declaration import SITE_KEYS, read_toml
 from florets.task.wire import kinds
 from florets.task.wire.leaving import STATISTICS, named
 
@@ -95,13 +94,7 @@ def check_node_config(node_config: Mapping[str, Any]) -> None:
 
 def folders_config(file: Path) -> dict[str, Any]:
     """Return the node config in a data folder's file, without what it says of tables; empty where there is none."""
-    try:
-        values = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except OSError as error:
-        raise ValueError(f"{file.name}: cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file.name}: is not TOML ({error}).") from None
-    problems = []
+    values, problems = read_toml(file), []
     for name, value in values.items():
         if name in SITE_KEYS or (name in NODE_KEYS and not isinstance(value, dict | list)):
             continue

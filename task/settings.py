@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from florets.task.keys import as_declared, range_problems, setting
+from florets.task.keys import from_plain, range_problems, setting
 from florets.task.registry import Kind, names
 
 T = TypeVar("T")
@@ -38,11 +38,8 @@ class Drift:
 
 def _read(cls: type[T], values: Mapping[str, Any], key: str) -> T:
     """Return settings of plain values that came in a task's description; ValueError with all that is wrong."""
-    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # those below are dataclasses
-    if unknown := sorted(set(values) - known):
-        raise ValueError(f"{key}: there is no such key as {', '.join(unknown)}; there are {sorted(known)}.")
-    found, problems = as_declared(cls(**values))
-    if problems := [f"{key}.{line}" for line in problems] or range_problems(found, f"{key}."):
+    found = from_plain(cls, values, f"{key}.")
+    if problems := range_problems(found, f"{key}."):
         raise ValueError(" ".join(problems))
     return found
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from florets.task.keys import as_declared
+from florets.task.keys import from_plain
 
 DECLARED, PREPARED, ROWS_OF = "declared", "prepared", "rows_of"
 """Entries of `table`: what the run declares, how tables are prepared, and whose rows of a common table."""
@@ -81,7 +81,4 @@ class TaskSpec:
                 f"the task's description does not fit: unknown keys {unknown}, missing keys {missing}. "
                 f"Server and clients must run the same version of the code."
             )
-        spec, problems = as_declared(cls(**values))
-        if problems:
-            raise ValueError(f"the task's description does not fit: {' '.join(problems)}")
-        return spec
+        return from_plain(cls, values, "the task's description: ")

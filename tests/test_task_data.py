@@ -104,7 +104,7 @@ def test_linear_samples_follow_their_true_model():
     [
         ({"y_train": np.zeros(2, dtype=int)}, "3 inputs, 2 targets and 2 groups"),
         ({"x_test": np.zeros((3, 5))}, r"shape \(2,\), test inputs \(5,\)"),
-        ({"y_test": np.array([0, 1, 2])}, "num_outputs=2 they must be from 0 to 1"),
+        ({"y_test": np.array([0, 1, 2])}, "labels that are not from 0 to 1"),
     ],
 )
 def test_a_data_set_that_does_not_fit_together_is_refused(changes, message):

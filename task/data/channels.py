@@ -56,9 +56,7 @@ def channels(
         ("test_per_scene", test_per_scene, test_per_scene >= 1, "at least 1"),
     )
     if num_clusters > len(SCENES):
-        raise ValueError(
-            f"task.num_clusters={num_clusters}: data channels has {len(SCENES)} scenes; use at most {len(SCENES)}."
-        )
+        raise ValueError(f"task.num_clusters={num_clusters}: data channels has {len(SCENES)} scenes.")
     states, number = [], train_per_scene + test_per_scene
     for index, scene in enumerate([*SCENES.values()][:num_clusters]):
         rng = generator(seed, 0, Purpose.DATA, 1 + index)

@@ -100,36 +100,24 @@ class Dataset:
             group = getattr(self, f"group_{part}")
             if group is _BY_CLASS:
                 if y.dtype != np.int64:
-                    raise ValueError(
-                        f"group_{part} is missing: targets that are not class labels do not say how samples are "
-                        f"grouped; give an int64 array with one group a sample."
-                    )
+                    raise ValueError(f"group_{part} is missing, and targets that are no class labels give no groups.")
                 group = y
             group = np.asarray(group, dtype=np.int64)
             if not len(x) == len(y) == len(group):
-                raise ValueError(
-                    f"the {part} set has {len(x)} inputs, {len(y)} targets and {len(group)} groups: "
-                    f"their numbers must be equal."
-                )
+                raise ValueError(f"the {part} set has {len(x)} inputs, {len(y)} targets and {len(group)} groups.")
             if len(x) == 0:
                 raise ValueError(f"the {part} set is empty: every data set needs train and test samples.")
             object.__setattr__(self, f"x_{part}", x)
             object.__setattr__(self, f"y_{part}", y)
             object.__setattr__(self, f"group_{part}", group)
             if y.dtype == np.int64 and not 0 <= y.min() <= y.max() < self.num_outputs:
-                raise ValueError(
-                    f"the {part} set has invalid class labels: with num_outputs={self.num_outputs} they must be "
-                    f"from 0 to {self.num_outputs - 1}."
-                )
+                raise ValueError(f"the {part} set has class labels that are not from 0 to {self.num_outputs - 1}.")
             owners = getattr(self, f"owners_{part}")
             if owners is not None and owners.shape != y.shape[:1]:
-                raise ValueError(
-                    f"the {part} set has {len(y)} targets, but owners of shape {owners.shape}: one each."
-                )
+                raise ValueError(f"the {part} set has {len(y)} targets, but owners of shape {owners.shape}.")
         if self.x_train.shape[1:] != self.x_test.shape[1:]:
             raise ValueError(
-                f"train inputs have shape {self.x_train.shape[1:]}, test inputs {self.x_test.shape[1:]}: "
-                f"they must be equal."
+                f"train inputs have shape {self.x_train.shape[1:]}, test inputs {self.x_test.shape[1:]}."
             )
 
     @property

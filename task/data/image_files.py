@@ -95,8 +95,7 @@ def read_images(path: Path, classes: Sequence[str] | None, options: ImageOptions
     """
     if classes is None:
         raise ValueError(
-            f"{path}: nodes may have different folders, so that the classes must be named for all of them: set "
-            "task.data_options.classes=[<first>,<second>,...]."
+            f"{path}: the classes must be named for all of them: task.data_options.classes=[<first>,...]."
         )
     for name in classes:
         file_name("task.data_options.classes", name)

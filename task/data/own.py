@@ -20,6 +20,7 @@ from florets.task.data.tables.declaration import SUFFIXES, is_table
 from florets.task.data.tables.description import Description, TargetSummary
 from florets.task.data.tables.site_table import SiteTable
 from florets.task.randomness import Purpose, generator
+from florets.task.registry import check_ranges
 
 FEWEST = 10
 """Fewest records that a node describes: a statement about fewer would be one about each."""
@@ -244,13 +245,9 @@ def _figures(train: Samples, regression: bool) -> dict[str, Any]:
 
 def _labels(classes: Sequence[str | int] | None, regression: bool) -> list[str] | None:
     if classes is not None and regression:
-        raise ValueError(
-            "task.data_options.regression=true, but task.data_options.classes names classes, and a regression has "
-            "none: set task.data_options.classes=null (a preset may name them), or leave out the regression."
-        )
+        raise ValueError("task.data_options.regression=true: a regression has no classes; set classes=null.")
     labels = None if classes is None else [str(name) for name in classes]
-    if labels is not None and len(set(labels)) < len(labels):
-        raise ValueError(f"task.data_options.classes={labels} must be different names.")
+    check_ranges("data", ("classes", labels, labels is None or len(set(labels)) == len(labels), "different names"))
     return labels
 
 
@@ -259,10 +256,7 @@ def find_files(data: Path | None) -> Files:
     if data is not None and data.is_file() and is_table(data):
         return Files((inside(data.parent, data),))
     if data is None or not data.is_dir():
-        raise ValueError(
-            f"the data folder {data} does not exist: give the folder of {_FORMS} as data-dir in the node config "
-            "(in process: data_dir, with one such folder for each client)."
-        )
+        raise ValueError(f"the data folder {data} does not exist: give as data-dir the folder of {_FORMS}.")
     found: dict[str, tuple[Path, ...]] = {}
     for suffix in (".npz", *SUFFIXES, ""):
         for names in (("train", "test"), ("data",)):

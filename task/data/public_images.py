@@ -69,8 +69,7 @@ def mnist_and_fashion(data_dir: Path | None, seed: int, num_clusters: int, poole
 def _dataset(
     class_name: str, data_dir: Path | None, side: int = SIDE, standardise: bool = False, pooled: bool = False
 ) -> Dataset:
-    if not 1 <= side <= SIDE or SIDE % side:
-        raise ValueError(f"task.data_options.side={side} must be a divisor of {SIDE}, such as 14.")
+    check_ranges("data", ("side", side, side in (1, 2, 4, 7, 14, SIDE), f"a divisor of {SIDE}, such as 14"))
     x_train, y_train, x_test, y_test = read_idx_set(class_name, data_dir, _PREFIXES)
     for images in (x_train, x_test):
         if images.shape[1:] != (SIDE, SIDE):
@@ -156,8 +155,7 @@ def read_idx_set(data: str, data_dir: Path | None, prefixes: tuple[str, str]) ->
         labels = _read_idx(files, where / f"{prefix}-labels-idx1-ubyte", 1)
         if len(images) != len(labels):
             raise files.error(
-                f"{where} has {len(images)} images but {len(labels)} labels whose names begin with {prefix}: one of "
-                "the files belongs to another set or is truncated"
+                f"{where} has {len(images)} images but {len(labels)} labels whose names begin with {prefix}"
             )
         arrays += [images, labels]
     return arrays[0], arrays[1].astype(np.int64), arrays[2], arrays[3].astype(np.int64)

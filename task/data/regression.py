@@ -91,8 +91,7 @@ def sphere_models(num_models: int, d: int, delta: float, rng: np.random.Generato
     while len(models) < num_models:
         if tries == TRIES:
             raise ValueError(
-                f"no {num_models} models on the unit sphere of R^{d} with distances in [{delta}, {5 * delta}] were "
-                f"found: lower task.data_options.delta, raise task.data_options.d or lower task.num_clusters."
+                f"no {num_models} such models were found: lower task.data_options.delta, or raise its d."
             )
         tries += 1
         start = models[rng.integers(len(models))]

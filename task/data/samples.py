@@ -36,10 +36,7 @@ class Samples:
 def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
     """Return inputs (n, ...) and `targets` of a file, checked; bytes are pixels: 0 to 255 become 0 to 1."""
     if x.ndim < 2 or len(x) == 0 or len(x) != len(y):
-        raise ValueError(
-            f"{path}: x has shape {x.shape} and y {y.shape}; x needs one row of at least one number for each of the "
-            "targets, and at least one row."
-        )
+        raise ValueError(f"{path}: x has shape {x.shape} and y {y.shape}; x needs a row for each of the targets.")
     pixels = x.dtype == np.uint8
     with np.errstate(over="ignore"):
         inputs = x.astype(np.float32) / np.float32(255) if pixels else x.astype(np.float32, copy=False)
@@ -47,10 +44,8 @@ def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
         finite = np.isfinite(values)
         if not finite.all():
             row = int(np.argwhere(~finite)[0][0])
-            raise ValueError(
-                f"{path}: {int((~finite).sum())} of the {name} are not finite numbers, the first in sample {row}: "
-                f"fill the gaps or leave those samples out."
-            )
+            wrong = int((~finite).sum())
+            raise ValueError(f"{path}: {wrong} of the {name} are not finite numbers, the first in sample {row}.")
     is_real = x.ndim == 2 and x.dtype.kind == "f"
     return Samples(np.ascontiguousarray(x if is_real else inputs), y, scaled=pixels, is_real=is_real)
 
@@ -66,10 +61,7 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
     if values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf" and classes is None:
         return values.astype(np.float64)
     if values.ndim != 1:
-        raise ValueError(
-            f"{path}: the targets have shape {values.shape}, but must be one number or name a sample, or without "
-            "task.data_options.classes a row of at least two numbers."
-        )
+        raise ValueError(f"{path}: the targets have shape {values.shape}, and not one number or name a sample.")
     if classes is not None:
         label_of = {name: label for label, name in enumerate(classes)}
         # Exact names come first: where one is 01 and another 1, they are two.

@@ -7,6 +7,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.task.registry import check_ranges
+
 Rows = NDArray[np.int64]
 
 TEST_SHARE = 0.2
@@ -32,8 +34,7 @@ def split_rows(
     together.
     """
     n = len(target)
-    if not 0 < test_share < 1:
-        raise ValueError(f"task.data_options.test_share={test_share} must be between 0 and 1.")
+    check_ranges("data", ("test_share", test_share, 0 < test_share < 1, "between 0 and 1"))
     if n < 2:
         raise ValueError(f"{n} record cannot be split into training and test records: give at least 2.")
     if groups is not None:

@@ -115,9 +115,7 @@ def amazon_reviews(data_dir: Path | None, seed: int, num_clusters: int) -> Datas
         reviews = _reviews(folder, name)
         num_test = round(TEST_SHARE * len(reviews))
         if not 0 < num_test < len(reviews):
-            raise ValueError(
-                f"data amazon_reviews: {name} has {len(reviews)} labelled reviews, too few to train and to test on."
-            )
+            raise ValueError(f"data amazon_reviews: {name} has {len(reviews)} labelled reviews, which are too few.")
         order = rng.permutation(len(reviews))
         test += [reviews[i] for i in order[:num_test]]
         train += [reviews[i] for i in order[num_test:]]

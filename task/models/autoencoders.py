@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from florets.task.layers import with_head
+from florets.task.registry import check_ranges
 
 
 def autoencoder(input_shape: tuple[int, ...], num_outputs: int, bottleneck: int | None = None) -> nn.Module:
@@ -19,8 +20,7 @@ def autoencoder(input_shape: tuple[int, ...], num_outputs: int, bottleneck: int 
     """
     d = prod(input_shape)
     m = d // 4 if bottleneck is None else bottleneck
-    if m < 1:
-        raise ValueError(f"task.model_options.bottleneck={m} must be at least 1.")
+    check_ranges("model", ("bottleneck", m, m >= 1, "at least 1"))
     layers = nn.Sequential(
         nn.Flatten(),
         nn.Linear(d, 4 * m),
@@ -49,15 +49,15 @@ def conv_autoencoder(
     Source: CLoVE, App. C (unsupervised experiments on CIFAR-10); CIFAR10Autoencoder of the published code.
     """
     widths = [32, 64, 128] if channels is None else channels
-    if not widths or min(*widths, code) < 1:
-        raise ValueError(
-            f"task.model_options channels={widths} code={code}: give at least one convolution and positive widths."
-        )
+    check_ranges(
+        "model",
+        ("channels", widths, bool(widths) and min(widths) >= 1, "numbers from 1, one or more"),
+        ("code", code, code >= 1, "at least 1"),
+    )
     factor = 2 ** len(widths)
     if len(input_shape) != 3 or any(side % factor for side in input_shape[1:]):
         raise ValueError(
-            f"model conv_autoencoder needs images (channels, height, width) whose sides are multiples of {factor}, "
-            f"but one input has shape {input_shape}. Give fewer task.model_options.channels."
+            f"model conv_autoencoder needs images with sides of multiples of {factor}, not {input_shape}."
         )
     inner = (widths[-1], input_shape[1] // factor, input_shape[2] // factor)
     size = inner[0] * inner[1] * inner[2]
@@ -85,11 +85,8 @@ def csi_autoencoder(input_shape: tuple[int, ...], num_outputs: int, code: int = 
     negative as often as positive.
     """
     if len(input_shape) != 3 or input_shape[0] != 2:
-        raise ValueError(
-            f"model csi_autoencoder needs inputs (2, height, width), but one input has shape {input_shape}."
-        )
-    if code < 1:
-        raise ValueError(f"task.model_options.code={code} must be at least 1.")
+        raise ValueError(f"model csi_autoencoder needs inputs (2, height, width), and one has shape {input_shape}.")
+    check_ranges("model", ("code", code, code >= 1, "at least 1"))
     return CsiAutoencoder(input_shape[1], input_shape[2], code)
 
 

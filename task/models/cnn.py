@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from florets.task.layers import with_head
+from florets.task.registry import check_ranges
 
 
 def cnn(
@@ -26,27 +27,33 @@ def cnn(
     """
     _check_images("cnn", input_shape)
     widths = [6, 16] if channels is None else channels
-    if not widths or min(*widths, kernel) < 1 or padding < 0:
-        raise ValueError(
-            f"task.model_options channels={widths} kernel={kernel} padding={padding}: give at least one layer, "
-            f"channels and kernel at least 1, padding at least 0."
-        )
+    check_ranges(
+        "model",
+        ("channels", widths, _are_widths(widths), _WIDTHS),
+        ("kernel", kernel, kernel >= 1, "at least 1"),
+        ("padding", padding, padding >= 0, "at least 0"),
+    )
     height, width = input_shape[1:]
-    for layer in range(len(widths)):
+    for _ in widths:
         height, width = ((side + 2 * padding - kernel + 1) // 2 for side in (height, width))
         if height < 1 or width < 1:
             raise ValueError(
-                f"inputs of shape {input_shape} are too small for model cnn: nothing is left after convolution "
-                f"{layer + 1}. Lower task.model_options.kernel or raise .padding, e.g. kernel=3 padding=1."
+                f"inputs of shape {input_shape} are too small for model cnn: lower task.model_options.kernel or "
+                "raise padding, e.g. kernel=3 padding=1."
             )
     return ConvNet([input_shape[0], *widths], kernel, padding, widths[-1] * height * width, num_outputs)
 
 
 def _check_images(model: str, input_shape: tuple[int, ...]) -> None:
     if len(input_shape) != 3:
-        raise ValueError(
-            f"model {model} needs images (channels, height, width), but one input has shape {input_shape}."
-        )
+        raise ValueError(f"model {model} needs images (channels, height, width), and one is {input_shape}.")
+
+
+_WIDTHS = "numbers from 1, one or more"
+
+
+def _are_widths(widths: Sequence[int]) -> bool:
+    return bool(widths) and min(widths) >= 1
 
 
 class ConvNet(nn.Module):
@@ -97,17 +104,15 @@ def cifar_cnn(
     _check_images("cifar_cnn", input_shape)
     widths = [64, 128, 256, 512] if channels is None else channels
     dense = [1024, 512] if hidden is None else hidden
-    if not widths or min(*widths, 1, *dense) < 1 or not 0 <= dropout < 1:
-        raise ValueError(
-            f"task.model_options channels={widths} hidden={dense} dropout={dropout}: give at least one convolution, "
-            "widths of at least 1, and a dropout in [0, 1)."
-        )
+    check_ranges(
+        "model",
+        ("channels", widths, _are_widths(widths), _WIDTHS),
+        ("hidden", dense, _are_widths([1, *dense]), "numbers from 1"),
+        ("dropout", dropout, 0 <= dropout < 1, "in [0, 1)"),
+    )
     height, width = (side // 2 ** len(widths) for side in input_shape[1:])
     if height < 1 or width < 1:
-        raise ValueError(
-            f"inputs of shape {input_shape} are too small for model cifar_cnn: {len(widths)} poolings leave nothing. "
-            "Give fewer task.model_options.channels."
-        )
+        raise ValueError(f"inputs of shape {input_shape} are too small for so many task.model_options.channels.")
     layers: list[nn.Module] = []
     for before, after in pairwise([input_shape[0], *widths]):
         layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU(), nn.MaxPool2d(2)]
@@ -205,16 +210,13 @@ def text_cnn(
     lengths = [3, 4, 5] if kernels is None else kernels
     if len(input_shape) != 1:
         raise ValueError(f"model text_cnn needs texts of shape (length,), but one input has shape {input_shape}.")
-    if not lengths or min(*lengths, tokens, embedding, filters) < 1 or not 0 <= dropout < 1:
-        raise ValueError(
-            f"task.model_options tokens={tokens} embedding={embedding} filters={filters} kernels={lengths} "
-            f"dropout={dropout}: all must be at least 1, with one kernel or more, and the dropout in [0, 1)."
-        )
-    if input_shape[0] < max(lengths):
-        raise ValueError(
-            f"texts of {input_shape[0]} tokens are too short for task.model_options.kernels={lengths}: raise "
-            "task.data_options.length, or give shorter kernels."
-        )
+    check_ranges(
+        "model",
+        ("kernels", lengths, _are_widths(lengths) and max(lengths) <= input_shape[0], f"from 1 to {input_shape[0]}"),
+        *((name, n, n >= 1, "at least 1") for name, n in (("tokens", tokens), ("embedding", embedding))),
+        ("filters", filters, filters >= 1, "at least 1"),
+        ("dropout", dropout, 0 <= dropout < 1, "in [0, 1)"),
+    )
     return TextCnn(tokens, embedding, filters, lengths, dropout, num_outputs)
 
 
@@ -236,10 +238,7 @@ class TextCnn(nn.Module):
         found = x.long()
         # A question about values has no place in an exported program, whose embedding refuses the token as well.
         if not torch.compiler.is_exporting() and len(found) and int(found.max()) >= self.embedding.num_embeddings:
-            raise ValueError(
-                f"a text has token {int(found.max())}, but task.model_options.tokens="
-                f"{self.embedding.num_embeddings}: it must be task.data_options.words + 2 at least."
-            )
+            raise ValueError(f"a text has token {int(found.max())}: task.model_options.tokens must be larger.")
         embedded = self.embedding(found).transpose(1, 2)
         # The maximum first: ReLU then has a length-th of the work, and the same result.
         features = [torch.relu(convolution(embedded).amax(dim=2)) for convolution in self.convolutions]

@@ -65,7 +65,7 @@ def model_function(given: Any) -> Callable[..., Any]:
             if trained and not callable(getattr(layer, "reset_parameters", None)):
                 raise ValueError(
                     f"layer {name or 'itself'!r} ({type(layer).__name__}) has parameters and no reset_parameters(): "
-                    "no further models can be drawn from the module; give its class, or a function that builds it"
+                    "give the module's class, or a function that builds it"
                 )
         return Architecture(given)
     if not callable(given):

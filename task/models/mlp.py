@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from florets.task.layers import with_head
+from florets.task.registry import check_ranges
 
 
 def mlp(
@@ -19,8 +20,7 @@ def mlp(
     `batch_norm` each is normalised over the batch before its ReLU.
     """
     widths = [prod(input_shape), *([64] if hidden is None else hidden), num_outputs]
-    if min(widths) < 1:
-        raise ValueError(f"task.model_options.hidden={hidden}: every width must be at least 1.")
+    check_ranges("model", ("hidden", hidden, min(widths) >= 1, "numbers from 1"))
     layers: list[nn.Module] = [nn.Flatten()]
     for position, (narrow, wide) in enumerate(pairwise(widths)):
         if position > 0:
@@ -45,8 +45,7 @@ def linear(
     Source: CLoVE, App. D.1.1; its Theorem's first models are made orthogonal by ``init=orthonormal``. Mixed
     regression, Sec. V. ``uniform``: CFL-GP, Sec. 5.1. ``bernoulli``: IFCA, synthetic data.
     """
-    if scale <= 0:
-        raise ValueError(f"task.model_options.scale={scale} must be above 0.")
+    check_ranges("model", ("scale", scale, scale > 0, "above 0"))
     layer = nn.Linear(prod(input_shape), num_outputs, bias=bias)
     how = start or ("unit" if num_outputs == 1 else "torch")
     with torch.no_grad():

@@ -17,7 +17,7 @@ def natural(data: Dataset, num_clients: int, num_clusters: int, rng: np.random.G
     `num_clients` owners become clients, in the order of their names; of more than that, as many are drawn.
     """
     if data.owners_train is None or data.owners_test is None:
-        raise ValueError("partition natural needs to know whose each sample is: name a table's task.table.owner.")
+        raise ValueError("partition natural: the data do not say whose each sample is, as task.table.owner does.")
     if num_clusters:
         raise ValueError("partition natural: groups among owners are not known; use task.num_clusters=0.")
     names, sizes = np.unique(data.owners_train, return_counts=True)
@@ -67,8 +67,8 @@ def random_clusters(
     """
     if any(len(entry) != 2 or min(entry) < 1 for entry in clients) or sum(n for n, _ in clients) != num_clients:
         raise ValueError(
-            f"task.partition_options.clients={clients} must be pairs of [number of clients, samples of each], such as "
-            f"[[900, 10], [20, 50]], of num_clients={num_clients} clients in all."
+            f"task.partition_options.clients={clients} must be pairs of [number of clients, samples of each], "
+            f"such as [[900, 10], [20, 50]], of num_clients={num_clients} clients in all."
         )
     check_bounds(None, test_samples_per_client)
     train, test = rows_by_group(data)
@@ -92,9 +92,7 @@ def _deal(
         members = np.flatnonzero(drawn == cluster)
         ends = np.cumsum(sizes[members])
         if len(members) and ends[-1] > len(available):
-            raise ValueError(
-                f"the clients of cluster {cluster} need {ends[-1]} {part} samples, but it has {len(available)}."
-            )
+            raise ValueError(f"cluster {cluster} needs {ends[-1]} {part} samples, and has {len(available)}.")
         shuffled = rng.permutation(available)
         for member, end in zip(members, ends, strict=True):
             parts[member] = shuffled[end - sizes[member] : end]

@@ -106,7 +106,7 @@ def test_names_units_missing_marks_and_columns_of_one_site(tmp_path: Path) -> No
     [
         ('renam = {chol = "cholesterol"}', r"node\.toml: renam: there is no such key\. Did you mean rename\?"),
         ("scale = {chol = 0}", "scale: every factor must be a number other than 0"),
-        ("missing = [true]", "true and false are not names"),
+        ("missing = [true]", "missing: must be a list of strings"),
         ('decimal = "comma"', 'decimal: must be "." or ","'),
         ("a = ", "node.toml cannot be read"),
     ],

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from florets.task.keys import describe
+from florets.task.keys import from_plain
 from florets.task.settings import TableConfig
 
 NODE_FILE = "node.toml"
@@ -26,14 +26,12 @@ MISSING = (
 )
 """Cells that stand for a missing value in every table; those with # are a spreadsheet's errors."""
 
-_MAPPINGS = {"classes": Mapping[str, tuple[str, ...]]}
-"""Types of the keys that a configuration has as plain mappings."""
-
 
 @dataclass(frozen=True)
 class Declaration(TableConfig):
     """What a run says of the tables of all its sites; `min_count` is what the site itself says."""
 
+    classes: dict[str, list[str]] = field(default_factory=dict)
     min_count: int = 5
 
     def __post_init__(self) -> None:
@@ -63,12 +61,7 @@ class Declaration(TableConfig):
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Declaration":
         """Return what plain values (as JSON has them) declare; raise ValueError for unknown keys or wrong types."""
-        known = {entry.name: entry for entry in fields(cls)}
-        if unknown := [name for name in values if name not in known]:
-            raise ValueError(f"task.table.{unknown[0]}: there is no such key; there are {', '.join(known)}.")
-        types = {**{name: entry.type for name, entry in known.items()}, **_MAPPINGS}
-        read = {name: _plain(f"task.table.{name}", types[name], value) for name, value in values.items()}
-        return cls(**read)
+        return from_plain(cls, values, "task.table.")
 
     @property
     def named(self) -> dict[str, str]:
@@ -92,21 +85,21 @@ class Declaration(TableConfig):
 class Site:
     """How one site's files differ: its ``node.toml``; what is empty is detected."""
 
-    rename: Mapping[str, str] = field(default_factory=dict)
+    rename: dict[str, str] = field(default_factory=dict)
     """Name in the file to the name that all sites use, which all other keys go by."""
-    scale: Mapping[str, float] = field(default_factory=dict)
+    scale: dict[str, float] = field(default_factory=dict)
     """Factor of a column, for another unit."""
-    missing: tuple[str, ...] = ()
-    missing_in: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    missing_in: dict[str, list[str]] = field(default_factory=dict)
     """Cells of single columns that stand for a missing value: a cholesterol of 0."""
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
+    drop: list[str] = field(default_factory=list)
+    categorical: list[str] = field(default_factory=list)
     """Columns whose numbers are codes of categories, in addition to those that the run names."""
     separator: str = ""
     decimal: str = ""
     encoding: str = ""
     header: bool | None = None
-    columns: tuple[str, ...] = ()
+    columns: list[str] = field(default_factory=list)
     """Names of the file's columns where it has no header."""
     min_count: int = 5
     """Fewest records of a category, or values of a column, of which more than a count is sent."""
@@ -169,53 +162,22 @@ def site_of(table: Path) -> Site:
 def read_site(data: Path) -> Site:
     """Return what the node's file says of its tables; raise ValueError where it is no TOML or holds other types."""
     file = site_file(data)
-    try:
-        values = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file.name} cannot be read: {error}.") from error
+    values = read_toml(file)
     for name, value in values.items():
         near = difflib.get_close_matches(name, SITE_KEYS, n=1, cutoff=0.8)
         # The settings of a node's config are no lists or tables.
         if name not in SITE_KEYS and (near or isinstance(value, dict | list)):
             hint = f" Did you mean {near[0]}?" if near else ""
             raise ValueError(f"{file.name}: {name}: there is no such key.{hint} Of a table: {', '.join(SITE_KEYS)}.")
-    types = {entry.name: entry.type for entry in fields(Site)}
-    read = {name: _plain(f"{file.name}: {name}", types[name], values[name]) for name in types if name in values}
     try:
-        return Site(**read)
+        return from_plain(Site, {name: values[name] for name in SITE_KEYS if name in values}, "")
     except ValueError as error:
         raise ValueError(f"{file.name}: {error}") from error
 
 
-def _plain(key: str, annotation: Any, value: Any) -> Any:
-    """Return a plain value as the annotation wants it."""
-    if annotation in (list[str], tuple[str, ...]):
-        names = [value] if isinstance(value, str | int | float) else value
-        if not isinstance(names, list | tuple) or not all(isinstance(name, str | int | float) for name in names):
-            raise ValueError(f"{key}: must be a list of names.")
-        if any(isinstance(name, bool) for name in names):
-            raise ValueError(f"{key}: true and false are not names; put them in quotes.")
-        return list(map(str, names)) if annotation == list[str] else tuple(map(str, names))
-    if annotation in (Mapping[str, str], Mapping[str, float], Mapping[str, tuple[str, ...]]):
-        if isinstance(value, list | tuple) and annotation == Mapping[str, tuple[str, ...]]:
-            # Names alone: each stands for itself.
-            return {name: (name,) for name in _plain(key, tuple[str, ...], value)}
-        if not isinstance(value, Mapping):
-            raise ValueError(f"{key}: must be a mapping, {{<name>: <value>}}.")
-        if annotation == Mapping[str, float]:
-            if any(isinstance(factor, bool) or not isinstance(factor, int | float) for factor in value.values()):
-                raise ValueError(f"{key}: every factor must be a number.")
-            return {str(name): float(factor) for name, factor in value.items()}
-        if annotation == Mapping[str, str]:
-            return {str(name): str(text) for name, text in value.items()}
-        return {str(name): _plain(key, tuple[str, ...], raw) for name, raw in value.items()}
-    kinds = {str: str, bool: bool, bool | None: bool, int: int, int | None: int, float: (int, float)}
-    expected: Any = kinds.get(annotation, str)
-    if expected is bool and value in ("true", "false"):
-        # In quotes, as the other settings of a node's file that are true or false may stand.
-        return value == "true"
-    none = value is None and annotation in (bool | None, int | None)
-    if not none and (not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool)):
-        words = describe(annotation if annotation in kinds else str).removesuffix(" or null")
-        raise ValueError(f"{key}={value!r}: must be {words}.")
-    return value
+def read_toml(file: Path) -> dict[str, Any]:
+    """Return the values in a node's file; none where there is no such file."""
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file.name} cannot be read: {error}.") from error
