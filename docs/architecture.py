@@ -1,8 +1,10 @@
 """The picture of docs/architecture.md, drawn from the imports: `python docs/architecture.py` writes it."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
+
+import networkx as nx  # torch brings it
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = Path(__file__).with_name("architecture.svg")
@@ -86,36 +88,16 @@ def arrows() -> set[Arrow]:
     return found
 
 
-def _reachable(start: str, direct: Mapping[str, set[str]]) -> set[str]:
-    found, waiting = set[str](), [start]
-    while waiting:
-        new = direct[waiting.pop()] - found
-        found |= new
-        waiting += new
-    return found
-
-
 def reduced(all_arrows: set[Arrow]) -> set[Arrow]:
     """Leave out the arrows that others imply."""
-    direct: dict[str, set[str]] = {room: set() for arrow in all_arrows for room in arrow}
-    for importer, imported in all_arrows:
-        direct[importer].add(imported)
-    return {
-        (importer, imported)
-        for importer, imported in all_arrows
-        if not any(imported in _reachable(other, direct) for other in direct[importer] - {imported})
-    }
+    return set(nx.transitive_reduction(nx.DiGraph(all_arrows)).edges)
 
 
 def _levels(few: set[Arrow]) -> dict[str, int]:
     """Return the row of each folder, 0 at the bottom: below all that import it, above all that it imports."""
-    rooms = {room for arrow in few for room in arrow}
-    found: dict[str, int] = {}
-    while len(found) < len(rooms):
-        ready = {r for r in rooms - set(found) if all(to in found for start, to in few if start == r)}
-        assert ready, "a circle of imports between folders"
-        found |= {room: 1 + max((found[to] for start, to in few if start == room), default=-1) for room in ready}
-    for room in sorted(rooms, key=found.__getitem__, reverse=True):
+    rows = list(nx.topological_generations(nx.DiGraph(few).reverse()))
+    found = {room: number for number, row in enumerate(rows) for room in row}
+    for room in sorted(found, key=found.__getitem__, reverse=True):
         found[room] = min((found[start] - 1 for start, to in few if to == room), default=found[room])
     return found
 

@@ -14,13 +14,7 @@ from florets.reports.pooled import read_test_statistics
 from florets.reports.statistics import ARI, PERCENT
 from florets.reports.summary import ALL_RIGHT, ARI_RECOVERED, ARI_ROUND, RoundLine, RunSummary, read_lines
 
-Name = Literal[
-    "accuracy", "loss", "validation", "worst_tenth", "tuned_accuracy", "ari", "ari_at_10", "first_round_ari_90",
-    "rounds_of_ari_1", "first_round_ari_1", "first_round_best_ari", "groups", "frozen_from", "ari_participants",
-    "ari_participants_at_10", "first_round_ari_participants_90", "model_error", "cluster_error", "bytes",
-    "gradient_passes", "records",
-]  # fmt: skip
-Values = dict[Name, Any]
+Values = dict[str, Any]
 """Results in a finished run's record; see `values_of`. A stored one lacks what was None, or not measured yet."""
 
 
@@ -111,7 +105,7 @@ class Measure:
         return f"{deviation:.{decimals}f}"
 
 
-def _number(name: Name, factor: float = 1.0) -> Read:
+def _number(name: str, factor: float = 1.0) -> Read:
     def read(values: Values, _: Config) -> float | None:
         value = values.get(name)
         return None if value is None or not math.isfinite(value) else factor * value
@@ -153,7 +147,7 @@ def by_accuracy(config: Config) -> bool:
     return config.measure == "accuracy"
 
 
-def _rounds_before(name: Name) -> Read:
+def _rounds_before(name: str) -> Read:
     def read(values: Values, _: Config) -> float | None:
         return None if values.get(name) is None else float(values[name] - 1)
 
@@ -207,7 +201,7 @@ def _has_groups(config: Config) -> bool:
     return config.task.num_clusters >= 2 and _finds_groups(config)
 
 
-def _ari(label: str, name: Name) -> Measure:
+def _ari(label: str, name: str) -> Measure:
     return Measure(label, "mean", "{:.2f}", _number(name), _has_groups, 0.01, higher=True, bounds=ARI)
 
 
@@ -215,7 +209,7 @@ def _rounds(label: str, read: Read, fits: Fits, near: float = 1.0) -> Measure:
     return Measure(label, "mean", "{:.1f}", read, fits, near, "round" if near else "", may_be_never=True)
 
 
-def _percent(label: str, name: Name, fits: Fits, higher: bool = True) -> Measure:
+def _percent(label: str, name: str, fits: Fits, higher: bool = True) -> Measure:
     return Measure(label, "mean", "{:.1f}", _number(name, 100.0), fits, 1.0, "point", higher=higher, bounds=PERCENT)
 
 

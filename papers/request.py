@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from florets.conf.problems import ConfigError, did_you_mean
@@ -80,12 +80,6 @@ def read_request(words: Sequence[str]) -> Request:
     own, given = read_keys(words)
     scale = own.get("scale", "paper")
     item = find_item(names[0], scale)
-    # That the released code has another value is no reason any more where this value is given.
-    references = (
-        replace(one, reasons=tuple(text for text in one.reasons if not _names_any(text, given)))
-        for one in item.references
-    )
-    item = replace(item, references=tuple(references))
     if "strategy" in given and any("strategy" in column.overrides for column in item.columns.values()):
         raise ConfigError([f"strategy={given['strategy']}: columns have their own; columns=<name>,... chooses some."])
     chosen: dict[str, Sequence[str]] = {}
@@ -117,21 +111,6 @@ def read_keys(words: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     if problems:
         raise ConfigError(problems)
     return {key: value for key, value in pairs if key in _OWN_KEYS}, given
-
-
-def _names_any(reason: str, given: Mapping[str, str]) -> bool:
-    """Return whether a reason names one of the keys that are given, with an equal value."""
-    pairs = re.findall(r"([\w.]+)=([^\s,;)]+)", reason)
-    return any(
-        key in given and _number_or_text(text.rstrip(".:")) == _number_or_text(given[key]) for key, text in pairs
-    )
-
-
-def _number_or_text(value: str) -> float | str:
-    try:
-        return float(value)
-    except ValueError:
-        return value
 
 
 def _count(key: str, text: str) -> int:

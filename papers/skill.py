@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from florets.reports.pooled import TestStatistics, constant, pooled, total_squares, with_sums
 from florets.reports.scores import Part
+from florets.studies.advise.compare import QUANTILE, Difference
 from florets.task.wire.kinds import DIVERGED
 
 RESAMPLES = 50
@@ -57,23 +58,10 @@ def skill_of(statistics: Mapping[str, TestStatistics], by_accuracy: bool = False
 
 ROPE = 0.5
 """Points of skill within which a difference is of no practical use."""
-_QUANTILE, _DRAWS = 1.959964, 20_000
+_DRAWS = 20_000
 
 Skills = Mapping[int, Sequence[float]]
 """By seed, a skill over all test records and in each resample of them, as `skill_of` returns it."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Mean difference of two methods on one data set, and half of its 95 % interval; infinite where unknown."""
-
-    mean: float
-    half: float
-
-    @property
-    def sign(self) -> int:
-        """1 or -1 where the interval leaves out 0, else 0."""
-        return int(np.sign(self.mean)) if abs(self.mean) > self.half else 0
 
 
 def difference(first: Skills, second: Skills) -> Difference | None:
@@ -91,7 +79,7 @@ def difference(first: Skills, second: Skills) -> Difference | None:
     own = resampled.var(axis=1, ddof=1)
     beyond = max(0.0, float(means.var(ddof=1) - own.mean())) if len(seeds) > 1 else 0.0
     error = math.sqrt(float(own.mean()) / len(seeds) + beyond / len(seeds))
-    return Difference(float(means.mean()), _QUANTILE * error)
+    return Difference(float(means.mean()), QUANTILE * error)
 
 
 @dataclass(frozen=True)
@@ -133,8 +121,9 @@ class Pair:
     @property
     def signs(self) -> tuple[int, int, int]:
         """Data sets on which it is ahead by more than chance, behind, and neither."""
-        signs = [one.sign for one in self.differences.values()]
-        return signs.count(1), signs.count(-1), signs.count(0)
+        ahead = sum(one.is_gain for one in self.differences.values())
+        behind = sum(one.is_loss for one in self.differences.values())
+        return ahead, behind, len(self.differences) - ahead - behind
 
 
 def pair(first: Mapping[str, Skills], second: Mapping[str, Skills], rows: Sequence[str]) -> Pair | None:

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from florets.conf.problems import ConfigError
 from florets.papers.cells import Place, Progress, State
-from florets.papers.measures import Values
 from florets.reports.tables import write_csv
 
 CELLS = "cells.csv"
@@ -105,7 +104,7 @@ def _read(line: Mapping[str, str]) -> Progress:
     if state != "finished":
         return Progress(state, note=line["note"])
     values = {name: json.loads(text) for name, text in line.items() if name not in _HEAD and text}
-    return Progress(state, cast(Values, values), line["note"])
+    return Progress(state, values, line["note"])
 
 
 def stored_cells(folder: Path) -> dict[tuple[str, int], Progress]:

@@ -10,7 +10,6 @@ from florets.task.training.settings import Training
 
 Averages = Literal["models", "gradients"]
 FirstRound = Literal["random", "evaluate", "update"]
-Compared = Literal["", "participants", "clients"]
 ChooseK = Literal["silhouette", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
 Robust = Literal["none", "clip", "trimmed_mean", "median", "geometric_median", "multi_krum"]
@@ -265,8 +264,6 @@ class Settings:
     """Whether groups are frozen from some round on."""
     grouping_rounds: ClassVar[int | None] = None
     """Rounds with groupings until groups may be frozen; None: as many as there are."""
-    compares: ClassVar[Compared] = ""
-    """Which clients the server compares pairwise: memory grows with the square of their number."""
     usual_initial: ClassVar[Initial] = "different"
     """The initial models, where `init` is no key."""
     gradient_batch: ClassVar[Literal["full", "train"]] = "full"

@@ -10,7 +10,6 @@ from florets.conf.presets import OWN_DIR, choices, text_of
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
 from florets.conf.schema import Config
-from florets.conf.validate import MOST_COMPARED
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import settings_type
 from florets.task.settings import TaskConfig
@@ -29,11 +28,6 @@ def composes(experiment, strategies):
             refused = r"use task\.loss=cross_entropy"
         elif strategy == "oracle" and not task.num_clusters and task.partition != "own":
             refused = "the oracle needs the true clusters, and this task has none"
-        elif settings_type(strategy).compares == "clients" and preset.num_clients > MOST_COMPARED:
-            refused = "must be compared"
-        elif strategy == "fedgwc" and task.partition != "own" and preset.num_clients < 8:
-            # It samples 0.4 of them, and compares no fewer than three.
-            refused = "FedGWC compares the clients of a round, .* use at least 8 clients"
         elif strategy == "centralised" and task.partition == "own":
             refused = "these nodes .* keep theirs"
         if refused:

@@ -4,8 +4,9 @@ import math
 
 import pytest
 
-from florets.papers.skill import Difference, difference, pair, signed_rank
+from florets.papers.skill import difference, pair, signed_rank
 from florets.reports import statistics
+from florets.studies.advise.compare import Difference
 
 
 def test_spread_and_interval_by_hand() -> None:
@@ -64,13 +65,13 @@ def test_differences_are_paired_by_record_and_by_seed() -> None:
     found = difference(first, second)
     # Seeds differ by no more than their records do: the variance of the mean is 2 / 2.
     assert found == Difference(3.0, pytest.approx(1.959964))
-    assert found.sign == 1
-    assert difference(second, first).sign == -1
+    assert found.is_gain
+    assert difference(second, first).is_loss
     apart = {0: [12.0, 11.0, 13.0], 1: [18.0, 17.0, 19.0]}
     # Between seeds the variance is 18, 16 more than the records': 2 / 2 + 16 / 2.
     assert difference(apart, second) == Difference(5.0, pytest.approx(1.959964 * 3))
-    assert difference(apart, second).sign == 0
-    assert difference({0: [1.0]}, {0: [0.0]}).sign == 0
+    assert not difference(apart, second).is_gain
+    assert not difference({0: [1.0]}, {0: [0.0]}).is_gain
     assert difference({0: [1.0]}, {1: [0.0]}) is None
 
 

@@ -14,9 +14,9 @@ from florets.strategies.core.cluster import canonical
 from florets.strategies.settings import MODELS_OF_GROUPS
 from florets.strategies.shared.estimates import ask_estimates, usual_size
 from florets.strategies.shared.messages import TRAIN_BILEVEL, BilevelUpdate
-from florets.task.device import one_thread
 from florets.task.wire import codec, kinds
 from florets.zoo.shared.agglomerative import joined
+from florets.zoo.shared.directions import cosines
 
 ANCHOR_EPOCHS = 20
 """Passes over a client's data for its direction, once for each client."""
@@ -154,10 +154,10 @@ def merge_similar(sums: FloatArray, least: float) -> IntArray:
     if len(groups) < 2:
         return groups
     alive = list(range(len(directions)))
-    cosines = _cosines(directions, directions)
-    np.fill_diagonal(cosines, -np.inf)
+    similarity = cosines(directions)
+    np.fill_diagonal(similarity, -np.inf)
     while len(alive) > 1:
-        part = cosines[np.ix_(alive, alive)]
+        part = similarity[np.ix_(alive, alive)]
         row, column = sorted(divmod(int(part.argmax()), len(alive)))
         if part[row, column] < least:
             break
@@ -165,14 +165,6 @@ def merge_similar(sums: FloatArray, least: float) -> IntArray:
         directions[kept] += directions[gone]
         groups[groups == gone] = kept
         alive.remove(gone)
-        cosines[kept] = cosines[:, kept] = _cosines(directions[[kept]], directions)[0]
-        cosines[kept, kept] = -np.inf
+        similarity[kept] = similarity[:, kept] = cosines(directions[[kept]], directions)[0]
+        similarity[kept, kept] = -np.inf
     return canonical(groups)
-
-
-def _cosines(rows: FloatArray, others: FloatArray) -> FloatArray:
-    lengths = np.linalg.norm(rows, axis=1)[:, np.newaxis] * np.linalg.norm(others, axis=1)
-    with one_thread():
-        products = rows @ others.T
-    cosines: FloatArray = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
-    return np.clip(cosines, -1.0, 1.0)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from florets.reports.pooled import PartStatistics, TestStatistics, constant, pooled, total_squares
 from florets.reports.scores import Part
-from florets.studies.advise.measures import FORMS, FloatArray, Name, gain, is_better, unit_of
+from florets.studies.advise.measures import FORMS, FloatArray, Name, gain, unit_of, worth
 from florets.studies.advise.outcomes import Outcome, Tests
 from florets.task.wire.kinds import DIVERGED
 
@@ -122,7 +122,7 @@ class Criterion:
         with np.errstate(invalid="ignore"):
             upper = counts * np.array([error for _, error in known], dtype=np.float64)
         if self.measure != "r2":
-            return _Terms(upper, counts)
+            return _Terms(upper, counts, 0 * counts, counts)
         # Deviations of the targets: within each client, and of its mean from that of all.
         sums = [None if test.sums is None else test.sums.sums for test, _ in known]
         own = np.array([self.spread * n if one is None else one[1] for n, one in zip(counts, sums, strict=True)])
@@ -168,22 +168,23 @@ class Criterion:
         keys = with_sums if over_records else keys
         first, second = ({key: tests[key] for key in keys} for tests in (first, second))
         mean = gain(self.figure(first), self.figure(second), self.measure)
-        if not keys or not math.isfinite(mean):
-            return Difference(math.nan, math.inf)
-        if over_records:
-            return Difference(mean, QUANTILE * self._error_over_records(first, second))
-        return Difference(mean, self._half(self._without_each(first) - self._without_each(second)))
+        return self._difference(mean, first, second, over_records)
 
     def over(self, first: Tests, reference: float) -> Difference:
         """Return the gain of a method over a fixed number, with its 95 % interval as in `difference`."""
         first = self.compared(first)
-        mean = gain(self.figure(first), reference, self.measure)
+        mean, over_records = gain(self.figure(first), reference, self.measure), is_over_records(first)
+        with_sums = {key: test for key, test in first.items() if test.sums is not None}
+        return self._difference(mean, with_sums if over_records else first, {}, over_records)
+
+    def _difference(self, mean: float, first: Tests, second: Tests, over_records: bool) -> Difference:
+        """Return a gain of the first over the second method, or over a fixed number, with its interval."""
         if not first or not math.isfinite(mean):
             return Difference(math.nan, math.inf)
-        with_sums = {key: test for key, test in first.items() if test.sums is not None}
-        if is_over_records(first):
-            return Difference(mean, QUANTILE * self._error_over_records(with_sums, {}))
-        return Difference(mean, self._half(self._without_each(first)))
+        if over_records:
+            return Difference(mean, QUANTILE * self._error_over_records(first, second))
+        without = self._without_each(first)
+        return Difference(mean, self._half(without - self._without_each(second) if second else without))
 
     def _half(self, without: FloatArray) -> float:
         """Return half the width of an interval from figures without each client; of a few by Student's t."""
@@ -201,10 +202,9 @@ class Criterion:
     def _without_each(self, tests: Tests) -> FloatArray:
         """Return the figure without each of the clients."""
         known = self._terms(tests)
-        lower = known.lower.sum() - known.lower
-        if known.shifts is not None and known.counts is not None:
-            # The common mean moves as well.
-            lower = lower - np.square(known.shifts) / np.maximum(known.counts.sum() - known.counts, 1.0)
+        # The common mean moves as well.
+        moved = np.square(known.shifts) / np.maximum(known.counts.sum() - known.counts, 1.0)
+        lower = known.lower.sum() - known.lower - moved
         return np.asarray(self._ratio(known.upper.sum() - known.upper, lower))
 
     def _error_over_records(self, first: Tests, second: Tests) -> float:
@@ -235,8 +235,8 @@ class _Terms:
 
     upper: FloatArray
     lower: FloatArray
-    shifts: FloatArray | None = None
-    counts: FloatArray | None = None
+    shifts: FloatArray
+    counts: FloatArray
 
 
 def _error_of_joint_r2(first: Tests, second: Tests) -> float:
@@ -364,12 +364,7 @@ def choose(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
 
 def best(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
     """Return the method with the best figure on the validation records; of equals the first."""
-    found = candidates[0]
-    for one in candidates[1:]:
-        figures = criterion.figure(one.validation), criterion.figure(found.validation)
-        if is_better(*figures, criterion.measure):
-            found = one
-    return found
+    return max(candidates, key=lambda one: worth(criterion.figure(one.validation), criterion.measure))
 
 
 def joined_accuracy(outcome: Outcome, clients: Sequence[str]) -> tuple[float, int] | None:

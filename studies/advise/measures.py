@@ -68,11 +68,9 @@ def seconds_of(measure: Name, counts: Collection[FloatArray]) -> tuple[Name, ...
     return (*known, "auc") if max(map(len, counts)) == 2 else known
 
 
-def is_better(first: float, second: float, measure: Name) -> bool:
-    """Say whether a figure is better than another; one that is not finite is better than none."""
-    if not math.isfinite(first) or not math.isfinite(second):
-        return math.isfinite(first)
-    return first > second if FORMS[measure].higher else first < second
+def worth(figure: float, measure: Name) -> float:
+    """Return what figures are ordered by, the best one last; what is not finite is worth least."""
+    return gain(figure, 0.0, measure) if math.isfinite(figure) else -math.inf
 
 
 def gain(first: float, second: float, measure: Name) -> float:

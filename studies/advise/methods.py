@@ -15,7 +15,7 @@ from florets.conf.schema import Config
 from florets.reports.console import counted, say
 from florets.strategies.base.federation import FederationError
 from florets.studies.advise.compare import Criterion
-from florets.studies.advise.measures import Name, gain, is_better, named, unit_of
+from florets.studies.advise.measures import Name, gain, named, unit_of, worth
 from florets.studies.advise.outcomes import Finding, Outcome, read_outcome
 from florets.task.settings import scales_targets
 
@@ -307,7 +307,7 @@ def _improves(question: Question, criterion: Criterion, one: Outcome, last: Outc
     figures = criterion.figure(one.validation), criterion.figure(last.validation)
     if question.by_newton and math.isfinite(figures[0]):
         return gain(*figures, criterion.measure) > _LEAST * unit_of(criterion.measure)
-    return is_better(*figures, criterion.measure)
+    return worth(figures[0], criterion.measure) > worth(figures[1], criterion.measure)
 
 
 def _rates(question: Question, method: str, kept: Mapping[str, Outcome]) -> tuple[float, ...]:
