@@ -17,6 +17,7 @@ from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.engines import engine
 from florets.reports.clients import read_clients
+from florets.reports.console import listed
 from florets.reports.pooled import read_test_statistics
 from florets.reports.summary import last_evidence, read_lines
 from florets.strategies.registry import find_strategy
@@ -104,9 +105,9 @@ class Groups:
             said = f"not decided after {self.run.summary.rounds} rounds: {said}"
         lines = [said[:1].upper() + said[1:]]
         groups = self._members() if self.k > 1 else {}
-        lines += [f"  group {group}: {_listed(names)}" for group, names in groups.items() if group >= 0]
+        lines += [f"  group {group}: {listed(names, _MOST_NAMED)}" for group, names in groups.items() if group >= 0]
         if -1 in groups:
-            lines.append(f"  in no group: {_listed(groups[-1])}")
+            lines.append(f"  in no group: {listed(groups[-1], _MOST_NAMED)}")
         if advice := self.evidence["advice"]:
             lines.append(f"{advice[:1].upper()}{advice[1:]}.")
         return "\n".join(lines)
@@ -213,8 +214,3 @@ def _folder(config: Config, overrides: Sequence[str]) -> Path:
     root = Path(config.results_dir) / config.experiment
     run = results_folder(config, overrides)
     return root / "discover" / run.relative_to(root / find_strategy(config.strategy.name).folder)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more

@@ -1,8 +1,7 @@
 """New data for a finished run, in memory or as files: predictions, and which model fits."""
 
-import csv
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from florets.api.client_data import (
 from florets.api.federation import write_table
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.clients import CLIENTS, read_clients
+from florets.reports.console import listed
 from florets.server_app.data_agreement import declaration_of
 from florets.server_app.run_models import Arrays, RunModels
 from florets.strategies.base.groups import Frozen
@@ -32,6 +32,7 @@ from florets.task.data.new_data import Form, NewData, numbered, read_new, read_n
 from florets.task.data.own import own
 from florets.task.data.samples import samples, targets
 from florets.task.data.tables.declaration import is_table
+from florets.task.data.tables.table_text import is_number
 from florets.task.device import one_thread_within
 from florets.task.new_client import (
     descriptor,
@@ -82,11 +83,9 @@ def chosen_model(run: RunModels, folder: Path, model: int | None, client: str | 
         )
     found = _found_models(folder)
     if client not in found:
-        shown = ", ".join(sorted(found)[:_MOST_NAMED])
-        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
         raise ConfigError(
             f"client={client}: the run has no such client.{did_you_mean(client, sorted(found))} Its clients are "
-            f"{shown}{more} ({CLIENTS})."
+            f"{listed(sorted(found), _MOST_NAMED)} ({CLIENTS})."
         )
     index = found[client]
     if index is None or index >= count:
@@ -155,17 +154,10 @@ def _form(run: RunModels) -> Form:
     return Form(**options)
 
 
-def _harmless(cells: Iterable[str]) -> list[str]:
-    """Return cells that no spreadsheet takes for a formula: an apostrophe goes before what begins like one."""
-    return [f"'{cell}" if cell[:1] in tuple("=+-@\t\r") and not _is_number(cell) else cell for cell in cells]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _harmless(cell: Any) -> Any:
+    """Return a cell that no spreadsheet takes for a formula: an apostrophe goes before what begins like one."""
+    begins = isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{cell}" if begins and not is_number(cell) else cell
 
 
 @dataclass(frozen=True)
@@ -218,36 +210,25 @@ class Predictions:
 
     def frame(self) -> "pd.DataFrame":
         """Return a row for each sample: ids, prediction, its probability and that of each class, or the value."""
+        return self._table(self.labels)
+
+    def _table(self, values: NDArray[Any]) -> "pd.DataFrame":
         import pandas as pd
 
-        return pd.DataFrame({**self.ids, **self._named(self.labels), **self._chances(), **self.counts})
-
-    def _named(self, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Return predictions by the names of their columns."""
-        if values.ndim == 1:
-            return {self.what: values}
-        return {f"{self.what}_{place}": column for place, column in enumerate(values.T)}
-
-    def _chances(self) -> dict[str, NDArray[np.float64]]:
-        """Return the columns of the prediction's probability and of that of each class."""
-        if self.probabilities is None:
-            return {}
-        of_each = {f"p({name})": column for name, column in zip(self.classes, self.probabilities.T, strict=True)}
-        return {"probability": self.probabilities.max(axis=1), **of_each}
+        several = {f"{self.what}_{place}": column for place, column in enumerate(values.T)}
+        named, chances = several if values.ndim > 1 else {self.what: values}, {}
+        if self.probabilities is not None:
+            of_each = {f"p({name})": column for name, column in zip(self.classes, self.probabilities.T, strict=True)}
+            chances = {"probability": self.probabilities.max(axis=1), **of_each}
+        return pd.DataFrame({**self.ids, **named, **chances, **self.counts})
 
     def write(self, path: Path) -> None:
         """Write one row for each sample as CSV; raise FileExistsError where the file exists already."""
-        columns: dict[str, Sequence[str]] = {"sample": self.samples, **self.ids}
-        for name, values in self._named(self.values).items():
-            columns[name] = [self.classes[one] if self.classes else f"{one:.9g}" for one in values.tolist()]
-        for name, chances in self._chances().items():
-            columns[name] = [f"{value:.6g}" for value in chances]
-        columns |= {name: [str(count) for count in counts] for name, counts in self.counts.items()}
+        frame = self._table(np.array(self.classes)[self.values] if self.classes else self.values)
+        frame.insert(0, "sample", self.samples)
+        frame = frame.map(_harmless).rename(columns=_harmless)
         # A name that exists already is refused by the file system itself: nothing can come in between.
-        with path.open("x", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(_harmless(columns))
-            writer.writerows(_harmless(row) for row in zip(*columns.values(), strict=True))
+        frame.to_csv(path, index=False, mode="x", lineterminator="\n", float_format="%.9g")
 
     def __repr__(self) -> str:
         what = f"classes {', '.join(self.classes[:10])}" if self.classes else self.target or self.what

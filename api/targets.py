@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from florets.api.client_data import Arrays, declares_classes
 from florets.conf.problems import ConfigError
+from florets.reports.console import listed
 from florets.task.data.tables.agreed_target import natural_order
 from florets.task.data.tables.table_text import class_name
 
@@ -90,7 +91,8 @@ def targets_of_arrays(
             raise ConfigError(f"classes={list(names)}: two are the same; name each class once.")
         for name, own in occurring.items():
             if unknown := sorted({str(value) for value in own} - set(names), key=natural_order):
-                which = f"targets {_and(unknown)} are" if len(unknown) > 1 else f"target {unknown[0]} is"
+                are = "targets {} are" if len(unknown) > 1 else "target {} is"
+                which = are.format(listed(unknown, _MOST_NAMED))
                 raise ConfigError(f"client {name}: its {which} not among classes.")
     elif are_integers and every == set(range(len(every))):
         names = ()
@@ -99,13 +101,6 @@ def targets_of_arrays(
     if len(every) < 2:
         raise ConfigError("clients: the targets of all clients are of one class; nothing can be learned.")
     return Targets(classes=names)
-
-
-def _and(names: Sequence[str]) -> str:
-    """Return two names or more in words, of many the first ones and how many more there are."""
-    shown = names[:_MOST_NAMED] if len(names) > _MOST_NAMED + 1 else names[:-1]
-    rest = names[len(shown) :]
-    return f"{', '.join(shown)} and {rest[0] if len(rest) == 1 else f'{len(rest)} more'}"
 
 
 def targets_of_tables(columns: Sequence["pd.Series[Any]"], regression: bool | None) -> Targets:

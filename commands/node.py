@@ -1,4 +1,25 @@
-"""`florets node`: what a node's owner does: start it, approve an app's version, read the log of what left."""
+"""`florets node`: what a node's owner does: start it, approve an app's version, read the log of what left.
+
+florets node start [approved=<file>] <options of flower-supernode>
+  Start a SuperNode that runs only approved versions of an app: the SHA-256 of
+  the bundle that the server sends is compared with the file before any of its
+  code runs. Without the file every app runs, and the first line says so.
+
+florets node approve <bundle.fab or hash> [approved=<file>]
+  Approve a bundle, and print which of its files differ from those of the bundle
+  that was approved last. A hash is that of a bundle that this node has refused,
+  and kept for this.
+
+florets node log [<folder>] [last=<n>]
+  Show the log of messages: what left this node, what was refused, and sums by
+  run.
+
+  approved=   the file of approvals; default: approved.json in the present folder,
+              a kit's
+  <folder>    a kit, or the folder of the log (log-folder in node.toml);
+              default: the present one
+  last=       so many messages; default: 20
+"""
 
 import datetime
 import hashlib
@@ -23,25 +44,7 @@ from florets.reports.console import counted, say, size
 from florets.task import node_log
 from florets.task.node_log import Logged, NodeLog
 
-HELP = """florets node start [approved=<file>] <options of flower-supernode>
-  Start a SuperNode that runs only approved versions of an app: the SHA-256 of
-  the bundle that the server sends is compared with the file before any of its
-  code runs. Without the file every app runs, and the first line says so.
-
-florets node approve <bundle.fab or hash> [approved=<file>]
-  Approve a bundle, and print which of its files differ from those of the bundle
-  that was approved last. A hash is that of a bundle that this node has refused,
-  and kept for this.
-
-florets node log [<folder>] [last=<n>]
-  Show the log of messages: what left this node, what was refused, and sums by
-  run.
-
-  approved=   the file of approvals; default: approved.json in the present folder,
-              a kit's
-  <folder>    a kit, or the folder of the log (log-folder in node.toml);
-              default: the present one
-  last=       so many messages; default: 20"""
+HELP = str(__doc__)
 
 APPROVED = "approved.json"
 _REFUSED = "refused"

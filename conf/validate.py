@@ -344,5 +344,3 @@ def _trackers(names: Sequence[str]) -> Iterator[str]:
     for name in dict.fromkeys(names):
         if ":" not in name and name not in BUILT_IN_TRACKERS:
             yield f"tracker={name}: must be {', '.join(BUILT_IN_TRACKERS)} or an import path package.module:Class."
-        if names.count(name) > 1:
-            yield f"tracker={name}: is named twice; keep one."

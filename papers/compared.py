@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from florets.papers.cells import Place, Progress
 from florets.papers.item import Item, Line
 from florets.papers.skill import ROPE, Pair, Skills, pair
+from florets.reports.console import listed
 from florets.reports.tables import markdown_table
 
 if TYPE_CHECKING:
@@ -108,8 +109,7 @@ class Comparison:
                 f"{behind}, and better by over {ROPE:g} points with probability {usual.odds.better:.2f}"
             )
         if alike:
-            more = f" and {len(alike) - _MOST_NAMED} more" if len(alike) > _MOST_NAMED else ""
-            said += f". Not surely worse: {', '.join(alike[:_MOST_NAMED])}{more}"
+            said += f". Not surely worse: {listed(alike, _MOST_NAMED)}"
         return f"{said}."
 
     def _against(self) -> str:

@@ -5,7 +5,7 @@ import errno
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
 from typing import TextIO
 
@@ -26,6 +26,13 @@ def log_to_console() -> None:
 def counted(number: int, noun: str) -> str:
     """Return a number of things in words: 1 round, 2 rounds."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return names in words; of more than `most` the first, and how many more there are."""
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _scaled(value: float, units: Mapping[str, float], smallest: str) -> str:

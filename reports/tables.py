@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _SIGNS = {"±": r"$\pm$", "·": r"$\cdot$", "≥": r"$\geq$", "<": "$<$"}
 """Signs that LaTeX knows in mathematics alone."""
+_CENTERED: Literal["centering"] = "centering"
 
 
 @dataclass(frozen=True)
@@ -135,15 +136,13 @@ class ResultTable:
         styler = styler.apply(lambda frame: marks.reshape(frame.shape), axis=None).format(escape="latex")
         for axis in ("index", "columns"):
             styler = styler.format_index(escape="latex", axis=axis)
-        text: str = styler.to_latex(hrules=True, column_format="l" + "r" * len(self.columns))
+        columns, place = "l" + "r" * len(self.columns), _CENTERED if caption or label else None
+        text: str = styler.to_latex(
+            hrules=True, column_format=columns, caption=caption or None, label=label or None, position_float=place
+        )
         for sign, latex in _SIGNS.items():
             text = text.replace(sign, latex)
-        if not caption and not label:
-            return text
-        above = [r"\begin{table}", r"\centering"]
-        above += [rf"\caption{{{caption}}}"] if caption else []
-        above += [rf"\label{{{label}}}"] if label else []
-        return "\n".join([*above, text.rstrip(), r"\end{table}"]) + "\n"
+        return text
 
 
 def _html(cell: Cell) -> str:

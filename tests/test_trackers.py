@@ -77,7 +77,6 @@ def test_a_tracker_that_does_not_start_is_still_ended(tmp_path: Path) -> None:
     ("value", "said"),
     [
         ("tensorbord", "must be tensorboard, mlflow or an import path"),
-        ("[mlflow,mlflow]", "tracker=mlflow: is named twice; keep one."),
         ("null", "must be a string or a list of strings"),
     ],
 )

@@ -136,10 +136,3 @@ def capital(text: str) -> str:
 def range_of(values: Sequence[float], write: Callable[[float], str]) -> str:
     """Return the ends of some sorted values, or the one value."""
     return " to ".join(dict.fromkeys(map(write, (values[0], values[-1]))))
-
-
-def listed(names: Sequence[str], most: int) -> str:
-    """Return names, the first few of them."""
-    if len(names) > most:
-        return f"{', '.join(names[:most])} and {len(names) - most} more"
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -3,8 +3,7 @@
 import dataclasses
 import json
 import logging
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -191,7 +190,9 @@ def _write(folder: Path, advice: Advice, question: Question) -> None:
         "constant": advice.constant.figure(criterion),
         "sites": list(map(dataclasses.asdict, words.rows)),
     }
-    write_whole(folder / "advice.json", json.dumps(_finite(values), indent=2, allow_nan=False) + "\n")
+    # JSON has no number that is not finite.
+    plain = json.loads(json.dumps(values), parse_constant=lambda _: None)
+    write_whole(folder / "advice.json", json.dumps(plain, indent=2, allow_nan=False) + "\n")
     write_whole(folder / "advice.txt", f"{words.short}\nPage: {write_page(folder, words)}\n")
 
 
@@ -206,12 +207,3 @@ def _method(advice: Advice, outcome: Outcome) -> dict[str, Any]:
         "advised_gains": None if gain is None else dataclasses.asdict(gain),
         **{part: {k: {"records": one.n, **one.scores} for k, one in tests.items()} for part, tests in parts.items()},
     }
-
-
-def _finite(value: Any) -> Any:
-    """Return plain values with None for what is not a finite number: JSON has none."""
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from florets.reports.console import counted, duration, size
+from florets.reports.console import counted, duration, listed, size
 from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import Advice
 from florets.studies.advise.causes import Reason
@@ -15,7 +15,6 @@ from florets.studies.advise.measures import (
     Name,
     amount,
     capital,
-    listed,
     named,
     plain,
     range_of,
