@@ -11,6 +11,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 _BRINGS = {
     "server": {
         "scipy": "scipy",
+        "torchvision": "torchvision",
         "hydra-core": "hydra",
         "matplotlib": "matplotlib",
         "jinja2": "jinja2",

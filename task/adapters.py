@@ -1,11 +1,10 @@
 """Adapters: a frozen model, and small trained changes of its layers, by the library peft."""
 
-import sys
-from importlib.util import find_spec
 from typing import Any
 
 from torch import nn
 
+from florets.task.imported import with_torchvision
 from florets.task.layers import is_of_layer
 from florets.task.settings import Adapter
 
@@ -25,7 +24,7 @@ def adapt(module: nn.Module, options: Adapter) -> None:
     Source: Hu et al. 2022 (LoRA, arXiv 2106.09685), eq. 3; Sun et al. 2024 (FFA-LoRA, arXiv 2403.12313), Sec. 4.
     Deviation: B begins with small random values (`SPREAD`), because methods cannot tell equal models apart.
     """
-    peft = _peft()
+    peft = with_torchvision(_peft)
     names = [name for name, _ in module.named_modules() if name]
     wrong = [
         ("targets", target)
@@ -73,13 +72,10 @@ def unused(module: nn.Module) -> list[str]:
 
 
 def _peft() -> Any:
-    if find_spec("peft") is None:
-        raise ValueError('task.adapter=lora: needs peft; pip install "florets[adapters]" installs it.')
-    # It imports transformers, which fails where it finds a torchvision of another build than torch, and needs none.
-    hidden: dict[str, Any] = sys.modules
-    is_hidden = hidden.setdefault("torchvision", None) is None
-    import peft
-
-    if is_hidden:
-        del hidden["torchvision"]
+    try:
+        import peft
+    except ModuleNotFoundError as error:
+        if error.name != "peft":
+            raise
+        raise ValueError('task.adapter=lora: needs peft; pip install "florets[adapters]" installs it.') from None
     return peft

@@ -6,13 +6,43 @@ import os
 import sys
 import sysconfig
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
 Function = Callable[..., Any]
+T = TypeVar("T")
 F = TypeVar("F", bound=Function)
+
+# Kept for the life of the process: torch forgets an operator when its library object goes.
+_libraries: list[Any] = []
+
+
+def with_torchvision(call: Callable[[], T]) -> T:
+    """Call a function that may import torchvision; operators that the installed torch lacks are declared."""
+    try:
+        return call()
+    except Exception as error:  # whoever called torchvision may have wrapped its RuntimeError
+        cause: BaseException | None = error
+        while cause is not None and "operator torchvision::nms does not exist" not in str(cause):
+            cause = cause.__cause__
+        if _libraries or cause is None:
+            raise
+
+    import torch
+
+    library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]  # torch's own
+    for operator in ("nms", "qnms"):
+        schema = f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        library.define(schema)  # type: ignore[no-untyped-call]  # torch's own
+    _libraries.append(library)
+    with warnings.catch_warnings():
+        # The same mismatch makes torchvision warn that its image decoders are missing: none is used here.
+        warnings.filterwarnings("ignore", message="Failed to load image Python extension")
+        return call()
+
 
 _VARIABLE = "FLORETS_CALLERS_FOLDER"
 
@@ -46,7 +76,7 @@ def imported(what: str, path: str) -> Function:
     """Return the function that an import path leads to; its module is imported."""
     module_name, function_name = module_of(what, path), path.partition(":")[2]
     try:
-        module = importlib.import_module(module_name)
+        module = with_torchvision(lambda: importlib.import_module(module_name))
     except Exception as error:  # a module of the user's own may raise anything while it is imported
         raise ValueError(
             f"{what}: module {module_name!r} cannot be imported here ({type(error).__name__}: {error}). "

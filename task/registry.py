@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_type_hints
 
-from florets.task.imported import Function, imported, other_parameters
+from florets.task.imported import Function, imported, other_parameters, with_torchvision
 from florets.task.keys import Mismatch, convert
 
 Kind = Literal["data", "partition", "model"]
@@ -100,7 +100,7 @@ def call(kind: Kind, name: str, given: Mapping[str, Any], options: Mapping[str, 
     function = resolve(kind, name)
     options = check_options(function, options, kind, name)
     try:
-        return function(**given, **options)
+        return with_torchvision(lambda: function(**given, **options))
     except Exception as error:  # a user's function may raise anything
         if ":" not in name:
             # The built-in functions explain their own problems; what they did not foresee may quote data.

@@ -57,3 +57,9 @@ def frozen_first(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, num_outputs))
     module[1].requires_grad_(False)
     return module
+
+
+def from_torchvision(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
+    from torchvision.ops import MLP
+
+    return nn.Sequential(nn.Flatten(), MLP(64, [8, num_outputs]))

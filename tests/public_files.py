@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from florets.task.data import public_images
+from florets.task.data.public_images import torchvision_datasets
 
 
 def write_news(path: Path, records: list[tuple[int, str, str]]) -> None:
@@ -60,17 +60,31 @@ def write_leaf(path: Path, writers: dict[str, int], first: int = 0) -> None:
     path.write_text(json.dumps(content))
 
 
-def write_cifar(folder: Path, labels: dict[str, list[int]], patch: pytest.MonkeyPatch) -> None:
-    """Write random images as CIFAR-10's files, with these labels; until `patch` is undone they are the published."""
-    folder = folder / "cifar-10-batches-py"
+def write_cifar(
+    folder: Path,
+    parts: dict[str, tuple[str, list[int]]],
+    names: list[str],
+    patch: pytest.MonkeyPatch,
+) -> None:
+    """Write random images as torchvision reads CIFAR-10; until `patch` is undone it takes them for its own.
+
+    `parts` are "train" and "test", each a file and its labels.
+    """
+    rng, torchvision = np.random.default_rng(0), torchvision_datasets().CIFAR10
+    folder = folder / torchvision.base_folder
     folder.mkdir(parents=True)
-    rng, known = np.random.default_rng(0), {}
-    for name, own in labels.items():
-        images = rng.integers(0, 256, (len(own), 3072), dtype=np.uint8)
-        content = pickle.dumps({"data": images, "labels": own})
-        (folder / name).write_bytes(content)
-        known[name] = hashlib.md5(content).hexdigest()
-    patch.setattr(public_images, "_BATCHES", known)
+    files: dict[str, Any] = {
+        file: {"data": rng.integers(0, 256, (len(labels), 3072), dtype=np.uint8), "labels": labels}
+        for file, labels in parts.values()
+    }
+    files[torchvision.meta["filename"]] = {torchvision.meta["key"]: names}
+    for name, values in files.items():
+        (folder / name).write_bytes(pickle.dumps(values))
+    # torchvision knows the published files by their MD5.
+    known = {name: hashlib.md5((folder / name).read_bytes()).hexdigest() for name in files}
+    for part, (file, _) in parts.items():
+        patch.setattr(torchvision, f"{part}_list", [[file, known[file]]])
+    patch.setattr(torchvision, "meta", {**torchvision.meta, "md5": known[torchvision.meta["filename"]]})
 
 
 def write_channels(folder: Path, sizes: dict[str, int]) -> None:
@@ -113,7 +127,9 @@ def write_samples(folder: Path, patch: pytest.MonkeyPatch) -> None:
     ):
         for prefix, number in zip(prefixes, each, strict=True):
             write_idx(folder / name / "raw", prefix, classes * number, np.tile(np.arange(classes), number))
-    write_cifar(folder, {"data_batch_1": 60 * [*range(10)], "test_batch": 20 * [*range(10)]}, patch)
+    digits = [f"class {number}" for number in range(10)]
+    of_ten = {"train": ("data_batch_1", 60 * [*range(10)]), "test": ("test_batch", 20 * [*range(10)])}
+    write_cifar(folder, of_ten, digits, patch)
     write_channels(folder / "COST2100", {"trainin": 40, "testin": 20, "trainout": 40, "testout": 20})
     words = ["oil", "talks", "chip", "cup"]
     for part in ("train", "test"):

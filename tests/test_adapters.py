@@ -11,8 +11,8 @@ from torch import nn
 
 import florets
 from florets.conf.problems import ConfigError
-from florets.task import adapters
 from florets.task.adapters import adapt
+from florets.task.imported import with_torchvision
 from florets.task.settings import Adapter
 
 needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason='needs pip install "florets[adapters]"')
@@ -120,7 +120,7 @@ def test_in_eval_mode_a_transformers_adapters_count(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs_peft
 def test_a_module_that_its_author_wrapped_works_as_it_is(tmp_path: Path) -> None:
-    adapters._peft()
+    with_torchvision(lambda: __import__("peft"))
     run = florets.run(task={"num_clusters": 2}, strategy="clove", model=wrapped, results_dir=tmp_path, **SMALL)
     assert run.rounds["bytes_up"].iloc[-1] < 4 * 4 * 64 * 16
     assert any("base_layer" in name for name in run.models[1].state_dict())

@@ -116,7 +116,7 @@ ALLOWED = {
     },
 }
 HEAVY = (
-    *("flwr", "torch", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib"),
+    *("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib"),
     *("pandas", "cloudpickle"),
 )
 # Loaded when first needed: they cost a second or more, and a client may lack the extra.

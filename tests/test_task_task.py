@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import Module
 
 from florets.task.data.dataset import Dataset
 from florets.task.device import find_device
@@ -131,6 +132,12 @@ def test_a_function_with_other_parameters_is_refused(function, missing):
         ValueError, match=rf"no parameter '{missing}' .* must be f\(data_dir, seed, num_clusters, \*\*options\)"
     ):
         check_options(function, {}, "data", "mine:load")
+
+
+@pytest.mark.parametrize("path", ["tests.torchvision_model:net", "tests.own_functions:from_torchvision"])
+def test_an_own_model_may_import_torchvision_beside_a_torch_of_another_build(path):
+    spec = TaskSpec("digits", "rotation", path, "cross_entropy", 4, 4, 0, "")
+    assert isinstance(Task(spec).build_model(), Module)
 
 
 @pytest.mark.parametrize(

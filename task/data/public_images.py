@@ -1,13 +1,14 @@
 """Public images: scikit-learn's digits, MNIST, Fashion-MNIST, EMNIST, FEMNIST and CIFAR-10."""
 
 import gzip
-import hashlib
+import importlib
 import json
-import pickle
 import warnings
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, FloatArray, Pixels, pool
 from florets.task.data.files import PublicFiles
+from florets.task.imported import with_torchvision
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import check_ranges
 
@@ -248,44 +250,45 @@ def _leaf(folder: Path, name: str) -> tuple[FloatArray, NDArray[np.int64], NDArr
     return np.concatenate(images), np.concatenate(labels), np.concatenate(writers)
 
 
+def torchvision_datasets() -> ModuleType:
+    """Import ``torchvision.datasets``, even where its compiled operators do not fit the torch that is installed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return with_torchvision(lambda: importlib.import_module("torchvision.datasets"))
+        except (ImportError, RuntimeError) as error:
+            raise ValueError(f"torchvision is needed to read CIFAR-10, and cannot be imported: {error}") from error
+
+
 _CIFAR10 = PublicFiles(
     "CIFAR10",
     ("cifar-10-batches-py",),
-    "the published files, data_batch_1 to data_batch_5 and test_batch",
-    "The archive cifar-10-python.tar.gz of the University of Toronto has them.",
+    "the files of torchvision",
+    "torchvision's datasets.CIFAR10(root='<folder>', download=True) fills it.",
 )
-_BATCHES = {
-    "data_batch_1": "c99cafc152244af753f735de768cd75f",
-    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-    "data_batch_4": "634d18415352ddfa80567beed471001a",
-    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-    "test_batch": "40351d587109b95175f43aff81a1287e",
-}
-"""MD5 of each file; the last is the test set."""
 
 
 def cifar10(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = False) -> Dataset:
     """Load CIFAR-10: 50,000 train and 10,000 test images (n, 3, 32, 32), pixels in [0, 1].
 
-    The files lie in ``<data_dir>/cifar-10-batches-py``: pickles, each checked against its MD5 first.
+    The files are torchvision's, under ``<data_dir>/cifar-10-batches-py``: pickles, each checked against its MD5
+    first.
 
     Deviation: the published CLoVE code feeds raw bytes, 0 to 255; networks train better on [0, 1].
     """
-    folder = _CIFAR10.folder(data_dir)
-    *train, (x_test, y_test) = (_batch(folder / name, digest) for name, digest in _BATCHES.items())
-    x_train, y_train = (np.concatenate(parts) for parts in zip(*train, strict=True))
-    data = Dataset(Pixels(x_train), y_train, Pixels(x_test), y_test, num_outputs=10)
+    whole = _CIFAR10.folder(data_dir)
+    make: Callable[..., Any] = torchvision_datasets().CIFAR10
+    x, y = list[Pixels](), list[NDArray[np.int64]]()
+    for train in (True, False):
+        with warnings.catch_warnings():
+            # NumPy 2.4 warns about how the pickles of 2009 spell a dtype; the values are right.
+            warnings.simplefilter("ignore")
+            try:
+                part = make(root=str(whole.parent), train=train, download=False)
+            except (RuntimeError, OSError, EOFError, ValueError) as error:
+                raise _CIFAR10.error(f"the files under {whole} cannot be read ({error})") from error
+        # Whole: torchvision's own way gives one image at a time.
+        x.append(Pixels(np.asarray(part.data, dtype=np.uint8).transpose(0, 3, 1, 2)))
+        y.append(np.asarray(part.targets, dtype=np.int64))
+    data = Dataset(x[0], y[0], x[1], y[1], num_outputs=10)
     return pool(data) if pooled else data
-
-
-def _batch(path: Path, digest: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return images (n, 3, 32, 32) and labels of a file, which is not unpickled where it is not the published one."""
-    with _CIFAR10.reading(path), warnings.catch_warnings():
-        # NumPy 2.4 warns about how the pickles of 2009 spell a dtype; the values are right.
-        warnings.simplefilter("ignore")
-        content = path.read_bytes()
-        if hashlib.md5(content, usedforsecurity=False).hexdigest() != digest:
-            raise ValueError("it is another file than the published one")
-        values = pickle.loads(content, encoding="latin1")
-    return values["data"].reshape(-1, 3, 32, 32), np.array(values["labels"], dtype=np.int64)
