@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.font_manager import get_font_names
 from matplotlib.image import AxesImage
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
@@ -34,9 +35,15 @@ MARKERS = "os^DvP*X"
 # Together with the colour, so that lines can be distinguished in grey.
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (9, 2)), (0, (3, 1, 1, 1, 1, 1)))
 INK, QUIET, GRID = "#1F2933", "#66727F", "#E4E8EC"
+_FALLBACKS = (
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans SC", "Source Han Sans SC"),
+    *("WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback", "Arial Unicode MS"),
+    *("PingFang SC", "Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic"),
+)
+"""Fonts of usual systems with Chinese, Japanese and Korean letters, which ours has not."""
 # Any: the type that matplotlib 3.11 asks for, a union of all its setting names, is not in older releases.
 _STYLE: Any = {
-    "font.family": ["DejaVu Sans"],
+    "font.family": ["DejaVu Sans", *(name for name in _FALLBACKS if name in get_font_names())],
     "font.size": 10.5,
     "text.color": INK,
     "axes.edgecolor": "#9AA5B1",
