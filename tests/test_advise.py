@@ -203,8 +203,6 @@ TINY = (
 )  # fmt: skip
 
 
-@pytest.mark.usefixtures("no_pictures")
-@pytest.mark.slow
 def test_a_whole_answer_on_digits_leaves_a_page_and_the_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,7 +227,6 @@ def test_a_whole_answer_on_digits_leaves_a_page_and_the_runs(
     assert found._repr_html_().startswith("<iframe srcdoc=")
 
 
-@pytest.mark.slow
 def test_nodes_whose_targets_are_noise_end_with_exit_code_1(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name in SITES[:3]:

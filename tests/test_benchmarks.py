@@ -1,22 +1,67 @@
-"""Benchmarks: each can be started, and attacks and their figures by hand."""
+"""Benchmarks: each in small, and attacks and their figures by hand."""
 
-import importlib
-from pathlib import Path
+import logging
+import re
+from collections.abc import Callable
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 
+from benchmarks import bench_attacks, bench_privacy, bench_speed
 from benchmarks.bench_attacks import ATTACKS, Sent, hostile_clients
 from benchmarks.bench_privacy import ALL, calibrated, hits, inverted, keys_of, likeness
 from florets.conf.compose import compose
 
-BENCHMARKS = sorted(path.stem for path in (Path(__file__).parents[1] / "benchmarks").glob("[!_]*.py"))
+
+@pytest.fixture
+def said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> Callable[..., str]:
+    """Return a function that starts a benchmark with words of a command line, and returns what it printed."""
+
+    def start(benchmark: ModuleType, *words: str) -> str:
+        monkeypatch.setattr("sys.argv", ["benchmark", *words])
+        with caplog.at_level(logging.ERROR, "florets"):  # The level is as before at the end.
+            benchmark.main()
+        return capsys.readouterr().out
+
+    return start
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_a_benchmark_finds_what_it_imports(name: str) -> None:
-    assert importlib.import_module(f"benchmarks.{name}").__doc__
+def test_lies_end_the_groups_unless_a_robust_rule_averages(said: Callable[..., str]) -> None:
+    few = "rotation+num_clients=8+num_rounds=3+task.num_clusters=2+k=2"
+    attacks = "none,sign_flip_10,replay,backdoor_5,lying_losses"
+    grid = ("--strategies", "ifca", "--attacks", attacks, "--fractions", "0,0.25", "--rules", "none,median")
+    lines = said(bench_attacks, "--federations", few, *grid, "--seeds", "1").splitlines()
+    cells = {line.split(" 0.")[0].split()[-1]: re.findall(r"([\d.]+) ± 0.0 / (\S+)", line) for line in lines[2:]}
+    assert list(cells) == attacks.split(",")
+    for attack, (plain, robust) in cells.items():
+        assert float(robust[0]) > 70, attack
+        assert robust[1] == "1.00", attack
+        assert (plain[1] == "1.00") == (attack in ("none", "replay")), attack
+
+
+def test_inputs_are_read_from_gradients_unless_noise_or_masks_hide_them(said: Callable[..., str]) -> None:
+    one, noised = (f"clients of 1|fedavg+averaging=gradients|{noise}" for noise in ("none", "local:8"))
+    many, masked = "groups of 2 x 30|clove+num_rounds=2|none", "clients of 1|fedavg|secure"
+    text = said(bench_privacy, "--seeds", "2", "--cases", one, noised, masked, many)
+    assert re.findall(r"exact +(\d\.\d+)", text) == ["1.000", "0.000", "0.000"]
+    # Who was trained on is told from others better than by chance, and better with all records of a client.
+    areas = [float(area) for area in re.findall(r"AUC +(\d\.\d+)", text)]
+    assert all(0.6 < area < 1 for area in areas)
+    assert max(areas) == areas[2]
+
+
+def test_a_round_is_timed_in_blocks_by_client_and_bare(
+    said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_speed, "in_own_process", lambda _, __, *case: bench_speed.rounds(*case))
+    monkeypatch.setattr(bench_speed, "DIGITS", ["num_clients=4", "task.model_options.hidden=[4]"])
+    lines = said(bench_speed, "--repeats", "1").splitlines()
+    assert [line.split(": ")[1].split()[0] for line in lines[1:]] == ["bare", "off", "auto"]
+    assert all(float(line.split()[-2]) > 0 for line in lines[1:])
 
 
 def test_hostile_clients_are_spread_over_the_groups() -> None:

@@ -194,8 +194,8 @@ def own_reader(
     import florets.task.exported
 
     source = Path(florets.task.exported.__file__).with_name("preprocess_tables.py")
-    (folder / "preprocess.py").write_text(source.read_text())
-    (folder / "table_text.py").write_text(Path(table_text.__file__).read_text())
+    (folder / "preprocess.py").symlink_to(source)
+    (folder / "table_text.py").symlink_to(table_text.__file__)
     monkeypatch.syspath_prepend(folder)
     (folder / "preprocessing.json").write_text(json.dumps(prepared.to_plain()))
     marks = {"missing": list(MISSING), "cells_of_classes": []}
@@ -287,13 +287,15 @@ def test_a_program_computes_what_the_model_does(model: Any, tmp_path: Path) -> N
             torch.testing.assert_close(program(x), outputs(found, name, x), rtol=1e-6, atol=1e-6)
 
 
-def test_arrays_are_read_and_mixtures_are_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_are_read_and_mixtures_are_mixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     import florets.task.exported
 
     found, home = models_of("mlp", (6,), "cross_entropy", {}), Path(florets.task.exported.__file__).parent
     _write_models(tmp_path, found)
-    (tmp_path / "predict.py").write_text((home / "predict.py").read_text())
-    (tmp_path / "preprocess.py").write_text((home / "preprocess_arrays.py").read_text())
+    (tmp_path / "predict.py").symlink_to(home / "predict.py")
+    (tmp_path / "preprocess.py").symlink_to(home / "preprocess_arrays.py")
     sites = {"s": {"model_0": 0.25, "model_1": 0.75}}
     about = {
         "task": "classification",
@@ -309,7 +311,6 @@ def test_arrays_are_read_and_mixtures_are_mixed(tmp_path: Path, monkeypatch: pyt
     np.savez(tmp_path / "x.npz", x=x.numpy())
     monkeypatch.syspath_prepend(tmp_path)
     shipped = runpy.run_path(str(tmp_path / "predict.py"))
-    monkeypatch.delitem(sys.modules, "preprocess")
     both = [predict(found.run.task, state, x.numpy()).probabilities for state in found.models.values()]
     assert both[0] is not None
     assert both[1] is not None
@@ -319,8 +320,26 @@ def test_arrays_are_read_and_mixtures_are_mixed(tmp_path: Path, monkeypatch: pyt
         assert beside == {}
     values = shipped["predict"]("s", x)
     np.testing.assert_allclose(values, 0.25 * both[0] + 0.75 * both[1], rtol=0, atol=1e-6)
+
+    def printed(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["predict.py", *words])
+        runpy.run_path(str(tmp_path / "predict.py"), run_name="__main__")
+        return capsys.readouterr().out
+
+    rows = list(csv.DictReader(printed("s", str(tmp_path / "x.pt")).splitlines()))
+    assert [[float(row[f"p({name})"]) for name in "abc"] for row in rows] == values.tolist()
+    assert [row["prediction"] for row in rows] == ["abc"[place] for place in values.argmax(dim=1)]
+    (tmp_path / "no.pt").write_text("no archive")
+    for words, text in {
+        ("t", "x.pt"): "t: there is no such site",
+        ("s", "no.pt"): "cannot be read",
+        ("s", "x.csv"): "give .json",
+    }.items():
+        with pytest.raises(SystemExit, match=text):
+            printed(words[0], str(tmp_path / words[1]))
     torch.save(torch.tensor([[0, 51, 255, 0, 0, 0]], dtype=torch.uint8), tmp_path / "bytes.pt")
     assert shipped["read_inputs"](str(tmp_path / "bytes.pt"))[0].tolist()[0][:3] == pytest.approx([0, 0.2, 1])
     torch.save(x[:, :5], tmp_path / "short.pt")
     with pytest.raises(ValueError, match="but the models take"):
         shipped["read_inputs"](str(tmp_path / "short.pt"))
+    monkeypatch.delitem(sys.modules, "preprocess")

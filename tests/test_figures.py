@@ -13,6 +13,8 @@ from florets.reports import run_figures
 from florets.reports.summary import RoundLine, round_line
 from florets.strategies.base.report import FIRST_PHASE
 
+RNG = np.random.default_rng(0)
+
 
 def line(server_round: int, truth: Any = TRUTH, **changes: Any) -> RoundLine:
     return round_line(report(server_round, **changes), truth)
@@ -71,7 +73,7 @@ def test_a_sweep_shows_what_was_measured_more_than_once_and_names_its_bands() ->
 @pytest.mark.parametrize(("num_clients", "num_models"), [(1, 1), (20, 20)])
 def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path: Path, num_clients: int, num_models: int) -> None:
     keys = [f"{i:03d}" for i in range(num_clients)]
-    losses = np.random.default_rng(0).uniform(0.01, 3, (num_clients, num_models))
+    losses = RNG.uniform(0.01, 3, (num_clients, num_models))
     losses[0, 0] = math.nan
     clusters = {key: i % num_models for i, key in enumerate(keys)}
     with warnings.catch_warnings():
@@ -81,6 +83,33 @@ def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path: Path, num_clien
         figure.save(tmp_path / "loss_matrix.png")
     # Taller than a screen, it would say no more.
     assert figure.get_figheight() < 9.1
+
+
+def test_evidence_shows_the_number_of_groups_and_how_sure_it_is() -> None:
+    alike = np.kron(np.eye(2), np.ones((2, 2))).tolist()
+    groups = {"verdict": "groups", "k": 2, "p_value": 0.0025, "scores": [0.4, 0.2], "similarity": alike}
+    figure = run_figures.evidence_figure({**groups, "clients": ["a", "b", "c", "d"], "groups": [0, 0, 1, 1]})
+    assert titles(figure)[:2] == ["Score (p = 0.0025)", "Similarity of clients"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["K = 2"]
+    # A line between the groups, across and down.
+    assert [line.get_xydata().tolist() for line in figure.axes[1].lines] == [
+        [[0, 1.5], [1, 1.5]],
+        [[1.5, 0], [1.5, 1]],
+    ]
+
+
+def test_a_run_that_stopped_clustering_has_empty_panels_beside_those_that_went_on() -> None:
+    kept = [run_figures.Spectrum(r, RNG.normal(size=(6, 3)), np.arange(6) % 2, [3, 2, 1]) for r in (1, 5)]
+    rows = {"went on": kept, "stopped": kept[:1], "kept nothing": []}
+    features, values = run_figures.features_figure(rows), run_figures.singular_values_figure(rows)
+    assert features is not None
+    assert values is not None
+    assert [len(axes.texts) for axes in features.axes] == [0, 0, 0, 1]
+    assert [[line.get_label() for line in axes.lines] for axes in values.axes] == [
+        ["round 1", "round 5"],
+        ["round 1"],
+    ]
+    assert run_figures.features_figure({}) is run_figures.singular_values_figure({"kept nothing": []}) is None
 
 
 def test_features_are_drawn_where_their_principal_components_are_seen_obliquely() -> None:

@@ -90,6 +90,37 @@ def test_targets_are_agreed_over_all_clients(targets: Any, settings: dict[str, A
     assert sorted([names[label] for label in written] if names else written) == sorted(given)
 
 
+def test_columns_of_hugging_face_are_what_their_features_declare(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    label, row = datasets.ClassLabel(names=["no", "yes"]), datasets.Sequence(datasets.Value("float32"), length=4)
+
+    def of(columns: dict[str, Any], **features: Any) -> Any:
+        return datasets.Dataset.from_dict(columns, datasets.Features(features))
+
+    wide = of({"x": X.tolist(), "y": Y.tolist()}, x=row, y=label)
+    named = Federation([datasets.DatasetDict(train=wide), (X, np.array(["no", "yes"])[Y])])
+    assert named.settings == {"task.data_options.classes": ["no", "yes"]}
+    first, second = (sorted((named.write(tmp_path) / name).glob("*"))[0].read_bytes() for name in "01")
+    assert first == second
+    numbers = of({"x": X.tolist(), "y": Y.tolist()}, x=row, y=datasets.Value("int64"))
+    assert Federation([numbers, OTHER], target="y").settings == {}
+    flat = of({"age": X[:, 0].tolist(), "ill": Y.tolist()}, age=datasets.Value("float32"), ill=label)
+    federation = Federation([flat, FRAME[["age", "ill"]]], target="ill")
+    tables = [pd.read_csv(federation.write(tmp_path) / name / "data.csv") for name in "01"]
+    pd.testing.assert_frame_equal(*tables)
+    gaps = of({"x": X.tolist(), "y": [-1, *Y[1:].tolist()]}, x=row, y=label)
+    two = of(
+        {"x": X.tolist(), "age": X[:, 0].tolist(), "y": Y.tolist()}, x=row, age=datasets.Value("float32"), y=label
+    )
+    for wrong, text in {
+        gaps: "has samples without a label",
+        two: "has the inputs x, age",
+        wide.select([]): "is empty",
+    }.items():
+        with pytest.raises(ConfigError, match=text):
+            Federation([wrong, wide])
+
+
 class Endless(IterableDataset[Any]):
     def __iter__(self) -> Any:
         yield X[0], 0
@@ -132,6 +163,20 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         {"target": "ill"},
         "clients: one data frame or data set; name the column that says which client a record belongs to",
     ),
+    "parts": ([{"train": OTHER, "tset": OTHER}], {}, "has the parts 'train', 'tset'; give 'train' and 'test'"),
+    "forms": (
+        [{"train": FRAME, "test": OTHER}],
+        {"target": "ill"},
+        "one of train and test is a table, the other one",
+    ),
+    "ragged": (
+        [([[1, 2], [3]], [0, 1])],
+        {},
+        "client 0: the rows have different lengths; bring them into one shape.",
+    ),
+    "flat": ([(X[:, 0], Y)], {}, "x has shape (20,); give a row of numbers for each sample: of one number x.reshape"),
+    "cells": ([FRAME.assign(sex=[[1]] * 20)], {"target": "ill"}, "column 'sex' holds list; give numbers or words"),
+    "twice": ([FRAME.rename(columns={"sex": "age "})], {"target": "ill"}, "client 0 has several columns 'age'; give"),
     "name": ({"=1": (X, Y)}, {}, "clients: the name '=1' must not begin with one of"),
 }
 

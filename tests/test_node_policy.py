@@ -14,6 +14,7 @@ import pytest
 
 from florets.client_app.session import session
 from florets.commands.main import main
+from florets.commands.node import command
 from florets.strategies.base.report import State
 from florets.strategies.settings import Settings
 from florets.task import node_log
@@ -144,7 +145,9 @@ def test_the_noise_of_all_answers_together_is_counted(node: dict[str, Any], tmp_
     assert "must be at least 0" in str(refused.value.__cause__)
 
 
-def test_the_log_says_what_left_and_what_was_refused(node: dict[str, Any], tmp_path: Path) -> None:
+def test_the_log_says_what_left_and_what_was_refused(
+    node: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     logged = {**node, "log-folder": str(tmp_path / "log"), "client-id": "north", "max-epochs": 5}
     sent(logged, kinds.TRAIN)
     for never in ("loss-vectors", "models"):
@@ -167,6 +170,19 @@ def test_the_log_says_what_left_and_what_was_refused(node: dict[str, Any], tmp_p
         for left in json.loads(line).get("left", {}).values()
         for value in left.values()
     )
+    assert command(["log", str(path.parent), "last=2"]) == 0
+    refused_last, capped_last, _, sums = capsys.readouterr().out.splitlines()
+    assert "run 1 round 1: train.select refused, " in refused_last
+    assert "max-epochs" in capped_last
+    assert re.search(r"^run 1: 4 messages, 3 refused; models 26 \(\d+ B\), facts ", sums)
+    wrong = {
+        "log no-folder": "holds no messages.jsonl",
+        "log last=few": "takes one folder",
+        "log -last": "has no such key",
+    }
+    for words, text in wrong.items():
+        assert command(words.split()) == 2
+        assert text in capsys.readouterr().err
 
 
 def test_nothing_leaves_that_is_not_in_the_log(node: dict[str, Any], tmp_path: Path) -> None:
@@ -214,7 +230,7 @@ def test_a_bundle_is_approved_with_what_changed_in_it(
     digest = hashlib.sha256(content).hexdigest()
     (tmp_path / f"state/flwr/florets/refused/{digest}.fab").write_bytes(content)
     capsys.readouterr()
-    assert main(["node", "approve", digest]) == 0
+    assert command(["approve", digest]) == 0
     assert capsys.readouterr().out.splitlines()[:3] == [r"added   c\n\x1b[2J.py", "removed b.py", "changed a.py"]
     approved = json.loads((tmp_path / "approved.json").read_text())
     assert [sorted(one["files"]) for one in approved] == [["a.py", "b.py"], ["a.py", "c\n\x1b[2J.py"]]

@@ -63,8 +63,8 @@ def test_initial_models_differ_and_do_not_depend_on_their_number():
         (lambda: conv_autoencoder((3, 32, 32), 10), 712_835),
         (lambda: mlp((5_000,), 2, [1000, 500, 100]), 5_551_802),
         (lambda: text_cnn((200,), 6, tokens=32_000), 3_322_106),
-        pytest.param(lambda: resnet18((3, 32, 32), 10), 11_173_962, marks=pytest.mark.slow),
-        pytest.param(lambda: resnet18((3, 32, 32), 10, large_images=True), 11_181_642, marks=pytest.mark.slow),
+        (lambda: resnet18((3, 32, 32), 10), 11_173_962),
+        (lambda: resnet18((3, 32, 32), 10, large_images=True), 11_181_642),
     ],
 )
 def test_networks_have_the_published_number_of_parameters(make, expected):
@@ -79,7 +79,7 @@ SMALL = [
     (lambda: conv_autoencoder((3, 8, 4), 0, channels=[4, 6], code=5), (3, 8, 4), 96),
     (lambda: csi_autoencoder((2, 4, 6), 0, code=5), (2, 4, 6), 48),
     (lambda: text_cnn((9,), 3, tokens=7, embedding=4, filters=2), (9,), 3),
-    pytest.param(lambda: resnet18((1, 8, 8), 3), (1, 8, 8), 3, marks=pytest.mark.slow),
+    (lambda: resnet18((1, 8, 8), 3), (1, 8, 8), 3),
 ]
 
 
