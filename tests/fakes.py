@@ -129,10 +129,7 @@ class FakeClients:
             }
         if kind == KMEANS:
             centre = Array(np.array([[self.targets[client]]], dtype=np.float32))
-            return {
-                kinds.ARRAYS: ArrayRecord({"centres": centre}),
-                kinds.METRICS: MetricRecord({"sizes": [n]}),
-            }
+            return {kinds.ARRAYS: ArrayRecord({"centres": centre}), kinds.METRICS: MetricRecord({"sizes": [n]})}
         received = content.array_records[kinds.ARRAYS]
         losses = [(theta - self.targets[client]) ** 2 for theta in thetas(received)]
         if kind == kinds.LOSSES:

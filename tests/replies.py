@@ -72,10 +72,7 @@ PLACES: dict[str, Any] = {"places": [0, 2]}
 HALVES = {"weight": Array(np.full((2, 3), 0.5, dtype=np.float32))}
 MIX = Layout.of(HALVES)
 SPLIT = NUMBERS | {kinds.LABEL_COUNTS: [4, 0, 6], "spread": 0.1}
-FEATURES = {
-    kinds.PROTOTYPES: {kinds.PROTOTYPES: MODEL["weight"]},
-    "statistics": {"statistics": MODEL["weight"]},
-}
+FEATURES = {kinds.PROTOTYPES: {kinds.PROTOTYPES: MODEL["weight"]}, "statistics": {"statistics": MODEL["weight"]}}
 
 
 def reply(

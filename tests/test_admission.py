@@ -8,11 +8,7 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from florets.engines.local_grid import LocalGrid
-from florets.strategies.base.federation import (
-    Federation,
-    FederationError,
-    WrongNodeCount,
-)
+from florets.strategies.base.federation import Federation, FederationError, WrongNodeCount
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 from florets.task.wire.flower import NodeInfo

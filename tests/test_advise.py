@@ -165,9 +165,7 @@ def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_can
     assert Question.of([*OWN, "train.ridge=3"]).rates == (3.0,)
 
 
-def test_of_three_rates_the_best_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_three_rates_the_best_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, float]] = []
     accuracies = {("fedavg", 0.1): 0.8, ("fedavg", 0.3): 0.9, ("local", 0.1): 0.8, ("local", 0.3): 0.7}
 

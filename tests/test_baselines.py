@@ -91,9 +91,7 @@ def test_the_groups_are_found_in_round_1_and_stay(make: Callable[..., Strategy])
 
 
 @pytest.mark.parametrize("make", [one_shot, k_fed])
-def test_a_client_whose_answer_was_lost_is_placed_when_it_takes_part(
-    make: Callable[..., Strategy],
-) -> None:
+def test_a_client_whose_answer_was_lost_is_placed_when_it_takes_part(make: Callable[..., Strategy]) -> None:
     strategy = make()
     kind = KINDS[type(strategy)]  # type: ignore[index]
     clients = FakeClients(TARGETS, faults={(kind, 1, 3): lost, (kind, 2, 3): lost})

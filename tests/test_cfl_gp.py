@@ -17,13 +17,7 @@ from florets.strategies.base.report import RoundReport
 from florets.strategies.cfl_gp import profile as profile_module
 from florets.strategies.cfl_gp import strategy as strategy_module
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
-from florets.strategies.cfl_gp.profile import (
-    GradientProfile,
-    estimate_k,
-    mixing,
-    singular_values,
-    spectral_features,
-)
+from florets.strategies.cfl_gp.profile import GradientProfile, estimate_k, mixing, singular_values, spectral_features
 from florets.strategies.cfl_gp.strategy import CFLGP
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds

@@ -3,12 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florets.strategies.core.aggregate import (
-    WEIGHTINGS,
-    apply_step,
-    average_gradients,
-    average_models,
-)
+from florets.strategies.core.aggregate import WEIGHTINGS, apply_step, average_gradients, average_models
 
 BANK = np.array([[10.0, 0.0], [20.0, 0.0], [30.0, 7.0]])
 UPDATES = np.array([[1.0, 4.0], [3.0, 8.0], [5.0, 2.0]])

@@ -15,14 +15,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 from florets.strategies.base.models import orthonormal_rows
 from florets.strategies.core import FloatArray
 from florets.strategies.core import cluster as module
-from florets.strategies.core.cluster import (
-    canonical,
-    choose_k,
-    cluster,
-    finite_losses,
-    match_min_cost,
-    match_overlap,
-)
+from florets.strategies.core.cluster import canonical, choose_k, cluster, finite_losses, match_min_cost, match_overlap
 from florets.strategies.core.kmeans import kmeans
 from florets.strategies.core.metrics import adjusted_rand_index, model_error
 from florets.strategies.shared.first_round import random_assignment

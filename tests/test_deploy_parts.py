@@ -42,6 +42,16 @@ def test_every_process_is_ended_although_the_end_of_one_fails(
     assert ended == [3, 2, 1]
 
 
+def wait_for_the_end(number: str | bytes) -> None:
+    """Wait until a process is gone, or dead and soon gone: whoever inherits orphans takes his time."""
+    deadline = time.monotonic() + 10
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(int(number))
+        while process.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
 @pytest.mark.parametrize("lives", [True, False])
 def test_a_child_is_ended_with_its_parent_be_that_dead_already_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lives: bool
@@ -57,13 +67,8 @@ def test_a_child_is_ended_with_its_parent_be_that_dead_already_or_not(
     while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text().strip():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    child = psutil.Process(int((tmp_path / "child").read_text()))
     flower_processes.end(parent)
-    # Gone, or dead and soon gone: whoever inherits orphans takes his time.
-    with contextlib.suppress(psutil.NoSuchProcess):
-        while child.status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+    wait_for_the_end((tmp_path / "child").read_text())
     assert parent.poll() is not None
 
 
@@ -85,12 +90,7 @@ def test_what_a_killed_process_had_started_ends_too(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
     assert done.returncode == -signal.SIGKILL
-    deadline = time.monotonic() + 10
-    with contextlib.suppress(psutil.NoSuchProcess):
-        child = psutil.Process(int(done.stdout))
-        while child.status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+    wait_for_the_end(done.stdout)
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,4 @@ time.sleep(60)
 @pytest.mark.slow
 def test_a_flower_task_ends_with_its_parent() -> None:
     started = subprocess.run([sys.executable, "-c", PARENT, TASK], capture_output=True, check=True, cwd=ROOT)
-    deadline = time.monotonic() + 10
-    with contextlib.suppress(psutil.NoSuchProcess):
-        task = psutil.Process(int(started.stdout))
-        while task.status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+    wait_for_the_end(started.stdout)

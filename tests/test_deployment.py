@@ -114,14 +114,18 @@ def test_deployed_nodes_keep_their_secrets_from_one_process_to_the_next(
 def numbers_of_equal_models(federation: Federation, tmp_path: Path, strategy: str) -> set[str]:
     """Run a strategy in process and on the nodes, hold one to the other, and return the models' numbers."""
     length = "" if "num_rounds" in strategy else "num_rounds=2"
-    settings = f"strategy={strategy} {length} eval_every=9 batch_clients=off start_timeout=600".split()
+    settings = f"strategy={strategy} {length} eval_every=9 batch_clients=off"
     data = next(iter(federation.nodes.values())).data.parent
-    given = ["experiment=own_digits", *settings, f"data_dir={data}", f"results_dir={tmp_path / 'local'}", "-q"]
+    given = [
+        "experiment=own_digits",
+        *settings.split(),
+        f"data_dir={data}",
+        f"results_dir={tmp_path / 'local'}",
+        "-q",
+    ]
     assert main(given) == 0
     (local,) = (path.parent for path in (tmp_path / "local").rglob("summary.json"))
-    results = {"experiment": "own_digits", "results-dir": str(tmp_path / "deployed")}
-    run_id = federation.run(ROOT, {**results, "overrides": " ".join(settings)})
-    deployed = follow(federation, run_id, tmp_path / "deployed")
+    deployed = follow(federation, begun(federation, settings, tmp_path / "deployed"), tmp_path / "deployed")
     expected, found = (load_file(folder / "models.safetensors") for folder in (local, deployed))
     assert expected.keys() == found.keys()
     for name in expected:
@@ -160,17 +164,26 @@ def start_again(federation: Federation, name: str) -> None:
     wait_for(f"{name} to come back", has_entered, 300, pause=2)
 
 
+def begun(federation: Federation, settings: str, results: Path, app: Path = ROOT) -> str:
+    """Start a run of the demonstration's digits, and return its id."""
+    keys = {"experiment": "own_digits", "overrides": f"{settings} start_timeout=600", "results-dir": str(results)}
+    return federation.run(app, keys)
+
+
+def in_round_3(federation: Federation, settings: str, results: Path) -> str:
+    """Start a run, wait until it is in the middle of round 3, and return its id."""
+    run_id = begun(federation, settings, results)
+    wait_for("round 2", lambda: len(rounds(results)) >= 2, 900)
+    received = federation.log("pictures-2").count("Receiving:")
+    wait_for("a message of round 3", lambda: federation.log("pictures-2").count("Receiving:") > received, 300)
+    return run_id
+
+
 def test_a_node_killed_in_a_round_takes_part_again_within_two_rounds(tmp_path: Path) -> None:
     victim, results = "pictures-2", tmp_path / "results"
     with Federation(tmp_path / "federation") as federation:
         start_nodes(federation, tmp_path / "data")
-        settings = "num_rounds=9 eval_every=9 start_timeout=600"
-        run_id = federation.run(
-            ROOT, {"experiment": "own_digits", "overrides": settings, "results-dir": str(results)}
-        )
-        wait_for("round 2", lambda: len(rounds(results)) >= 2, 900)
-        received = federation.log(victim).count("Receiving:")
-        wait_for("a message of round 3", lambda: federation.log(victim).count("Receiving:") > received, 300)
+        run_id = in_round_3(federation, "num_rounds=9 eval_every=9", results)
         kill_process(federation.nodes[victim].process)
         killed_in = len(rounds(results)) + 1
         start_again(federation, victim)
@@ -196,13 +209,7 @@ def test_a_superlink_killed_in_a_run_is_started_again_and_the_run_goes_on_to_its
     results = tmp_path / "results"
     with Federation(tmp_path / "federation") as federation:
         start_nodes(federation, tmp_path / "data")
-        settings = "num_rounds=5 eval_every=5 start_timeout=600"
-        killed = federation.run(
-            ROOT, {"experiment": "own_digits", "overrides": settings, "results-dir": str(results)}
-        )
-        wait_for("round 2", lambda: len(rounds(results)) >= 2, 900)
-        received = federation.log("pictures-2").count("Receiving:")
-        wait_for("a message of round 3", lambda: federation.log("pictures-2").count("Receiving:") > received, 300)
+        killed = in_round_3(federation, "num_rounds=5 eval_every=5", results)
         kill_process(federation.superlink)
         before = rounds(results)
         assert 2 <= len(before) < 5
@@ -247,10 +254,7 @@ def test_a_clientapp_that_hangs_and_one_that_dies_cost_their_nodes_one_round(tmp
         file.write(BROKEN)
     with Federation(tmp_path / "federation") as federation:
         start_nodes(federation, tmp_path / "data")
-        settings = "num_rounds=6 eval_every=6 start_timeout=600 round_timeout=90"
-        run_id = federation.run(
-            project, {"experiment": "own_digits", "overrides": settings, "results-dir": str(results)}
-        )
+        run_id = begun(federation, "num_rounds=6 eval_every=6 round_timeout=90", results, project)
         follow(federation, run_id, results)
     lines = rounds(results)
     # Two of four replies to the training message: the quorum of a half.

@@ -16,7 +16,7 @@ from florets.deploy.demo import follow
 from florets.deploy.federation import Federation
 from florets.engines.flower_run import write_app
 from florets.task.data.demo_data import write_folders
-from tests.test_deployment import DATA_DIR, ROOT, TRUE_CLUSTER, rounds, start_again, wait_for
+from tests.test_deployment import DATA_DIR, ROOT, TRUE_CLUSTER, begun, rounds, start_again, wait_for
 
 # Faults of many kinds
 pytestmark = pytest.mark.slow
@@ -110,8 +110,8 @@ def test_a_run_goes_on_with_a_paused_node_a_full_disk_other_code_and_a_clock_tha
     federation: FaultyFederation, tmp_path: Path
 ) -> None:
     app, results, clock = write_app(tmp_path / "app"), tmp_path / "results", federation.root.parent / "clock"
-    settings = "strategy=fedavg num_rounds=500 eval_every=500 min_clients=4 round_timeout=100 start_timeout=600"
-    run_id = federation.run(app, {"experiment": "own_digits", "overrides": settings, "results-dir": str(results)})
+    settings = "strategy=fedavg num_rounds=500 eval_every=500 min_clients=4 round_timeout=100"
+    run_id = begun(federation, settings, results, app)
 
     def whole_round_after(number: int) -> bool:
         return any(

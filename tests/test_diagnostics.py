@@ -12,12 +12,7 @@ from results_examples import FOUND, report
 import florets
 from florets.commands.main import main
 from florets.conf.compose import compose
-from florets.reports.diagnostics import (
-    chance_level,
-    divergence,
-    too_few_models,
-    worse_than_constant,
-)
+from florets.reports.diagnostics import chance_level, divergence, too_few_models, worse_than_constant
 from florets.reports.summary import round_line
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import STABLE_FROM, Evaluation

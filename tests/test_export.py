@@ -50,10 +50,6 @@ def elsewhere(folder: Path, *calls: tuple[str, Path, Path]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(path.read_text().splitlines()))
-
-
 def records(seed: int) -> str:
     """Return a table: a gap in every tenth record, and two words that go with the target."""
     rng, lines = np.random.default_rng(seed), ["patient,age,chol,sex,sick"]
@@ -107,16 +103,13 @@ def test_raw_records_are_predicted_without_florets_as_with_it(run: Path, exporte
     loaded = load_run(run)
     assert loaded.preprocessing is not None
     table = read_new_table(tmp_path / "new.csv", Declaration(), loaded.preprocessing, False)
-    models = ((loaded.own[own], targets[:2]), (loaded.models[0], targets[2:3]), (loaded.models[1], targets[3:]))
-    for state, targets_of in models:
-        expected = predict(loaded.task, state, table.x).probabilities
-        for target in targets_of:
-            found = rows_of(target)
-            shares = [[float(row["p(no)"]), float(row["p(yes)"])] for row in found]
-            np.testing.assert_allclose(shares, expected, rtol=0, atol=1e-6)
-            assert [row["patient"] for row in found] == ["n1", "n2", "'=n3"]
-            assert [(row["missing"], row["unknown"]) for row in found] == [("0", "0"), ("1", "1"), ("3", "0")]
-            assert all(float(row[f"p({row['prediction']})"]) >= 0.5 for row in found)
+    for state, target in zip((loaded.own[own], loaded.own[own], *loaded.models), targets, strict=True):
+        found = list(csv.DictReader(target.read_text().splitlines()))
+        shares = [[float(row["p(no)"]), float(row["p(yes)"])] for row in found]
+        np.testing.assert_allclose(shares, predict(loaded.task, state, table.x).probabilities, rtol=0, atol=1e-6)
+        assert [row["patient"] for row in found] == ["n1", "n2", "'=n3"]
+        assert [(row["missing"], row["unknown"]) for row in found] == [("0", "0"), ("1", "1"), ("3", "0")]
+        assert all(float(row[f"p({row['prediction']})"]) >= 0.5 for row in found)
 
 
 def test_an_export_is_whole_and_names_its_sites(run: Path, exported: Path) -> None:
@@ -159,10 +152,7 @@ def test_nothing_that_exists_is_overwritten(run: Path, tmp_path: Path) -> None:
 
 
 PREPARED = Preprocessing(
-    numeric=(
-        NumericInput("a", 1.5, 2.0, True, low=1.25, high=4.5),
-        NumericInput("b", -3.0, 0.5, False),
-    ),
+    numeric=(NumericInput("a", 1.5, 2.0, True, low=1.25, high=4.5), NumericInput("b", -3.0, 0.5, False)),
     categorical=(
         CategoricalInput("c", ("1", "2"), False, "2", False),
         CategoricalInput("d", ("x", "true", "1,5", "1.5"), True, "x", True),

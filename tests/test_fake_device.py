@@ -12,12 +12,7 @@ from florets.task.models.mlp import linear, mlp
 from florets.task.training import vectorised as sizes
 from florets.task.training.networks import network_of
 from florets.task.training.settings import Training
-from florets.task.training.vectorised import (
-    Share,
-    joined_losses,
-    joined_tests,
-    stacked_update,
-)
+from florets.task.training.vectorised import Share, joined_losses, joined_tests, stacked_update
 from tests.fake_device import DEVICE, fake_device
 from tests.test_batching import clients
 

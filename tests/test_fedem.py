@@ -12,12 +12,7 @@ from torch.nn import functional as F
 
 from florets.commands.main import main
 from florets.strategies.base.models import Models
-from florets.task.training.mixture import (
-    Mixture,
-    evaluated_mixture,
-    fit_shares,
-    responsibilities,
-)
+from florets.task.training.mixture import Mixture, evaluated_mixture, fit_shares, responsibilities
 from florets.zoo.fedem import FedEM
 from tests import fakes
 from tests.method_runs import SMALL, play

@@ -15,12 +15,7 @@ from florets.task.training.loop import train
 from florets.task.training.losses import recorded
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
-from florets.zoo.fedgwc import (
-    FedGWC,
-    affinities,
-    best_split,
-    gaussian_rewards,
-)
+from florets.zoo.fedgwc import FedGWC, affinities, best_split, gaussian_rewards
 from tests.fakes import FakeClients, Fault, lost, play
 
 X, Y = torch.randn(10, 3, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 2

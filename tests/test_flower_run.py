@@ -50,12 +50,8 @@ def test_flower_and_the_local_engine_give_equal_models_and_assignments(tmp_path:
     """Of each strategy the golden runs say so much: their messages and states go over Flower's wire."""
     folders = []
     for engine in ("local", "flwr"):
-        hosts = "clients_per_node="
-        given = [
-            one
-            for one in f"batch_clients=off strategy={settings}".split()
-            if engine == "flwr" or not one.startswith(hosts)
-        ]
+        words = f"batch_clients=off strategy={settings}".split()
+        given = [word for word in words if engine == "flwr" or not word.startswith("clients_per_node=")]
         done = florets(f"engine={engine}", *given, f"results_dir={tmp_path / engine}")
         assert done.returncode == 0, done.stdout + done.stderr
         (models,) = (tmp_path / engine).rglob("models.safetensors")

@@ -21,7 +21,7 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
     "stocfl": (),
     "fedclust": (),
     "sr_fca": (),
-    "flux": (),
+    "flux": ("strategy.eps_scale=2",),
     "feddrift": ("strategy.period=1",),
 }
 """Each with the settings of its short run."""

@@ -31,11 +31,6 @@ NAMES = [
     *("prepare", "reproduce", "run", "setting", "strategies", "sweep", "tune"),
 ]
 
-WRITTEN_FOR_OTHERS = [
-    *sorted((ROOT / "examples").rglob("*.py")),
-    *sorted((ROOT / "commands" / "templates").rglob("*.py.md")),
-]
-
 
 def test_the_public_names_are_these() -> None:
     assert sorted(florets.__all__) == sorted(NAMES)
@@ -76,21 +71,14 @@ def _private(code: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("file", WRITTEN_FOR_OTHERS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_is_written_for_others_uses_the_public_names_alone(file: Path) -> None:
-    code = re.sub(r"\{\{(\w+)\}\}", r"\1", file.read_text(encoding="utf-8"))
-    assert _private(code) == []
-
-
-@pytest.mark.parametrize("file", sorted((ROOT / "examples").rglob("*.ipynb")), ids=lambda path: path.stem)
-def test_the_notebooks_use_the_public_names_alone(file: Path) -> None:
-    cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
-    assert [name for cell in cells if cell["cell_type"] == "code" for name in _private("".join(cell["source"]))] == []
-
-
-def test_the_pages_use_the_public_names_alone() -> None:
-    found = {str(block): _private(block.code) for block in blocks() if block.language == "python"}
-    assert {block: names for block, names in found.items() if names} == {}
+def test_examples_skeletons_notebooks_and_pages_use_the_public_names_alone() -> None:
+    code = {str(block): block.code for block in blocks() if block.language == "python"}
+    for file in (*(ROOT / "examples").rglob("*.py"), *(ROOT / "commands" / "templates").rglob("*.py.md")):
+        code[str(file)] = re.sub(r"\{\{(\w+)\}\}", r"\1", file.read_text(encoding="utf-8"))
+    for file in (ROOT / "examples").rglob("*.ipynb"):
+        cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+        code[str(file)] = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    assert {place: names for place, text in code.items() if (names := _private(text))} == {}
 
 
 def test_the_zoo_uses_public_names_and_the_documented_parts_alone() -> None:

@@ -13,13 +13,7 @@ from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.zoo.pacfl import SEND_VECTORS, PrincipalVectors, angle_matrix, principal_directions
 from florets.zoo.shared.agglomerative import group_by_largest_gap
-from florets.zoo.sr_fca import (
-    largest_ratio,
-    mutual,
-    pivot_groups,
-    trimmed_mean,
-    trimmed_means,
-)
+from florets.zoo.sr_fca import largest_ratio, mutual, pivot_groups, trimmed_mean, trimmed_means
 from florets.zoo.stocfl import merge_similar
 from tests.method_runs import play
 

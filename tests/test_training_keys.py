@@ -60,10 +60,6 @@ def trained_with(*overrides: str, server_round: int = 1) -> Training:
 
 
 def test_clients_train_at_the_rate_of_the_round() -> None:
-    overrides = [
-        "train.learning_rate=0.2",
-        "train.schedule=exponential",
-        "train.schedule_factor=0.5",
-    ]
+    overrides = ["train.learning_rate=0.2", "train.schedule=exponential", "train.schedule_factor=0.5"]
     rates = [trained_with(*overrides, server_round=r).learning_rate for r in (1, 2, 3)]
     assert rates == [0.2, 0.1, 0.05]
