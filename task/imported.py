@@ -94,10 +94,7 @@ def imported_for(what: str, path: str, given: Sequence[str]) -> Function:
     try:
         inspect.signature(function).bind(*given)
     except (ValueError, TypeError) as error:
-        raise ValueError(
-            f"{what}: it cannot be called with {' and '.join(given)} ({error}); write a function "
-            f"f({', '.join(given)})."
-        ) from None
+        raise ValueError(f"{what}: it cannot be called as f({', '.join(given)}): {error}.") from None
     return function
 
 

@@ -57,10 +57,7 @@ def load_at_home(module: Module, arrays: Mapping[str, NDArray[Any]]) -> None:
     own = at_home(module)
     here, saved = ({name: tuple(value.shape) for name, value in all_.items()} for all_ in (own, arrays))
     if here != saved:
-        raise ValueError(
-            f"the saved models have the frozen parameters {saved}, but the run's task.model has {here} "
-            "(requires_grad=False)."
-        )
+        raise ValueError(f"the saved models have the frozen parameters {saved}, but the run's task.model has {here}.")
     with torch.no_grad():
         for name, values in arrays.items():
             own[name].copy_(torch.from_numpy(values.copy()))
@@ -107,12 +104,7 @@ def body_and_head(module: Module, head_layers: Sequence[str] = ()) -> tuple[tupl
             "the model does not say which layers are its head: give the name prefixes as task.head_layers; its "
             f"entries are {', '.join(entries)}."
         )
-    for prefix in head:
-        if not any(is_of_layer(name, prefix) for name in entries):
-            raise ValueError(
-                f"task.head_layers: no layer is called {prefix!r}; the entries are {', '.join(entries)}, and what "
-                "the model freezes has none."
-            )
+    _check_layers("task.head_layers", entries, head)
     in_head = [name for name in entries if any(is_of_layer(name, prefix) for prefix in head)]
     body = [name for name in entries if name not in in_head]
     return tuple(dict.fromkeys(_prefix(name, in_head) for name in body)), head
@@ -129,13 +121,7 @@ def head_or_last(module: Module, head_layers: Sequence[str] = ()) -> tuple[str, 
 @contextmanager
 def frozen_layers(module: Module, prefixes: Sequence[str]) -> Iterator[None]:
     """Keep the layers of these name prefixes as they are inside the block; the module must be in train mode."""
-    entries = list(module.state_dict())
-    for prefix in prefixes:
-        if not any(is_of_layer(name, prefix) for name in entries):
-            raise ValueError(
-                f"frozen layers: no layer is called {prefix!r}; the entries are {', '.join(entries)}, and what the "
-                "model freezes has none."
-            )
+    _check_layers("frozen layers", list(module.state_dict()), prefixes)
     named = module.named_parameters(remove_duplicate=False)
     trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
     kept = [parameter for name, parameter in trained if any(is_of_layer(name, prefix) for prefix in prefixes)]
@@ -151,6 +137,15 @@ def frozen_layers(module: Module, prefixes: Sequence[str]) -> Iterator[None]:
     finally:
         for parameter in kept:
             parameter.requires_grad_(True)
+
+
+def _check_layers(what: str, entries: Sequence[str], prefixes: Sequence[str]) -> None:
+    for prefix in prefixes:
+        if not any(is_of_layer(name, prefix) for name in entries):
+            raise ValueError(
+                f"{what}: no layer is called {prefix!r}; the entries are {', '.join(entries)}, and what the model "
+                "freezes has none."
+            )
 
 
 def is_of_layer(name: str, prefix: str) -> bool:

@@ -99,10 +99,7 @@ class Task:
         folder = Path(spec.data_dir).expanduser() if spec.data_dir else None
         if self.is_own and spec.data == OWN and PREPARED not in spec.table and _is_table(folder):
             # By itself it would number classes and standardise in its own way.
-            raise ValueError(
-                "the run does not say how tables are prepared: let nodes describe them, or declare "
-                "task.table.preprocessing."
-            )
+            raise ValueError("the run does not say how tables are prepared: declare task.table.preprocessing.")
         options = dict(spec.data_options)
         if spec.data == OWN:
             options |= {"table": spec.table, "client": self._number}
@@ -179,10 +176,7 @@ class Task:
 
     def _shard(self, partition_id: int, server_round: int) -> Shard:
         if not 0 <= partition_id < self.num_clients:
-            raise ValueError(
-                f"partition id {partition_id} does not exist: the task has num_clients={self.num_clients}, "
-                f"ids 0 to {self.num_clients - 1}."
-            )
+            raise ValueError(f"partition id {partition_id} does not exist: there are 0 to {self.num_clients - 1}.")
         return self.shards_at(server_round)[partition_id]
 
     def client(self, partition_id: int, server_round: int = 0) -> ClientData:
@@ -335,8 +329,7 @@ def _part(shard: Shard, x: Inputs, y: TargetArray, rows: IntArray) -> tuple[Tens
         x_part, y_part = shard.transform(x_part, y_part)
         if len(x_part) != len(rows) or len(y_part) != len(rows):
             raise ValueError(
-                f"the transform of a shard returned {len(x_part)} inputs and {len(y_part)} targets for {len(rows)} "
-                "samples: it must keep their number."
+                f"the transform of a shard returned {len(x_part)} inputs, {len(y_part)} targets for {len(rows)}."
             )
         x_part = np.asarray(x_part, dtype=np.float32)
     inputs = torch.from_numpy(x_part)

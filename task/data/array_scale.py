@@ -56,9 +56,7 @@ class ArrayScale:
         if not self.mean or x.ndim != 2:
             return x
         if x.shape[1] != len(self.mean):
-            raise ValueError(
-                f"the inputs have {x.shape[1]} numbers each, and the run's {len(self.mean)}: give the same ones."
-            )
+            raise ValueError(f"the inputs have {x.shape[1]} numbers each, and the run's {len(self.mean)}.")
         return np.asarray((x - np.array(self.mean)) / np.array(self.std), dtype=np.float32)
 
     def targets(self, y: NDArray[Any]) -> NDArray[Any]:

@@ -116,9 +116,7 @@ class Dataset:
             if owners is not None and owners.shape != y.shape[:1]:
                 raise ValueError(f"the {part} set has {len(y)} targets, but owners of shape {owners.shape}.")
         if self.x_train.shape[1:] != self.x_test.shape[1:]:
-            raise ValueError(
-                f"train inputs have shape {self.x_train.shape[1:]}, test inputs {self.x_test.shape[1:]}."
-            )
+            raise ValueError(f"train inputs are {self.x_train.shape[1:]}, test inputs {self.x_test.shape[1:]}.")
 
     @property
     def pooled(self) -> bool:

@@ -90,7 +90,6 @@ def file_name(key: str, name: str) -> str:
     """Return a name that is to become that of a file or folder; refuse a path."""
     if name in ("", ".", "..") or set(name) & set("/\\\0") or ":" in name[1:2]:
         raise ValueError(
-            f"{key}={name!r}: must be a name, without / and \\ and other than '..': it names a file or folder in a "
-            f"node's data folder."
+            f"{key}={name!r}: must be the name of a file or folder, without / and \\ and other than '..'."
         )
     return name

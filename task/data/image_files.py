@@ -94,9 +94,7 @@ def read_images(path: Path, classes: Sequence[str] | None, options: ImageOptions
     Deviation: Pillow reads them, as it does for torchvision, whose own import would cost 1.4 s at every message.
     """
     if classes is None:
-        raise ValueError(
-            f"{path}: the classes must be named for all of them: task.data_options.classes=[<first>,...]."
-        )
+        raise ValueError(f"{path}: the classes must be named for all of them, task.data_options.classes.")
     for name in classes:
         file_name("task.data_options.classes", name)
     folders = [entry.name for entry in path.iterdir() if entry.is_dir() and not is_hidden(entry)]

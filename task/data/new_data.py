@@ -79,10 +79,7 @@ def _inputs(path: Path, values: NDArray[np.generic]) -> FloatArray:
 def shaped(path: Path, x: FloatArray, input_shape: tuple[int, ...]) -> FloatArray:
     """Return inputs of a file (for the message) in the shape that the models take, brought into it where they fit."""
     if not fits_shape(x.shape[1:], input_shape):
-        raise ValueError(
-            f"{path}: the inputs have shape {x.shape[1:]}, but the run's models take {input_shape}: bring the data "
-            "into that shape."
-        )
+        raise ValueError(f"{path}: the inputs have shape {x.shape[1:]}, but the run's models take {input_shape}.")
     return x.reshape(len(x), *input_shape)
 
 

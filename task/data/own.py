@@ -160,20 +160,40 @@ def _dataset(train: Samples, test: Samples, regression: bool, scale: ArrayScale)
 def describe(
     data_dir: Path | None, options: Mapping[str, Any], table: Mapping[str, Any], seed: int, client: int = 0
 ) -> Description:
-    """Return the description of one site's data; `options` are those of `own`, `table` is what the run declares."""
+    """Return the description of one site's data; `options` are those of `own`, `table` is what the run declares.
+
+    Targets of an archive are values where the run says so, or they are no integers.
+    """
     files = find_files(data_dir)
     if files.is_table:
         return SiteTable.read(files.paths, table, seed, client, options.get("test_share", TEST_SHARE)).describe()
-    if files.is_archive:
-        return _describe_archive(files, options, seed, client)
-    folders = [folder for path in files.paths for folder in path.iterdir()]
-    names = sorted({path.name for path in folders if path.is_dir() and not path.name.startswith(".")})
-    given = tuple(map(str, options.get("classes") or names))
-    data = own(data_dir, seed, 0, **{**options, "classes": list(given), "client": client, "untrained": None})
-    unseen = _unseen(data, options, given)
+    regression, classes = bool(options.get("regression")), options.get("classes")
+    if files.is_archive and not regression and classes is None:
+        _, y = read_arrays(files.paths[0], ("x", "y"))
+        regression = y.ndim > 1 or (y.dtype.kind == "f" and bool(np.any(y != np.floor(y))))
+    elif not files.is_archive and not classes:
+        folders = [folder for path in files.paths for folder in path.iterdir()]
+        classes = sorted({path.name for path in folders if path.is_dir() and not path.name.startswith(".")})
+    labels, test_share = _labels(classes, regression), options.get("test_share", TEST_SHARE)
+    images = ImageOptions(options.get("image_size"), options.get("grayscale", False))
+    rng = generator(seed, 0, Purpose.DATA, client)
+    train, test = _samples(files, labels, regression, images, test_share, rng)
+    data = _dataset(train, test, regression, ArrayScale())
     n = len(data.x_train), len(data.x_test)
-    trained = tuple(given[label] for label in np.unique(data.y_train))
-    return Description("images", sum(n), n[0], unseen=unseen, shape=data.input_shape, classes=given, trained=trained)
+    named = () if regression else tuple(map(str, classes or range(data.num_outputs)))
+    figures = _figures(train, regression)
+    return Description(
+        "archive" if files.is_archive else "images",
+        sum(n),
+        n[0],
+        shape=data.input_shape,
+        unseen=_unseen(data, options, labels),
+        classes=named,
+        targets=math.prod(train.y.shape[1:]) if train.y.ndim > 1 else 0,
+        trained=() if regression else tuple(named[label] for label in np.unique(data.y_train)),
+        are_pixels=not figures.get("is_real") and _are_pixels(data),
+        **figures,
+    )
 
 
 def _unseen(data: Dataset, options: Mapping[str, Any], labels: Sequence[str] | None) -> int:
@@ -191,36 +211,6 @@ def _seen(y_test: TargetArray, untrained: Sequence[str | int], labels: Sequence[
     if not len(kept):
         raise ValueError(f"all {len(y_test)} test samples are of classes that no site trains on: give it others.")
     return kept
-
-
-def _describe_archive(files: Files, options: Mapping[str, Any], seed: int, client: int) -> Description:
-    """Describe an archive; its targets are values where the run says so, or they are no integers."""
-    regression = bool(options.get("regression"))
-    if not regression and options.get("classes") is None:
-        _, y = read_arrays(files.paths[0], ("x", "y"))
-        regression = y.ndim > 1 or (y.dtype.kind == "f" and bool(np.any(y != np.floor(y))))
-    labels = _labels(options.get("classes"), regression)
-    rng = generator(seed, 0, Purpose.DATA, client)
-    test_share = options.get("test_share", TEST_SHARE)
-    train, test = _samples(files, labels, regression, ImageOptions(), test_share, rng)
-    data = _dataset(train, test, regression, ArrayScale())
-    n = len(data.x_train), len(data.x_test)
-    named = options.get("classes") or range(data.num_outputs)
-    classes = () if regression else tuple(map(str, named))
-    trained = () if regression else tuple(classes[label] for label in np.unique(data.y_train))
-    figures = _figures(train, regression)
-    return Description(
-        "archive",
-        sum(n),
-        n[0],
-        shape=data.input_shape,
-        unseen=_unseen(data, options, labels),
-        classes=classes,
-        targets=math.prod(train.y.shape[1:]) if train.y.ndim > 1 else 0,
-        trained=trained,
-        are_pixels=not figures.get("is_real") and _are_pixels(data),
-        **figures,
-    )
 
 
 def _figures(train: Samples, regression: bool) -> dict[str, Any]:

@@ -156,9 +156,7 @@ def read_idx_set(data: str, data_dir: Path | None, prefixes: tuple[str, str]) ->
         images = _read_idx(files, where / f"{prefix}-images-idx3-ubyte", 3)
         labels = _read_idx(files, where / f"{prefix}-labels-idx1-ubyte", 1)
         if len(images) != len(labels):
-            raise files.error(
-                f"{where} has {len(images)} images but {len(labels)} labels whose names begin with {prefix}"
-            )
+            raise files.error(f"{where} has {len(images)} images but {len(labels)} labels of {prefix}")
         arrays += [images, labels]
     return arrays[0], arrays[1].astype(np.int64), arrays[2], arrays[3].astype(np.int64)
 

@@ -35,10 +35,7 @@ def pack_description(key: str, description: Description) -> RecordDict:
         raise ValueError(f"{unfit} folders of classes have names that are too long or not printable: rename them.")
     text = description.to_json()
     if len(text) > MOST_CHARACTERS:
-        raise ValueError(
-            f"the table has {len(description.columns)} columns, too many to be described: name those that "
-            "are needed, task.table.columns, or leave out others, drop."
-        )
+        raise ValueError(f"the table has {len(description.columns)} columns: name those needed, task.table.columns.")
     return RecordDict({kinds.CONFIG: ConfigRecord({kinds.CLIENT_KEY: key, kinds.DESCRIPTION: text})})
 
 

@@ -139,10 +139,7 @@ def named(text: object) -> frozenset[str]:
     """Return the names of an owner's list, with commas between them; ValueError for one that the table lacks."""
     found = frozenset(name for name in (part.strip() for part in str(text).split(",")) if name)
     if unknown := sorted(found - set(NAMES)):
-        raise ValueError(
-            f"this node's config has {kinds.NEVER_SEND}={text}: {unknown[0]} is no kind of what leaves: "
-            f"{', '.join(NAMES)}"
-        )
+        raise ValueError(f"{kinds.NEVER_SEND}={text}: {unknown[0]} is no kind of what leaves: {', '.join(NAMES)}")
     return found
 
 

@@ -30,9 +30,7 @@ def pooled_targets(
         is_regression = len(numeric) * 2 > len(sites) and _are_values(numeric)
     if is_regression:
         if not numeric:
-            raise ValueError(
-                "task.table.regression=true, but the target holds words at all sites; correct one of them."
-            )
+            raise ValueError("task.table.regression=true, but the target holds words at all sites.")
         why = "has words in the target, where the other sites have numbers; correct it, or name its missing mark"
         decided.left_out.update({key: why for key in sites if key not in numeric})
         count, mean, m2 = pooled_figures(numeric)
@@ -89,10 +87,7 @@ def _with_classes(
     kept = {key: one for key, one in sites.items() if fits(one)}
     if len(kept) * 2 <= len(sites):
         wordy = next(key for key in sites if key not in kept)
-        raise ValueError(
-            f"the target of {wordy} has too many different values for classes: set task.table.regression=true, or "
-            "name another target."
-        )
+        raise ValueError(f"the target of {wordy} has too many values for classes: set task.table.regression=true.")
     why = "has too many different values in the target, where the other sites have classes; correct it"
     decided.left_out.update({key: why for key in sites if key not in kept})
     return kept

@@ -76,10 +76,8 @@ def agree(
         return replace(found, left_out={**found.left_out, **dict.fromkeys(rest, reason)})
     found = _tables(declared, tables, classes)
     if input_shape and math.prod(input_shape) != found.input_shape[0]:
-        raise ValueError(
-            f"task.partition_options.input_shape={list(input_shape)}: the tables have inputs of "
-            f"{found.input_shape[0]} numbers (constant columns and ids are none); leave it out."
-        )
+        wanted = f"task.partition_options.input_shape={list(input_shape)}"
+        raise ValueError(f"{wanted}: the tables have {found.input_shape[0]} inputs; leave it out.")
     outputs = num_outputs if num_outputs and found.is_regression else found.num_outputs
     return replace(found, input_shape=tuple(input_shape) or found.input_shape, num_outputs=outputs)
 

@@ -52,9 +52,7 @@ class Declaration(TableConfig):
             raise ValueError(f"task.table: column {name!r} is named as {' and as '.join(of)}; keep one of them.")
         cells = [cell for of in self.classes.values() for cell in of]
         if self.classes and (len(self.classes) < 2 or len(set(cells)) < len(cells) or not all(self.classes.values())):
-            raise ValueError(
-                "task.table.classes: name at least two classes, each with at least one cell, and no cell twice."
-            )
+            raise ValueError("task.table.classes: name two classes or more, each with a cell, and no cell twice.")
         if self.regression and self.classes:
             raise ValueError("task.table.regression=true: a regression has no task.table.classes; leave out one.")
 

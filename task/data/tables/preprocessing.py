@@ -192,8 +192,7 @@ class Preprocessing:
             # Codes are categories, however they were read.
             if known.dtype == np.float64 and len(known) and not known.map(class_name).isin(words.categories).any():
                 raise ValueError(
-                    f"column {words.name!r} holds numbers here and words at the other sites: correct it, or name it "
-                    "in task.table.categorical."
+                    f"column {words.name!r} holds numbers here and words at the other sites: correct it."
                 )
 
     def _numbers(self, frame: "pd.DataFrame") -> NDArray[np.float64]:
@@ -208,10 +207,8 @@ class Preprocessing:
         if self.is_regression:
             numbers = as_numbers(column)
             if not np.isfinite(numbers).all():
-                raise ValueError(
-                    f"the target {self.target!r} of {int((~np.isfinite(numbers)).sum())} records is not a number: "
-                    f"name task.table.classes, or the mark of a missing value in missing."
-                )
+                wrong = int((~np.isfinite(numbers)).sum())
+                raise ValueError(f"the target {self.target!r} of {wrong} records is not a number.")
             return ((numbers - self.target_mean) / self.target_std).astype(np.float32)
         labels = self.labels(frame)
         if wrong := int((labels < 0).sum()):

@@ -109,10 +109,8 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
             low_memory=False,
         )
     # The parser's own words can quote a cell.
-    except (ValueError, OverflowError) as error:
-        raise ValueError(
-            f"{path.name} cannot be read as a table ({type(error).__name__}): check its quotes."
-        ) from None
+    except (ValueError, OverflowError):
+        raise ValueError(f"{path.name} cannot be read as a table: check its quotes.") from None
     if len(frame) != len(lines):
         raise ValueError(f"{path.name} cannot be read as a table: check its quotes.")
     if not lines:
@@ -192,9 +190,7 @@ def _check_names(path: Path, names: "pd.Index[str]", site: Site, own: Sequence[s
         shown = ", ".join(map(str, repeated[:3]))
         raise ValueError(f"{path.name}: column {shown} has the name of an earlier one; give each its own name.")
     if wrong := [place + 1 for place, name in enumerate(names) if not is_sendable(name)]:
-        raise ValueError(
-            f"{path.name}: the name of column {wrong[0]} is too long, or not printable; give it another one."
-        )
+        raise ValueError(f"{path.name}: the name of column {wrong[0]} is too long, or not printable.")
     if len(names) > MOST_COLUMNS:
         raise ValueError(f"{path.name} has {len(names)} columns; at most {MOST_COLUMNS} can be described.")
     for key, wanted in (
