@@ -274,8 +274,6 @@ class Task:
             ("model", spec.model, spec.model_options),
         ):
             check_options(resolve(kind, name), options, kind, name)  # type: ignore[arg-type]  # literals above
-        if spec.num_clients < 1:
-            raise ValueError(f"num_clients={spec.num_clients} must be at least 1.")
         # Nodes check their own data when they introduce themselves.
         self._check_fit(*self.two_examples)
 
@@ -352,10 +350,6 @@ def initial_models(
 
     Source: CLoVE Alg. 1, l. 1.
     """
-    if how not in ("different", "same"):
-        raise ValueError(f"init={how!r} must be 'different' or 'same'.")
-    if num_models < 1:
-        raise ValueError(f"the number of models is {num_models}, but at least 1 is needed.")
     states = []
     for k in range(num_models):
         with torch_random(generator(seed, 0, Purpose.INITIAL_MODEL, k if how == "different" else 0)):

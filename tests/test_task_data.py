@@ -103,7 +103,7 @@ def test_linear_samples_follow_their_true_model():
     ("changes", "message"),
     [
         ({"y_train": np.zeros(2, dtype=int)}, "3 inputs, 2 targets and 2 groups"),
-        ({"x_test": np.zeros((3, 5))}, r"shape \(2,\), test inputs \(5,\)"),
+        ({"x_test": np.zeros((3, 5))}, r"inputs are \(2,\), test inputs \(5,\)"),
         ({"y_test": np.array([0, 1, 2])}, "labels that are not from 0 to 1"),
     ],
 )

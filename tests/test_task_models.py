@@ -33,7 +33,7 @@ def test_both_ways_of_pooling_give_the_same_bits(size):
     ("make", "message"),
     [
         (lambda: cnn((1, 8, 8), 10), r"too small for model cnn: .* kernel=3 padding=1"),
-        (lambda: cnn((20,), 1), r"needs images .* shape \(20,\)"),
+        (lambda: cnn((20,), 1), r"needs images .* one is \(20,\)"),
     ],
 )
 def test_models_that_do_not_fit_are_refused_with_the_remedy(make, message):

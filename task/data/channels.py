@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.task.data.dataset import Dataset, FloatArray, IntArray
+from florets.task.data.dataset import Dataset, FloatArray, IntArray, of_groups
 from florets.task.data.files import PublicFiles
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import check_ranges
@@ -63,15 +63,8 @@ def channels(
         # A few at a time: all rays of 20,000 states are 10 GB.
         parts = [_drawn(scene, min(500, number - first), rng) for first in range(0, number, 500)]
         states.append(np.concatenate(parts))
-    x, group = np.stack(states), np.broadcast_to(np.arange(num_clusters)[:, None], (num_clusters, number))
-    train, test = slice(None, train_per_scene), slice(train_per_scene, None)
-    return Dataset(
-        x[:, train].reshape(-1, 2, SIDE, SIDE),
-        group[:, train].reshape(-1),
-        x[:, test].reshape(-1, 2, SIDE, SIDE),
-        group[:, test].reshape(-1),
-        num_outputs=num_clusters,
-    )
+    labels = np.broadcast_to(np.arange(num_clusters)[:, None], (num_clusters, number))
+    return of_groups(np.stack(states), labels, train_per_scene, num_outputs=num_clusters)
 
 
 def _drawn(scene: _Scene, number: int, rng: np.random.Generator) -> FloatArray:

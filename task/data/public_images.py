@@ -52,10 +52,8 @@ def mnist_and_fashion(data_dir: Path | None, seed: int, num_clusters: int, poole
     MNIST), so the partition ``by_class`` gives each cluster one.
     """
     digits, clothes = (_dataset(name, data_dir, pooled=pooled) for name in ("MNIST", "FashionMNIST"))
-    groups = [
-        np.repeat(np.arange(2), [len(a), len(b)])
-        for a, b in ((digits.y_train, clothes.y_train), (digits.y_test, clothes.y_test))
-    ]
+    of_train = np.repeat([0, 1], [len(digits.y_train), len(clothes.y_train)])
+    of_test = np.repeat([0, 1], [len(digits.y_test), len(clothes.y_test)])
     x_train = np.concatenate([digits.x_train, clothes.x_train])
     return Dataset(
         x_train,
@@ -63,8 +61,8 @@ def mnist_and_fashion(data_dir: Path | None, seed: int, num_clusters: int, poole
         x_train if pooled else np.concatenate([digits.x_test, clothes.x_test]),
         np.concatenate([digits.y_test, clothes.y_test]),
         num_outputs=10,
-        group_train=groups[0],
-        group_test=groups[1],
+        group_train=of_train,
+        group_test=of_test,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.task.data.dataset import Dataset
+from florets.task.data.dataset import Dataset, of_groups
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import check_ranges
 
@@ -62,17 +62,7 @@ def linear(
         inputs = rng.standard_normal((samples_per_cluster, d))
         x[k] = inputs
         y[k] = inputs @ theta + noise * rng.standard_normal(samples_per_cluster)
-    group = np.broadcast_to(np.arange(num_clusters)[:, None], y.shape)
-    return Dataset(
-        x_train=x[:, :num_train].reshape(-1, d),
-        y_train=y[:, :num_train].reshape(-1).astype(np.float32),
-        x_test=x[:, num_train:].reshape(-1, d),
-        y_test=y[:, num_train:].reshape(-1).astype(np.float32),
-        num_outputs=1,
-        group_train=group[:, :num_train].reshape(-1),
-        group_test=group[:, num_train:].reshape(-1),
-        true_models=models.astype(np.float32),
-    )
+    return of_groups(x, y.astype(np.float32), num_train, num_outputs=1, true_models=models.astype(np.float32))
 
 
 def sphere_models(num_models: int, d: int, delta: float, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -137,14 +127,4 @@ def lines(
         angle = np.deg2rad(gap_degrees * line - outermost)
         drawn = rng.uniform(0.0, np.cos(angle), number)
         x[line], y[line] = drawn, drawn * np.tan(angle) + noise * rng.standard_normal(number)
-    group = np.broadcast_to(np.arange(num_clusters)[:, None], y.shape)
-    train, test = slice(None, train_per_line), slice(train_per_line, None)
-    return Dataset(
-        x_train=x[:, train].reshape(-1, 1),
-        y_train=y[:, train].reshape(-1),
-        x_test=x[:, test].reshape(-1, 1),
-        y_test=y[:, test].reshape(-1),
-        num_outputs=1,
-        group_train=group[:, train].reshape(-1),
-        group_test=group[:, test].reshape(-1),
-    )
+    return of_groups(x[:, :, None], y, train_per_line, num_outputs=1)

@@ -27,12 +27,7 @@ class Builder:
 
     def __call__(self, input_shape: tuple[int, ...], num_outputs: int, **options: Any) -> Module:
         """Build a module."""
-        if not self.takes_sizes:
-            return self.build(**options)
-        try:
-            return self.build(input_shape, num_outputs, **options)
-        except TypeError as error:
-            raise TypeError(f"{error} (its first argument is the shape of one input, {input_shape})") from error
+        return self.build(input_shape, num_outputs, **options) if self.takes_sizes else self.build(**options)
 
 
 @dataclass(frozen=True)
@@ -45,13 +40,12 @@ class Architecture:
         """Build a copy."""
         module = copy.deepcopy(self.module).cpu().train()
         for layer in module.modules():
-            own = list(layer.parameters(recurse=False))
-            if any(parameter.requires_grad for parameter in own):
-                frozen = [(parameter, parameter.clone()) for parameter in own if not parameter.requires_grad]
+            if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
                 layer.reset_parameters()  # type: ignore[operator]  # `model_function` has looked
-                with torch.no_grad():
-                    for parameter, values in frozen:
-                        parameter.copy_(values)
+        with torch.no_grad():
+            for parameter, given in zip(module.parameters(), self.module.parameters(), strict=True):
+                if not given.requires_grad:
+                    parameter.copy_(given)
         # Drawn as other layers are, adapters would drown what they are added to.
         begin_apart(module)
         return module
