@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from florets.api.client_data import (
 )
 from florets.api.federation import write_table
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.engines.own_nodes import own_nodes
 from florets.reports.clients import CLIENTS, read_clients
 from florets.reports.console import listed
 from florets.server_app.data_agreement import declaration_of
@@ -31,7 +32,7 @@ from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.data.new_data import Form, NewData, numbered, read_new, read_new_table, shaped
 from florets.task.data.own import own
 from florets.task.data.samples import samples, targets
-from florets.task.data.tables.declaration import is_table
+from florets.task.data.tables.declaration import Site, is_table, read_site
 from florets.task.data.tables.table_text import is_number
 from florets.task.device import one_thread_within
 from florets.task.new_client import (
@@ -43,6 +44,7 @@ from florets.task.new_client import (
     model_losses,
     predict,
 )
+from florets.task.node_config import CLIENT_ID, DATA_DIR
 from florets.task.registry import check_options
 from florets.task.settings import SQUARED, of_values, scales_targets
 from florets.task.task import Task
@@ -103,8 +105,8 @@ def _found_models(folder: Path) -> dict[str, int | None]:
         ) from None
 
 
-def read_data(run: RunModels, path: Path, labelled: bool) -> NewData:
-    """Read a file, or a folder of images, as the run's clients read theirs."""
+def read_data(run: RunModels, path: Path, labelled: bool, client: str | None = None) -> NewData:
+    """Read a file, or a folder of images, as the run's clients read theirs, or as this one does."""
     if run.preprocessing is None:
         if is_table(path):
             raise ValueError(f"{path}: the run was not on tables; give a NumPy archive (.npz) or a folder of images.")
@@ -113,8 +115,18 @@ def read_data(run: RunModels, path: Path, labelled: bool) -> NewData:
         return replace(found, x=_inputs(run, path, found.x), y=_targets(run, form, path, found.y))
     if not is_table(path):
         raise ValueError(f"{path}: the run was on tables; give one, such as .csv.")
-    found = read_new_table(path, declaration_of(run.config), run.preprocessing, labelled)
+    found = read_new_table(path, declaration_of(run.config), run.preprocessing, labelled, _site_of(run, client))
     return replace(found, x=shaped(path, found.x, run.task.input_shape))
+
+
+def _site_of(run: RunModels, client: str | None) -> Site | None:
+    """Return what a client's file says of its tables, where its data lie in the run's data folder."""
+    folders: dict[str, Path] = {}
+    if client is not None:
+        # The data may lie elsewhere, or on nodes.
+        with suppress(ConfigError):
+            folders = {str(node[CLIENT_ID]): Path(node[DATA_DIR]) for node in own_nodes(run.config)}
+    return read_site(folders[client]) if client in folders else None
 
 
 def _inputs(run: RunModels, path: Path, x: NDArray[Any]) -> FloatArray:
@@ -374,7 +386,7 @@ def predict_new(
         client = same[0] if len(same) == 1 else str(client)
     state, whose = chosen_model(run, folder, model, client)
     with in_own_words():
-        return predict_data(run, state, whose, _read(run, x, None, labelled=False))
+        return predict_data(run, state, whose, _read(run, x, None, labelled=False, client=client))
 
 
 @one_thread_within()
@@ -391,12 +403,12 @@ def _holds_targets(x: Any) -> bool:
     return is_frame(x) or is_torch_data(x)
 
 
-def _read(run: RunModels, x: Any, y: Any, labelled: bool) -> NewData:
+def _read(run: RunModels, x: Any, y: Any, labelled: bool, client: str | None = None) -> NewData:
     in_file = isinstance(x, str | Path)
     if y is not None and (in_file or _holds_targets(x)):
         raise ConfigError("y: a data frame, data set, file or folder has the targets in it; leave y out.")
     if in_file:
-        return read_data(run, Path(x).expanduser().absolute(), labelled)
+        return read_data(run, Path(x).expanduser().absolute(), labelled, client)
     if is_frame(x):
         with tempfile.TemporaryDirectory() as place:
             # Read exactly as a site's file is.

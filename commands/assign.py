@@ -75,7 +75,7 @@ def predict(
     loaded = load_run(folder, trust)
     state, whose = new_data.chosen_model(loaded, folder, model, client)
     with new_data.in_own_words():
-        new = new_data.read_data(loaded, path, False)
+        new = new_data.read_data(loaded, path, False, client)
         _print_notes(new, path)
         found = new_data.predict_data(loaded, state, whose, new)
     try:

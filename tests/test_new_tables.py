@@ -93,6 +93,15 @@ def test_one_record_gets_what_it_gets_among_many(run: Path, tmp_path: Path) -> N
     assert without == many
 
 
+def test_a_named_client_s_units_hold_for_a_file_elsewhere(tmp_path: Path) -> None:
+    run, rows = train(tmp_path), records(9)
+    usual = predicted(run, write(tmp_path / "usual.csv", rows))
+    (tmp_path / "data" / "east.toml").write_text("scale = {chol = 38.67}\n")
+    other = [{**row, "chol": row["chol"] and f"{float(row['chol']) / 38.67:.12f}"} for row in rows]
+    found = predicted(run, write(tmp_path / "other.csv", other), "client=east")
+    assert [row["p(yes)"] for row in found] == [row["p(yes)"] for row in usual]
+
+
 def test_a_row_has_ids_probabilities_and_counts(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

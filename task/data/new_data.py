@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.data.image_files import SUFFIXES, ImageOptions, is_hidden, read_images, read_pixels
 from florets.task.data.samples import fits_shape, read_arrays, read_npz, samples
-from florets.task.data.tables.declaration import Declaration, site_of
+from florets.task.data.tables.declaration import Declaration, Site, site_of
 from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.data.tables.read import read_table
 
@@ -87,9 +87,13 @@ _FAR = 4.0
 """Standard deviations from a run's mean that most values of a new table do not exceed in the same unit."""
 
 
-def read_new_table(path: Path, declared: Declaration, preprocessing: Preprocessing, labelled: bool) -> NewData:
-    """Read a file as the run's sites read theirs; a node's file next to it says what it has otherwise."""
-    table = read_table(path, _as_the_run(declared, preprocessing, labelled), site_of(path))
+def read_new_table(
+    path: Path, declared: Declaration, preprocessing: Preprocessing, labelled: bool, whose: Site | None = None
+) -> NewData:
+    """Read a file as the run's sites do; a node's file next to it, or `whose` it is, says what it has otherwise."""
+    site = site_of(path)
+    site = whose if whose is not None and site == Site() else site
+    table = read_table(path, _as_the_run(declared, preprocessing, labelled), site)
     frame, notes = table.frame, list(table.notes)
     preprocessing.check(frame)
     notes += _far(preprocessing, frame)
