@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from types import UnionType
-from typing import Literal, NamedTuple, get_args, get_type_hints
+from typing import Literal, NamedTuple, get_args
 
 from florets.reports.folder import whole_file
 from florets.reports.scores import TEST_CELLS, Cell, Part
@@ -55,13 +54,11 @@ class RoundRow(NamedTuple):
     kept: float | None = None
 
 
-def _columns(kind: type) -> tuple[str, ...]:
-    hints = get_type_hints(ClientRow) | get_type_hints(RoundRow)
-    kinds = {name: get_args(hint) if isinstance(hint, UnionType) else (hint,) for name, hint in hints.items()}
-    return tuple(name for name, held in kinds.items() if kind in held)
-
-
-TEXTS, INTEGERS = _columns(str), _columns(int)
+TEXTS = ("client", "device", "name", "reply", "rejected")
+INTEGERS = (
+    *("true_cluster", "found_cluster", "num_examples", "round", "cluster"),
+    *("samples", "halvings", "bytes_down", "bytes_up"),
+)
 """Columns by what they hold, without those of shares and tests."""
 
 

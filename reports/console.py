@@ -67,25 +67,16 @@ def replace_unknown_letters() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _writable(text: str, stream: TextIO) -> str:
-    """Return a text with `?` for each character that a stream's encoding lacks."""
-    # A stream of the caller's may have neither attribute.
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    try:
-        text.encode(encoding, getattr(stream, "errors", None) or "strict")
-    except UnicodeEncodeError:
-        return text.encode(encoding, "replace").decode(encoding)
-    return text
-
-
 def say(text: str, stream: TextIO | None = None) -> None:
     """Print a line at once, by default on standard output.
 
     Where the reader has gone (``florets ... | head``, a closed terminal), the line is lost, and the run goes on.
     """
     stream = sys.stdout if stream is None else stream
+    # Of a process that joblib starts, or a notebook, nobody has said what to do with letters that it cannot print.
+    encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
-        print(_writable(text, stream), file=stream, flush=True)
+        print(text.encode(encoding, "replace").decode(encoding), file=stream, flush=True)
     except OSError as error:
         # A terminal that is closed answers EIO.
         if not isinstance(error, BrokenPipeError) and error.errno != errno.EIO:

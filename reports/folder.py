@@ -7,7 +7,6 @@ import logging
 import os
 import secrets
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +20,6 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from florets.conf.problems import ConfigError
-from florets.reports.console import say
 from florets.reports.summary import RoundLine, read_line
 
 FINISHED = "report.html"
@@ -151,32 +149,13 @@ def _to_disk(file: IO[Any]) -> None:
 
 
 class RunLog(logging.FileHandler):
-    """The log file of a run; where it cannot be written, that is said once and the run goes on."""
-
-    def __init__(self, path: Path) -> None:
-        with naming(path):
-            super().__init__(path, encoding="utf-8")
-        self._failed = False
+    """The log file of a run; where it cannot be written any more, the run goes on."""
 
     def _open(self) -> TextIOWrapper:
         return open(self.baseFilename, "a", encoding="utf-8", opener=no_link)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Say that the log has gaps; logging itself would print a traceback for every line."""
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            super().handleError(record)
-        elif not self._failed:
-            self._failed = True
-            say(f"warning: {self.baseFilename} cannot be written: {error.strerror or error}", sys.stderr)
-
-    def close(self) -> None:
-        """Close the file; what could not be written before is lost."""
-        try:
-            super().close()
-        except OSError:
-            # Closing writes what is left over; that it cannot has been said.
-            self.stream = None
+        """Lose the line: on a full disk the run's other files end it, and say why."""
 
 
 class FolderBusy(ValueError):

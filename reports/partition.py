@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,10 +33,8 @@ class Holdings:
     test: IntArray
     columns: tuple[str, ...]
     """Names of the labels, or of the bins."""
-    own: NDArray[np.float64]
-    """Fraction of a client's train samples that are of its own cluster (M,)."""
-    changes: dict[int, str]
-    """What is done to the samples of each cluster, in words."""
+    changes: Mapping[int, str]
+    """What is done to the samples of each cluster, in words; nothing where a cluster is missing."""
 
     @property
     def has_labels(self) -> bool:
@@ -63,21 +61,10 @@ class Holdings:
 
 def holdings_of(task: Task) -> Holdings:
     """Return what the clients of a task hold that shares out a data set."""
-    shards = task.shards
     clients = [task.client(number) for number in range(task.num_clients)]
-    train, test, columns = _counted(clients, task.num_outputs)
-    rows = [np.concatenate([piece.train for piece in shard.pieces]) for shard in shards]
-    changes: dict[int, str] = {}
-    for piece in (piece for shard in shards for piece in shard.pieces):
-        changes.setdefault(piece.cluster, described(piece.transform))
-    return Holdings(
-        clusters=np.array([shard.cluster for shard in shards], dtype=np.int64),
-        train=train,
-        test=test,
-        columns=columns,
-        own=np.array([len(shard.train) / len(part) for shard, part in zip(shards, rows, strict=True)]),
-        changes=changes,
-    )
+    pieces = [piece for shard in task.shards for piece in shard.pieces]
+    changes = {piece.cluster: described(piece.transform) for piece in pieces}
+    return _counted(clients, task.num_outputs, [shard.cluster for shard in task.shards], changes)
 
 
 def holdings_of_nodes(tasks: Sequence[Task], nodes: Sequence[dict[str, Any]]) -> Holdings:
@@ -88,20 +75,13 @@ def holdings_of_nodes(tasks: Sequence[Task], nodes: Sequence[dict[str, Any]]) ->
             clients.append(task.client(0))
         except ValueError as error:
             raise ValueError(f"client {node['client-id']}: {error}") from None
-    train, test, columns = _counted(clients, tasks[0].num_outputs)
     clusters = [int(node.get("true-cluster", UNKNOWN_CLUSTER)) for node in nodes]
-    return Holdings(
-        clusters=np.array(clusters, dtype=np.int64),
-        train=train,
-        test=test,
-        columns=columns,
-        own=np.ones(len(nodes)),
-        changes=dict.fromkeys(clusters, UNCHANGED),
-    )
+    return _counted(clients, tasks[0].num_outputs, clusters, {})
 
 
-def _counted(clients: Sequence[ClientData], num_outputs: int) -> tuple[IntArray, IntArray, tuple[str, ...]]:
-    """Return the samples of each label on each client, train and test (M, C), and the labels' names."""
+def _counted(
+    clients: Sequence[ClientData], num_outputs: int, clusters: Sequence[int], changes: Mapping[int, str]
+) -> Holdings:
     train, test = ([getattr(client, part).numpy() for client in clients] for part in ("y_train", "y_test"))
     if np.issubdtype(train[0].dtype, np.integer):
         names = tuple(str(label) for label in range(num_outputs))
@@ -109,8 +89,9 @@ def _counted(clients: Sequence[ClientData], num_outputs: int) -> tuple[IntArray,
         edges = np.quantile(np.concatenate(train), np.linspace(0, 1, NUM_BINS + 1)[1:-1])
         train, test = ([np.searchsorted(edges, values) for values in part] for part in (train, test))
         names = tuple(f"{number}/{NUM_BINS}" for number in range(1, NUM_BINS + 1))
-    counts = [np.stack([np.bincount(y, minlength=len(names)) for y in part]) for part in (train, test)]
-    return counts[0], counts[1], names
+    counts = (np.stack([np.bincount(y, minlength=len(names)) for y in part]) for part in (train, test))
+    held, tested = counts
+    return Holdings(np.array(clusters, dtype=np.int64), held, tested, names, changes)
 
 
 def described(transform: Transform | None) -> str:
@@ -144,8 +125,6 @@ def tiles_of(held: Holdings) -> list[tuple[str, str, str]]:
         (f"{_what(held)} of a client", _span(of_labels), f"of {len(held.columns)}"),
         ("skew", f"{held.skew(slice(None)):.2f}", f"{within:.2f} within clusters" if known else ""),
     ]
-    if (held.own < 1).any():
-        tiles.append(("of its own cluster", f"{held.own.mean():.0%}", "the rest is of the others"))
     return tiles
 
 
@@ -162,7 +141,7 @@ def cluster_rows(held: Holdings) -> list[list[str]]:
                 _span(held.sizes[members]),
                 f"{int((held.train[members].sum(axis=0) > 0).sum())}",
                 f"{held.skew(members, members):.2f}",
-                held.changes[int(cluster)],
+                held.changes.get(int(cluster), UNCHANGED),
             ]
         )
     return rows

@@ -16,6 +16,7 @@ from florets.reports.folder import whole_file
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pandas.io.formats.style import Styler
 
 _SIGNS = {"±": r"$\pm$", "·": r"$\cdot$", "≥": r"$\geq$", "<": "$<$"}
 """Signs that LaTeX knows in mathematics alone."""
@@ -114,28 +115,22 @@ class ResultTable:
         return self.markdown()
 
     def _repr_html_(self) -> str:
-        def line(tag: str, cells: Sequence[str]) -> str:
-            return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
-
-        body = [
-            line("td", [html.escape(name), *(_html(cell) for cell in row)])
-            for name, row in zip(self.rows, self.cells, strict=True)
-        ]
-        head = line("th", [html.escape(text) for text in (self.corner, *self.columns)])
         note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
-        return f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>{note}"
+        return f"{self._styled('html', 'font-weight: bold').to_html()}{note}"
+
+    def _styled(self, escape: str, bold: str) -> Styler:
+        # What stands above the columns' names is printed in the corner.
+        styler = self.frame.rename_axis(index=None, columns=self.corner or None).style
+        marks = np.array([[bold if cell.is_best else "" for cell in row] for row in self.cells])
+        styler = styler.apply(lambda frame: marks.reshape(frame.shape), axis=None).format(escape=escape)
+        return styler.format_index(escape=escape, axis="index").format_index(escape=escape, axis="columns")
 
     def latex(self, caption: str = "", label: str = "") -> str:
         """Return the table as LaTeX for the package `booktabs`, the best in bold and names escaped.
 
         With `caption` or `label`, a `table` is around it.
         """
-        # What stands above the columns' names is printed in the corner.
-        styler = self.frame.rename_axis(index=None, columns=self.corner or None).style
-        marks = np.array([["textbf: --rwrap" if cell.is_best else "" for cell in row] for row in self.cells])
-        styler = styler.apply(lambda frame: marks.reshape(frame.shape), axis=None).format(escape="latex")
-        for axis in ("index", "columns"):
-            styler = styler.format_index(escape="latex", axis=axis)
+        styler = self._styled("latex", "textbf: --rwrap")
         columns, place = "l" + "r" * len(self.columns), _CENTERED if caption or label else None
         text: str = styler.to_latex(
             hrules=True, column_format=columns, caption=caption or None, label=label or None, position_float=place
@@ -143,10 +138,6 @@ class ResultTable:
         for sign, latex in _SIGNS.items():
             text = text.replace(sign, latex)
         return text
-
-
-def _html(cell: Cell) -> str:
-    return f"<b>{html.escape(cell.text)}</b>" if cell.is_best else html.escape(cell.text)
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:

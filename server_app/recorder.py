@@ -7,6 +7,7 @@ import json
 import logging
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -90,7 +91,8 @@ class Recorder:
             self.note(f"replaced the results of an earlier run in {self.folder}")
 
     def _open_log(self, earlier: Sequence[logging.LogRecord]) -> None:
-        self._handler: logging.FileHandler | None = run_folder.RunLog(self.folder / "run.log")
+        with run_folder.naming(self.folder / "run.log"):
+            self._handler: logging.FileHandler | None = run_folder.RunLog(self.folder / "run.log", encoding="utf-8")
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         for record in earlier:
             self._handler.handle(record)
@@ -272,7 +274,9 @@ class Recorder:
         self._progress.close()
         if self._handler is not None:
             log.removeHandler(self._handler)
-            self._handler.close()
+            # Closing writes what is left over, if it can.
+            with suppress(OSError):
+                self._handler.close()
             self._handler = None
             log.setLevel(self._level_before)
         self._lock.release()

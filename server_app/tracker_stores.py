@@ -61,7 +61,7 @@ def parameters(values: Mapping[str, Any]) -> dict[str, bool | int | float | str]
 class TensorBoardTracker:
     """Write to ``<results_dir>/tensorboard/<name of the run>``, which TensorBoard reads while the run goes on.
 
-    The configuration and the folder of the report are in its tab Text, the pictures in Images.
+    The configuration and the folder of the report are in its tab Text.
     """
 
     def __init__(self) -> None:
@@ -88,19 +88,11 @@ class TensorBoardTracker:
         self._write(round_figures(line))
 
     def on_end(self, end: RunEnd) -> None:
-        """Add the pictures and the final figures, and close the files."""
-        import numpy as np
-        from PIL import Image
-
+        """Add the final figures, and close the files."""
         if self._writer is None:
             return
         if end.summary is not None:
             self._write(final_figures(end.summary))
-        for path in end.files:
-            if path.suffix == ".png":
-                with Image.open(path) as picture:
-                    pixels = np.asarray(picture.convert("RGB"))
-                self._writer.add_image(path.stem, pixels, self._last_round, dataformats="HWC")
         self._writer.close()
 
     def _write(self, figures: Mapping[str, float]) -> None:

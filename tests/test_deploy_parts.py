@@ -1,7 +1,6 @@
 """Parts of deployments and simulations that need no process of Flower: processes, proxies, the end of a run."""
 
 import contextlib
-import logging
 import os
 import signal
 import subprocess
@@ -18,7 +17,6 @@ import pytest
 
 from florets.deploy.federation import Federation
 from florets.engines import flower_processes
-from florets.server_app import app
 
 # Processes and proxies
 HERE = "127.0.0.1,localhost,::1"
@@ -124,33 +122,6 @@ def test_a_superlink_is_awaited_past_any_proxy(monkeypatch: pytest.MonkeyPatch) 
 
 # The end of a run
 ROOT = Path(__file__).parents[1]
-
-
-def process_called(title: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(["bash", "-c", f'exec -a "{title}" sleep 60'])
-
-
-def test_only_clients_at_work_are_ended(caplog: pytest.LogCaptureFixture) -> None:
-    at_work, idle = process_called("ray::ClientAppActor.run"), process_called("ray::ClientAppActor")
-    try:
-        with caplog.at_level(logging.WARNING):
-            deadline = time.monotonic() + 30
-            while at_work.poll() is None:
-                assert time.monotonic() < deadline
-                app._end_those_at_work()
-        assert idle.poll() is None
-        assert f"ending its process {at_work.pid}" in caplog.text
-    finally:
-        for process in (at_work, idle):
-            process.kill()
-            process.wait()
-
-
-def test_without_a_simulation_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "ray", raising=False)
-    monkeypatch.setattr(app.threading, "Thread", lambda *_, **__: pytest.fail("watched"))
-    app.end_hung_clients()
-    app.end_with_flower()
 
 
 # Starts the second process, and is gone.
