@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from florets.conf.schema import Config
 from florets.reports.console import counted
 from florets.reports.summary import RoundLine, last
-from florets.strategies.base.report import STABLE_FROM, Evaluation
+from florets.strategies.base.report import STABLE_FROM, Evaluation, named
 
 _WORST_CROSS_ENTROPY = 1000.0
 """No benign training ends near it: guessing has the logarithm of the number of classes."""
@@ -19,7 +19,6 @@ _ABSURD_ERROR = 100.0
 """The same of a single client, beyond all noise."""
 _SEVERAL = 3
 """Rounds in which a client is rejected before it is reported: fewer are an accident."""
-_MOST_KEYS = 10
 _MARGIN = 0.05
 """Of the way from guessing to perfection: what counts as nothing learned."""
 
@@ -46,13 +45,8 @@ def refusals(lines: Sequence[RoundLine]) -> list[str]:
             alike.setdefault((count, reason), []).append(key)
     said = []
     for (count, reason), keys in alike.items():
-        said.append(f"client {_listed(keys)}, in {count} of {counted(len(lines), 'round')}: {reason}")
+        said.append(f"client {named(keys)}, in {count} of {counted(len(lines), 'round')}: {reason}")
     return said
-
-
-def _listed(keys: Sequence[str]) -> str:
-    more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
-    return ", ".join(keys[:_MOST_KEYS]) + more
 
 
 def chance_level(num_outputs: int, lines: Sequence[RoundLine]) -> str:
@@ -107,7 +101,7 @@ def worse_than_constant(evaluations: Mapping[str, Evaluation]) -> str:
     far = [key for key, (_, r2, _) in known.items() if 1 - r2 > _ABSURD_ERROR**2]
     if far and 2 * len(far) <= len(known):
         return (
-            f"the models have diverged at {len(far)} of {counted(len(known), 'client')} ({_listed(far)}): the RMSE "
+            f"the models have diverged at {len(far)} of {counted(len(known), 'client')} ({named(far)}): the RMSE "
             f"on their test records is over {_ABSURD_ERROR:g} times that of their mean; lower train.learning_rate"
         )
     below = sum(r2 < 0 for _, r2, _ in known.values())

@@ -74,7 +74,8 @@ class Checkpoints:
     def __init__(self, run_folder: Path) -> None:
         self.folder = run_folder / FOLDER
         # The clients that were last written, and their text: of 100,000 it takes as long as a round of 1,000.
-        self._clients: tuple[list[Client], str] = ([], "")
+        self._clients: list[Client] = []
+        self._text = ""
 
     def files(self) -> list[Path]:
         """Return the files, newest first."""
@@ -92,14 +93,16 @@ class Checkpoints:
         TypeError where the strategy remembers something that a checkpoint cannot hold.
         """
         make_inside(self.folder)
-        if checkpoint.clients is not self._clients[0]:
+        found = checkpoint.clients
+        if not self._text or len(found) != len(self._clients) or not all(map(operator.is_, found, self._clients)):
             # By column: `dataclasses.asdict` takes longer for 25,000 clients than a round of a hundred of them.
-            columns = {name: [getattr(client, name) for client in checkpoint.clients] for name in _CLIENT}
-            self._clients = checkpoint.clients, json.dumps(columns)
+            ordered = sorted(found, key=lambda client: client.key)
+            self._text = json.dumps({name: [*map(operator.attrgetter(name), ordered)] for name in _CLIENT})
+            self._clients = found
         path = self.folder / f"round-{checkpoint.server_round:06d}.safetensors"
         # The name only ever stands for a whole file.
         with whole_file(path, "wb") as file:
-            write_arrays(file, *_pack(checkpoint, self._clients[1]))
+            write_arrays(file, *_pack(checkpoint, self._text))
         for old in self.files()[KEPT:]:
             old.unlink()
         return path
@@ -221,9 +224,6 @@ class Checkpointing:
         self.best: Best | None = None if start is None else start.best
         self._last: tuple[int, ArrayRecord] | None = None
         self._saved = start.server_round if start is not None else 0
-        # The clients when they were last looked at, and in the order of their keys.
-        self._found: list[Client] = []
-        self._clients: list[Client] = []
         checkpoints.drop_after(self._saved)
 
     def after(self, server_round: int, models: ArrayRecord) -> None:
@@ -261,10 +261,7 @@ class Checkpointing:
 
     def _save(self, server_round: int, models: ArrayRecord) -> None:
         strategy = self._strategy
-        found = list(strategy.federation.clients.values())
-        if len(found) != len(self._found) or not all(map(operator.is_, found, self._found)):
-            self._found, self._clients = found, sorted(found, key=lambda client: client.key)
-        config = as_plain(self._config)
-        state, clients = strategy.state, self._clients
-        self._checkpoints.save(Checkpoint(server_round, models, state, clients, config, self.best, self._frozen))
+        clients, config = list(strategy.federation.clients.values()), as_plain(self._config)
+        found = Checkpoint(server_round, models, strategy.state, clients, config, self.best, self._frozen)
+        self._checkpoints.save(found)
         self._saved = server_round

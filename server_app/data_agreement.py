@@ -16,6 +16,7 @@ from florets.server_app.data_findings import find
 from florets.server_app.own_data import OwnData, is_declared, is_own, not_described, table_of
 from florets.strategies.base.federation import Federation, FederationError
 from florets.strategies.base.introductions import ask_nodes, client_key
+from florets.strategies.base.report import named
 from florets.task.data.array_scale import ArrayScale
 from florets.task.data.tables.agreement import Agreed, agree, as_options, last_column
 from florets.task.data.tables.declaration import Declaration
@@ -52,7 +53,6 @@ def describe_sites(
     return dict(sorted(found.items()))
 
 
-_MOST_NAMED = 12
 _DECLARED = "what sites' data have in common is declared: they describe nothing"
 
 
@@ -273,7 +273,7 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
     """Return what the sites that take part have in common, in a few lines for the user."""
     sites = found.taking_part(sites)
     records = sum(site.records for site in sites.values())
-    each = _first_of([f"{key} ({site.records})" for key, site in sites.items()])
+    each = named([f"{key} ({site.records})" for key, site in sites.items()])
     said = [f"{counted(len(sites), 'site')}, {records} records: {each}"]
     prepared = found.preprocessing
     if prepared is None:
@@ -286,9 +286,9 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
     names = [column.name for column in prepared.numeric] + [
         f"{one.name} (categories)" for one in prepared.categorical
     ]
-    said.append(f"inputs: {_first_of(names)}; {prepared.width} numbers, standardised by the pooled mean and spread")
+    said.append(f"inputs: {named(names)}; {prepared.width} numbers, standardised by the pooled mean and spread")
     if clipped := [column.name for column in prepared.numeric if column.low is not None]:
-        said.append(f"heavy tails, clipped at about their pooled 0.1 and 99.9 % quantiles: {_first_of(clipped)}")
+        said.append(f"heavy tails, clipped at about their pooled 0.1 and 99.9 % quantiles: {named(clipped)}")
     why = f", {found.target_why}" if found.target_why else ""
     if prepared.is_regression:
         figures = f" (mean {prepared.target_mean:.4g}, spread {prepared.target_std:.4g})"
@@ -299,10 +299,5 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
         total = max(sum(counts.values()), 1)
         # Sites do not count a class of few records by its name.
         shares = [f"{name} ({100 * count / total:.1f} %)" if count else name for name, count in counts.items()]
-        said.append(f"target: {prepared.target}, classes {_first_of(shares)}{why}")
+        said.append(f"target: {prepared.target}, classes {named(shares)}{why}")
     return said
-
-
-def _first_of(texts: Sequence[str]) -> str:
-    more = len(texts) - _MOST_NAMED
-    return ", ".join(texts[:_MOST_NAMED]) + (f", and {more} more" if more > 0 else "")

@@ -10,6 +10,7 @@ from typing import Literal
 
 from florets.reports.console import counted
 from florets.server_app.units import Conversion, Span, conversion, outside
+from florets.strategies.base.report import named
 from florets.task.data.tables.agreed_columns import ENCODING
 from florets.task.data.tables.agreement import Agreed
 from florets.task.data.tables.description import MOST_GUESSED, ColumnSummary, Description, TargetSummary
@@ -89,18 +90,13 @@ def _grouped(findings: Sequence[Finding]) -> Iterator[Finding]:
         kinds.setdefault((one.level, one.remedy or one.text), []).append(one)
     for alike in kinds.values():
         if len(alike) <= _MOST_ALIKE:
-            yield from (replace(one, site=_joined(sites[one])) for one in alike)
+            yield from (replace(one, site=named(sites[one], _MOST_ALIKE)) for one in alike)
         else:
             first = alike[0]
             every = list(dict.fromkeys(name for one in alike for name in sites[one] if name))
-            at = f", in all at {_called(_joined(every))}" if every else ""
+            at = f", in all at {_called(named(every, _MOST_ALIKE))}" if every else ""
             more = f"; and {len(alike) - 1} more findings of this kind{at}"
-            yield replace(first, site=_joined(sites[first]), text=first.text + more)
-
-
-def _joined(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_ALIKE
-    return ", ".join(names[:_MOST_ALIKE]) + (f" and {more} more" if more > 0 else "")
+            yield replace(first, site=named(sites[first], _MOST_ALIKE), text=first.text + more)
 
 
 def _called(sites: str) -> str:

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from logging.handlers import MemoryHandler
 from pathlib import Path
@@ -69,20 +69,16 @@ def run_experiment(
     file cannot be written: what was written before stays.
     """
     log.info("results folder: %s", folder)
-    with private(config.task.partition == OWN):
-        return _run_or_resume(grid, config, folder, resume, by_flower)
-
-
-def _run_or_resume(grid: Grid, config: Config, folder: Path, resume: bool, by_flower: bool) -> RunSummary:
-    if not resume:
-        refuse_interrupted(folder, config, by_flower)
-        return _run(grid, config, folder, by_flower)
-    # Held before its checkpoints are read: the run may be going on in another process.
-    try:
-        lock = FolderLock(folder)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    with lock:
+    with ExitStack() as stack:
+        stack.enter_context(private(config.task.partition == OWN))
+        if not resume:
+            refuse_interrupted(folder, config, by_flower)
+            return _run(grid, config, folder, by_flower)
+        # Held before its checkpoints are read: the run may be going on in another process.
+        try:
+            lock = stack.enter_context(FolderLock(folder))
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         if (summary := finished_summary(folder, config)) is not None:
             log.info("the run in %s has finished: there is nothing left to do", folder)
             return summary
@@ -405,18 +401,7 @@ def _began(config: Config, checkpoint: Checkpoint | None) -> int:
     return config.num_rounds if checkpoint is None else int(checkpoint.config.get("num_rounds", config.num_rounds))
 
 
-def _never_decides(config: Config, line: RoundLine) -> bool:
-    """Say whether all clients have answered and fewer than two can be compared: no later round changes that."""
-    evidence, replies = line["details"][EVIDENCE], line["replies"]
-    everybody = config.strategy.settings.fraction_train == 1 and not any(
-        count for kind, count in replies.items() if kind != "ok"
-    )
-    return bool(evidence["needed"]) and everybody and evidence["seen"] < 2
-
-
 def _is_reached(config: Config, line: RoundLine) -> bool:
     """Say whether the run ends early, with the round of this line."""
     evidence = line["details"].get(EVIDENCE)
-    return bool(
-        config.stop_at_groups and evidence and (evidence["verdict"] != "open" or _never_decides(config, line))
-    )
+    return bool(config.stop_at_groups and evidence and evidence["verdict"] != "open")

@@ -10,6 +10,7 @@ from typing import Any
 from florets.conf.schema import Config
 from florets.reports.folder import make_inside, whole_file, write_whole
 from florets.strategies import STRATEGIES
+from florets.strategies.base.report import named
 from florets.strategies.registry import find_strategy, strategy_class
 from florets.task import given
 from florets.task.edited_modules import note
@@ -107,7 +108,5 @@ def changed_files(then: Any, now: Hashes) -> list[str]:
 
 def changed_words(files: Sequence[str]) -> str:
     """Return the names of changed files for a line of text, the first few of many."""
-    more = len(files) - _MOST_NAMED
     # A record is a file like any other: a name in it may hold what a terminal would obey.
-    names = [name if name.isprintable() else repr(name) for name in files[:_MOST_NAMED]]
-    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
+    return named([name if name.isprintable() else repr(name) for name in files], _MOST_NAMED)

@@ -172,10 +172,10 @@ def _in_range(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     return np.clip(finite, -most, most)
 
 
-def named(names: Sequence[str]) -> str:
+def named(names: Sequence[str], most: int = _MOST_NAMED) -> str:
     """Return names in one line; of many, the first ones and the number of the others."""
-    shown = ", ".join(names[:_MOST_NAMED])
-    return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 @dataclass
