@@ -98,6 +98,8 @@ def worse_than_constant(evaluations: Mapping[str, Evaluation]) -> str:
         for key, one in evaluations.items()
         if one.scores.get("r2", 1.0) < 1 and math.isfinite(one.scores.get("rmse", math.nan))
     }
+    if not known:
+        return ""
     far = [key for key, (_, r2, _) in known.items() if 1 - r2 > _ABSURD_ERROR**2]
     if far and 2 * len(far) <= len(known):
         return (

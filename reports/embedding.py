@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from florets.conf.problems import ConfigError
-from florets.reports.folder import make_inside, whole_file
 
 if TYPE_CHECKING:
     from florets.reports.figures import Picture
@@ -39,12 +38,6 @@ class Embedding:
     """Model of each client after the round (M,); -1 where it has none."""
     true_labels: npt.NDArray[np.int64]
     """True cluster of each client (M,); -1 where it is not known."""
-
-    def save(self, folder: Path) -> None:
-        """Write the file of this round."""
-        make_inside(folder / EMBEDDINGS)
-        with whole_file(folder / EMBEDDINGS / f"{self.round}.npz", "wb") as file:
-            np.savez_compressed(file, **{name: getattr(self, name) for name in _FIELDS})
 
     def plot(self) -> "Picture":
         """Draw the clients in the plane: colour and name of their group, and the true cluster as marker if known.

@@ -199,11 +199,6 @@ class Line:
     least: ArrayLike = 0.0
     """Lower end of the band: a spread larger than the mean would have none on a logarithmic axis."""
 
-    @property
-    def has_band(self) -> bool:
-        """Whether some value has a spread."""
-        return self.spread is not None and bool(np.any(self.spread > 0))
-
 
 def draw_line(axes: Axes, line: Line, at_most: float | None = None) -> None:
     """Draw a line with its band, which ends at the greatest value that the quantity can have."""
@@ -213,7 +208,7 @@ def draw_line(axes: Axes, line: Line, at_most: float | None = None) -> None:
     if "marker" in line.style and len(line.x) > 30:
         style["markevery"] = len(line.x) // 12
     style |= line.style
-    if line.spread is not None and line.has_band:
+    if line.spread is not None and np.any(line.spread > 0):
         low, high = line.y - line.spread, line.y + line.spread
         if at_most is None:
             low = np.maximum(low, line.least)

@@ -173,7 +173,15 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        _make(folder)
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise ValueError(f"the results folder {folder} is a file or a link; move it, or set results_dir.")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise ValueError(
+                f"the results folder {folder} cannot be made ({reason}); name another results_dir."
+            ) from None
         for wait in (*_WAITS, None):
             try:
                 self._handle = lock(folder)
@@ -237,18 +245,6 @@ def is_held(folder: Path) -> bool:
     except BlockingIOError:
         return True
     return False
-
-
-def _make(folder: Path) -> None:
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise ValueError(f"the results folder {folder} is a file or a link; move it, or set results_dir.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ValueError(
-            f"the results folder {folder} cannot be made ({reason}); name another results_dir."
-        ) from None
 
 
 def write_arrays(

@@ -96,7 +96,7 @@ def _panels(
         figures.set_limits(axes, quantity.form, lines)
         axes.set_title(quantity.title)
         figures.name_lines(axes, lines)
-    band = any(line.has_band for lines in panels.values() for line in lines)
+    band = any(axes.collections for axes in rows)
     rows[-1].set_xlabel(f"round (band: ± std over {over})" if band else "round")
     return picture, rows
 

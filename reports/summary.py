@@ -291,13 +291,18 @@ def found_ari(line: RoundLine) -> float | None:
 
 def last(lines: Sequence[RoundLine], name: Figure) -> float | None:
     """Return the last value of a figure that is not None, None where there is none."""
-    return next((line[name] for line in reversed(lines) if line[name] is not None), None)
+    for line in reversed(lines):
+        if (value := line[name]) is not None:
+            return value
+    return None
 
 
 def last_evidence(lines: Sequence[RoundLine]) -> dict[str, Any] | None:
     """Return what the last round that looked for groups reported, None where none looked."""
-    found = (line["details"].get(EVIDENCE) for line in reversed(lines))
-    return next((evidence for evidence in found if evidence), None)
+    for line in reversed(lines):
+        if evidence := line["details"].get(EVIDENCE):
+            return dict(evidence)
+    return None
 
 
 def round_seconds(line: RoundLine) -> float:
@@ -309,11 +314,6 @@ def round_seconds(line: RoundLine) -> float:
 def reaches(line: RoundLine, level: float) -> bool:
     """Return whether the clusters are found to at least this ARI in a round."""
     return (ari := found_ari(line)) is not None and ari >= level
-
-
-def _round_of_stability(lines: Sequence[RoundLine]) -> int | None:
-    found = next((line["round"] for line in lines if line["stable"]), None)
-    return lines[-1]["details"].get(STABLE_FROM) if found is None and lines else found
 
 
 def stability_words(summary: RunSummary) -> str:
@@ -345,8 +345,14 @@ def summarise(
     figures over all test records.
     """
     ended = lines[:best_round]
-    tested = next((line for line in reversed(ended) if line["evaluated"]), None)
-    measured = next((line for line in reversed(ended) if line["ari"] is not None), None)
+    tested: RoundLine | None = None
+    measured: RoundLine | None = None
+    for line in ended:
+        tested = line if line["evaluated"] else tested
+        measured = measured if line["ari"] is None else line
+    stable = next((line["round"] for line in lines if line["stable"]), None)
+    if stable is None and lines:
+        stable = lines[-1]["details"].get(STABLE_FROM)
     if evaluations or tested is None:
         tests = list((evaluations or {}).values())
         mean, metrics = means(tests), metrics_of(tests)
@@ -367,7 +373,7 @@ def summarise(
         final_ari_of=None if measured is None else measured["ari_of"],
         ari_at_10=next((found_ari(line) for line in lines if line["round"] == ARI_ROUND), None),
         first_round_ari_90=next((line["round"] for line in lines if reaches(line, ARI_RECOVERED)), None),
-        round_of_stability=_round_of_stability(lines),
+        round_of_stability=stable,
         bytes_down=bytes_down,
         bytes_up=bytes_up,
         seconds=sum(round_seconds(line) for line in lines),

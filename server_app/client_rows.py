@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from florets.reports.clients import CLIENTS_OVER_ROUNDS, RoundRow
-from florets.reports.embedding import UNKNOWN, Embedding, rounds_of
-from florets.reports.folder import append_lines, whole_file
+from florets.reports.embedding import EMBEDDINGS, UNKNOWN, rounds_of
+from florets.reports.folder import append_lines, make_inside, whole_file
 from florets.reports.scores import TEST_CELLS, test_cells
 from florets.strategies.base.report import Client, RoundReport
 
@@ -119,13 +119,13 @@ def save_embedding(folder: Path, report: RoundReport, truth: Mapping[str, int]) 
     found = report.compared
     if found is None:
         return
-    labels = [report.assignment.get(key, UNKNOWN) for key in found.clients]
-    true = [truth.get(key, UNKNOWN) for key in found.clients]
-    Embedding(
-        report.server_round,
-        found.kind,
-        np.array(found.clients, dtype=np.str_),
-        found.vectors,
-        np.array(labels, dtype=np.int64),
-        np.array(true, dtype=np.int64),
-    ).save(folder)
+    make_inside(folder / EMBEDDINGS)
+    with whole_file(folder / EMBEDDINGS / f"{report.server_round}.npz", "wb") as file:
+        np.savez_compressed(
+            file,
+            kind=found.kind,
+            clients=np.array(found.clients, dtype=np.str_),
+            vectors=found.vectors,
+            labels=np.array([report.assignment.get(key, UNKNOWN) for key in found.clients], dtype=np.int64),
+            true_labels=np.array([truth.get(key, UNKNOWN) for key in found.clients], dtype=np.int64),
+        )

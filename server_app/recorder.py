@@ -67,15 +67,16 @@ class Recorder:
         """Known once the run is finished."""
         self._clients: dict[str, Client] = {}
         self._truth: dict[str, int] = {}
-        self._lines: list[RoundLine] = []
+        self.lines: list[RoundLine] = []
+        """Of all rounds so far."""
         self._warnings: list[str] = []
         self._lock = lock or run_folder.FolderLock(self.folder)
         try:
             if done_rounds is None:
                 replaced = run_folder.open_folder(self.folder)
             else:
-                replaced, self._lines = False, run_folder.reopen_folder(self.folder, done_rounds)
-                self._warnings += [line["details"][ADVICE] for line in self._lines if ADVICE in line["details"]]
+                replaced, self.lines = False, run_folder.reopen_folder(self.folder, done_rounds)
+                self._warnings += [line["details"][ADVICE] for line in self.lines if ADVICE in line["details"]]
             run_folder.write_whole(self.folder / "config.yaml", config_yaml)
             self._rows = ClientRows(self.folder, done_rounds)
             self._open_log(earlier)
@@ -101,11 +102,6 @@ class Recorder:
         self._level_before = log.level
         if log.getEffectiveLevel() > logging.INFO:
             log.setLevel(logging.INFO)
-
-    @property
-    def lines(self) -> Sequence[RoundLine]:
-        """The lines of all rounds so far."""
-        return self._lines
 
     def clients(self, clients: Sequence[Client]) -> None:
         """Note the clients of the federation with their true clusters: newcomers, and what changed of known ones."""
@@ -157,7 +153,7 @@ class Recorder:
                 line["diverged"],
                 line["evaluated"],
             )
-        self._lines.append(line)
+        self.lines.append(line)
         self._progress.show(line, round_seconds(line))
         for follow in self.followers:
             follow(line)
@@ -197,7 +193,7 @@ class Recorder:
         with run_folder.whole_file(self.folder / "models.safetensors", "wb") as file:
             run_folder.write_arrays(file, models, names)
         summary = summarise(
-            self._lines,
+            self.lines,
             experiment=self._experiment,
             strategy=self._strategy,
             seed=self._seed,
@@ -212,7 +208,7 @@ class Recorder:
         # Also where it came too late for the run to end earlier.
         (self.folder / run_folder.STOP).unlink(missing_ok=True)
         run_folder.write_whole(self.folder / "summary.json", summary.to_json())
-        write_report(self.folder, summary, self._lines, clients, self._task_title, pictures)
+        write_report(self.folder, summary, self.lines, clients, self._task_title, pictures)
         log.info("Results are in %s", self.folder)
         self.summary = summary
         return summary
@@ -290,5 +286,5 @@ class Recorder:
         if error is not None:
             is_signal = isinstance(error, KeyboardInterrupt | SystemExit)
             reason = "interrupted by a signal or `flwr stop`" if is_signal else str(error) or type(error).__name__
-            log.error("The run ended early, after %s: %s", counted(len(self._lines), "round"), reason)
+            log.error("The run ended early, after %s: %s", counted(len(self.lines), "round"), reason)
         self.close()
