@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from florets.conf.problems import ConfigError
+from florets.strategies.base.report import named
 
 if TYPE_CHECKING:
     from florets.reports.figures import Picture
@@ -103,11 +104,8 @@ def embedding(folder: Path, round: int | None = None) -> Embedding:
         raise ConfigError([f"{folder}: holds no {EMBEDDINGS}; the strategy compared no clients."])
     wanted = max(files) if round is None else round
     if wanted not in files:
-        rounds = [str(one) for one in files]
-        shown = rounds if len(rounds) <= 8 else [*rounds[:4], "...", *rounds[-2:]]
-        raise ConfigError(
-            [f"round={wanted}: no clients were compared in this round; the run has {', '.join(shown)}."]
-        )
+        rounds = named([str(one) for one in files])
+        raise ConfigError([f"round={wanted}: no clients were compared in this round; the run has {rounds}."])
     try:
         with files[wanted].open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             kind, *others = (file[name] for name in _FIELDS)

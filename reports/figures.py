@@ -333,16 +333,11 @@ def colour_bar(figure: Figure, axes: Axes, image: AxesImage, length: float, labe
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=length / 0.13, shrink=shrink)
     bar.outline.set_visible(False)
     if isinstance(image.norm, LogNorm):
-        bar.ax.yaxis.set_major_locator(LogLocator(subs=_log_ticks(image.norm, length)))
+        bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         bar.ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
         bar.ax.yaxis.set_minor_locator(NullLocator())
     bar.ax.tick_params(length=0, which="both", labelcolor=QUIET)
     bar.set_label(label)
-
-
-def _log_ticks(norm: Normalize, length: float) -> tuple[int, ...]:
-    """Return the ticks of each decade for a bar of `length` inches; with more than five an inch they collide."""
-    return (1, 2, 5) if 3 * np.log10((norm.vmax or 1) / (norm.vmin or 1)) < 5 * length else (1,)
 
 
 def colour_scale(values: NDArray[np.float64]) -> Normalize:

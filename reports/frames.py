@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from florets.conf.problems import ConfigError
 from florets.reports.clients import CLIENTS, CLIENTS_OVER_ROUNDS, INTEGERS, TEXTS
 
@@ -54,19 +52,14 @@ def clients_over_rounds(folder: Path) -> "DataFrame":
     found = _table(folder / CLIENTS_OVER_ROUNDS)
     # Of a run that goes on, or was killed, the last round may be there in part: its line is written last.
     found = found[found["round"] <= _text(folder / ROUNDS).count("\n")]
-    keys, rows = np.unique(found["client"].to_numpy(dtype=object), return_inverse=True)
-    numbers = np.arange(1, int(found["round"].max() if len(found) else 0) + 1)
-    # (clients, rounds): the row that a client has in a round, and then the last one that it has up to there.
-    own = np.full((len(keys), len(numbers)), -1)
-    own[rows, found["round"].to_numpy(dtype=np.int64) - 1] = np.arange(len(found))
-    last = np.maximum.accumulate(own, axis=1)
-    # Transposed: by round first.
-    own, last = own.T, last.T
-    is_there = last >= 0
-    places, _ = np.nonzero(is_there)
-    full = found.take(last[is_there]).reset_index(drop=True)
-    full["round"] = numbers[places]
-    missing = pd.Series(own[is_there] < 0)
+    # The row of each round and client, and then the last one that the client has up to there.
+    numbers = range(1, int(found["round"].max() if len(found) else 0) + 1)
+    every = pd.MultiIndex.from_product([numbers, sorted(set(found["client"]))], names=["round", "client"])
+    own = pd.Series(range(len(found)), pd.MultiIndex.from_frame(found[["round", "client"]]), "float64").reindex(every)
+    last = own.groupby("client").ffill().dropna()
+    full = found.take(last.astype("int64").to_list()).reset_index(drop=True)
+    full["round"] = last.index.get_level_values("round")
+    missing = pd.Series(own[last.index].isna().to_numpy())
     kept = ["round", "client", "cluster", "true_cluster"]
     for name in full.columns.difference(kept):
         full[name] = full[name].mask(missing, False if name == "sampled" else None)

@@ -21,14 +21,10 @@ def protections(folder: Path, lines: Sequence[RoundLine], left_out: Sequence[str
         rows.append(
             ("robust average", f"{config['robust']}, against {config['hostile']:.0%} hostile clients in a group")
         )
-        held = [line["details"].get(QUARANTINE, {}).get("clients", []) for line in lines] or [[]]
-        since = {
-            key: 1 + max((i for i, keys in enumerate(held, 1) if key not in keys), default=0) for key in held[-1]
-        }
-        if since or max((line["num_clusters"] for line in lines), default=0) > 1:
-            rounds = sorted(set(since.values()))
-            shown = [f"{named([k for k in since if since[k] == r])} since round {r}" for r in rounds]
-            rows.append(("in quarantine", "; ".join(shown) or "nobody"))
+        for line in end:
+            held = line["details"].get(QUARANTINE, {}).get("clients", [])
+            if held or max(line["num_clusters"] for line in lines) > 1:
+                rows.append(("in quarantine", named(held) or "nobody"))
     if spent := [words for line in end for words in privacy_words(line)]:
         rows.append(("differential privacy", f"{spent[0]}; covers models, not scores and groups shown here"))
     if config.get("secure_aggregation"):

@@ -292,7 +292,8 @@ def found_ari(line: RoundLine) -> float | None:
 def last(lines: Sequence[RoundLine], name: Figure) -> float | None:
     """Return the last value of a figure that is not None, None where there is none."""
     for line in reversed(lines):
-        if (value := line[name]) is not None:
+        value: float | None = line[name]
+        if value is not None:
             return value
     return None
 

@@ -1,9 +1,7 @@
 """Code of a run's author: the files behind the import paths that the run names, and which of them have changed."""
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +27,6 @@ Hashes = Mapping[str, str]
 def code_on_disk(config: Config) -> dict[str, str]:
     """Return the hashes of its author's files that a run of this configuration would import now."""
     return file_hashes(paths_of(config))
-
-
-def code_imported(config: Config) -> dict[str, str]:
-    """Return the hashes of the files as this process has imported them, as far as it can know.
-
-    A file that is edited during a run is not imported again: what counts is how it was when first asked for.
-    """
-    paths = paths_of(config)
-    referred = [given.modules_of(path) if given.is_given(path) else [path.partition(":")[0]] for path in paths]
-    return dict(_as_imported(paths, tuple(sys.modules.get(name) for names in referred for name in names)))
-
-
-@lru_cache(maxsize=32)
-def _as_imported(paths: tuple[str, ...], _modules: tuple[object, ...]) -> Hashes:
-    return file_hashes(paths)
 
 
 def look_for_given(folder: Path) -> None:
@@ -77,7 +60,7 @@ def record_code(folder: Path, config: Config, goes_on: bool) -> str:
         make_inside(folder / given.FOLDER)
         with whole_file(folder / given.FOLDER / f"{name}{given.SUFFIX}", "wb") as file:
             file.write(data)
-    now = code_imported(config)
+    now = code_on_disk(config)
     then = recorded_code(folder) if goes_on else now
     # A run that began without a record goes on without one.
     if not now or then is None:

@@ -117,7 +117,7 @@ def test_protections_of_a_run_are_listed_and_none_where_all_are_off(tmp_path):
     lines[-1]["details"]["privacy"] = {"epsilon": 2.5, "target": 8.0, "delta": 0.005, "kind": "local"}
     assert [state for _, state in protections(tmp_path, lines, ["c"])] == [
         "median, against 20% hostile clients in a group",
-        "b since round 3; a since round 4",
+        "a, b",
         "epsilon 2.5 of 8 (delta 0.005, local); covers models, not scores and groups shown here",
         "2 of 4 rounds, from round 3 on",
         "c; run.log says why",
