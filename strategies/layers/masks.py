@@ -15,8 +15,8 @@ Source: Bonawitz et al. 2017, Fig. 4, without the steps for a malicious server, 
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -33,6 +33,7 @@ from florets.task.wire.flower import filled
 from florets.task.wire.replies import Update
 
 _ON = "secure_aggregation=true"
+T = TypeVar("T")
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Group:
     model: int
     keys: list[str]
     public: list[list[bytes]]
-    boxes: dict[int, dict[int, bytes]]
+    boxes: dict[int, dict[int, bytes]] = field(default_factory=dict)
     bits: int = 0
 
     def fellows(self, place: int) -> list[int]:
@@ -56,6 +57,47 @@ class Group:
     def peers(self, place: int) -> list[int]:
         """Return the places whose shares a member was sent."""
         return [one for one in self.fellows(place) if one != place and one in self.boxes]
+
+    def alive(self, vectors: Mapping[str, masking.Masked]) -> list[int]:
+        """Return the places of those whose masked vectors came."""
+        return [place for place in sorted(self.boxes) if self.keys[place] in vectors]
+
+    def unmasked(self, vectors: Mapping[str, masking.Masked], shares: Mapping[str, masking.Revealed]) -> Any:
+        """Return the sum of the vectors without masks; None where too few shares came, or false ones."""
+        alive, given = self.alive(vectors), {place: list[bytes]() for place in self.boxes}
+        for place in alive:
+            if (revealed := shares.get(self.keys[place])) is not None:
+                for member, share in zip(sorted((*self.peers(place), place)), revealed.shares, strict=True):
+                    given[member].append(share)
+        total = np.zeros_like(vectors[self.keys[alive[0]]].masked)
+        for place in alive:
+            total += vectors[self.keys[place]].masked
+        for member in self.boxes:
+            there = set(self.peers(member)) & set(alive)
+            if len(given[member]) < (least := masking.needed(len(self.fellows(member)))):
+                # Of one that has dropped out and shared masks with nobody who is there, nothing is in the sum.
+                if member not in alive and not there:
+                    continue
+                return None
+            if (secret := masking.joined(given[member][:least])) is None:
+                return None
+            if member in alive:
+                total -= masking.mask(secret, total.size)
+                continue
+            try:
+                own = masking.private_key(secret)
+            except ValueError:
+                return None
+            if masking.public_bytes(own) != self.public[member][0]:
+                return None
+            for peer in there:
+                common = masking.pairwise_mask(masking.agreed(own, self.public[peer][0]), total.size)
+                # The peer's own part in the mask of both.
+                if peer < member:
+                    total -= common
+                else:
+                    total += common
+        return total
 
 
 class Masks(Layer):
@@ -102,10 +144,9 @@ class Masks(Layer):
         unplaced = {one.key for one in plan.requests} - plan.groups.keys()
         if plan.keep is not None or kind - {kinds.TRAIN} or unplaced:
             raise ValueError(f"{_ON}: this strategy's round needs single updates; leave it out")
-        clients = {client.key: client for client in (*r.online, *r.participants)}
         with r.meter.part("secure"):
-            groups = self._with_keys(r, plan, clients)
-            self._share(r, groups, clients)
+            groups = self._with_keys(r, plan)
+            _share(r, groups)
         requests = self._masked_requests(r, groups, {request.key: request for request in plan.requests})
         if not requests:
             raise FederationError(
@@ -119,30 +160,25 @@ class Masks(Layer):
 
         def reveal(replies: Replies[Any]) -> Replies[Update]:
             with r.meter.part("secure"):
-                return self._reveal(r, groups, clients, replies)
+                return self._reveal(r, groups, replies)
 
         return replace(plan, requests=requests, read=read, reveal=reveal)
 
-    def _with_keys(self, r: Round, plan: Plan[Update], clients: Mapping[str, Client]) -> list[Group]:
+    def _with_keys(self, r: Round, plan: Plan[Update]) -> list[Group]:
         """Group the clients of a plan by the model that they train, and ask for public keys (one exchange)."""
         members: dict[int, list[str]] = {}
         for request in plan.requests:
             members.setdefault(plan.groups[request.key], []).append(request.key)
-        asked = [key for model, keys in members.items() if self._suffices(model, keys) for key in keys]
-        attempt = {kinds.ATTEMPT: r.meter.tries}
-        found = dict(
-            r.ask(
-                [r.request(kinds.SECURE_KEYS, clients[key], None, attempt) for key in asked],
-                lambda _, content: codec.read(masking.PublicKeys, content),
-            ).ok
-        )
+        members = {model: keys for model, keys in sorted(members.items()) if self._suffices(model, keys)}
+        asked: dict[str, dict[str, object]] = {key: {} for keys in members.values() for key in keys}
+        found = _replies(r, kinds.SECURE_KEYS, asked, masking.PublicKeys, {})
         groups = []
-        for model, keys in sorted(members.items()):
+        for model, keys in members.items():
             there = [key for key in keys if key in found]
-            if set(keys) <= set(asked) and self._suffices(model, there):
+            if self._suffices(model, there):
                 # Nobody may know beforehand, or influence, who is whose neighbour.
                 ring = secrets.SystemRandom().sample(there, len(there))
-                groups.append(Group(model, ring, [found[key].keys for key in ring], {}))
+                groups.append(Group(model, ring, [found[key].keys for key in ring]))
         return groups
 
     def _suffices(self, model: int, keys: Sequence[str]) -> bool:
@@ -155,94 +191,86 @@ class Masks(Layer):
             log.warning("%s: %s", _ON, text)
         return False
 
-    def _share(self, r: Round, groups: Sequence[Group], clients: Mapping[str, Client]) -> None:
-        """Send each member the others' public keys, and take their encrypted shares (one exchange)."""
-        requests, counts = [], {}
-        for group in groups:
-            for place, key in enumerate(group.keys):
-                fellows = group.fellows(place)
-                counts[key] = len(fellows) - 1
-                sent = {
-                    kinds.ATTEMPT: r.meter.tries,
-                    kinds.MEMBER: place,
-                    kinds.MEMBERS: fellows,
-                    kinds.KEYS: [one for fellow in fellows for one in group.public[fellow]],
-                }
-                requests.append(r.request(kinds.SECURE_SHARES, clients[key], None, sent))
-        found = dict(r.ask(requests, lambda key, content: codec.read(masking.Boxes, content, n=counts[key])).ok)
-        for group in groups:
-            for place, key in enumerate(group.keys):
-                if key in found:
-                    others = [fellow for fellow in group.fellows(place) if fellow != place]
-                    group.boxes[place] = dict(zip(others, found[key].boxes, strict=True))
-
     def _masked_requests(self, r: Round, groups: Sequence[Group], requests: Mapping[str, Request]) -> list[Request]:
         """Return the training messages of those whose shares came, with the shares that they are sent."""
         found = []
-        ledger = r.strategy.privacy
-        bound = math.inf if ledger is None or ledger.is_local else ledger.privacy.known_clip
-        weighting = getattr(r.averaging, "weighting", "examples")
+        ledger, limit, clients = r.strategy.privacy, _limit(r), _clients(r)
         # Noise is for sums in which every client counts alike.
-        uniform = weighting == "uniform" or ledger is not None
-        limit = _limit(r)
-        examples = {client.key: client.num_examples for client in (*r.online, *r.participants)}
+        is_uniform = ledger is not None or getattr(r.averaging, "weighting", "examples") == "uniform"
+        common: dict[str, object] = {kinds.LIMIT: limit, kinds.WEIGHTING: "uniform" if is_uniform else "examples"}
+        if ledger is not None and not ledger.is_local:
+            common[kinds.PRIVACY_CLIP] = ledger.privacy.known_clip
         for group in groups:
             members = [group.keys[place] for place in group.boxes]
             if not self._suffices(group.model, members):
                 continue
-            most = sum(1 if uniform else examples[key] for key in members)
-            group.bits = masking.scale_bits(limit, most)
+            group.bits = masking.scale_bits(
+                limit, len(members) if is_uniform else sum(clients[key].num_examples for key in members)
+            )
             for place in group.boxes:
                 peers = group.peers(place)
-                asked = {
-                    kinds.MEMBERS: peers,
-                    kinds.BOXES: [group.boxes[peer][place] for peer in peers],
-                    kinds.BITS: group.bits,
-                    kinds.LIMIT: limit,
-                    kinds.WEIGHTING: "uniform" if uniform else "examples",
-                    **({} if math.isinf(bound) else {kinds.PRIVACY_CLIP: bound}),
-                }
+                boxes = [group.boxes[peer][place] for peer in peers]
+                own = {kinds.MEMBERS: peers, kinds.BOXES: boxes, kinds.BITS: group.bits, **common}
                 request = requests[group.keys[place]]
-                filled(request.message.content, {kinds.MASKING: filled(ConfigRecord(), asked)})
+                filled(request.message.content, {kinds.MASKING: filled(ConfigRecord(), own)})
                 settings: Any = request.message.content[kinds.CONFIG]
                 settings[kinds.ATTEMPT] = r.meter.tries
                 found.append(request)
         return found
 
-    def _reveal(
-        self, r: Round, groups: Sequence[Group], clients: Mapping[str, Client], replies: Replies[masking.Masked]
-    ) -> Replies[Update]:
+    def _reveal(self, r: Round, groups: Sequence[Group], replies: Replies[masking.Masked]) -> Replies[Update]:
         """Take the masks off each group's sum (one exchange); each member stands for its group's mean."""
-        vectors = dict(replies.ok)
-        requests, counts = [], {}
-        alive = {
-            group.model: [place for place in sorted(group.boxes) if group.keys[place] in vectors] for group in groups
-        }
-        for group in groups:
-            if len(alive[group.model]) < self._least:
-                continue
-            for place in alive[group.model]:
+        vectors, sent, counts = dict(replies.ok), dict[str, dict[str, object]](), {}
+        summed = [group for group in groups if len(group.alive(vectors)) >= self._least]
+        for group in summed:
+            for place in group.alive(vectors):
                 key, peers = group.keys[place], group.peers(place)
                 counts[key] = len(peers) + 1
-                there = [one for one in (*peers, place) if group.keys[one] in vectors]
-                sent = {kinds.ATTEMPT: r.meter.tries, kinds.ALIVE: there}
-                requests.append(r.request(kinds.SECURE_UNMASK, clients[key], None, sent))
-        replied = r.ask(requests, lambda key, content: codec.read(masking.Revealed, content, n=counts[key]))
-        shares = dict(replied.ok)
+                sent[key] = {kinds.ALIVE: [one for one in (*peers, place) if group.keys[one] in vectors]}
+        shares = _replies(r, kinds.SECURE_UNMASK, sent, masking.Revealed, counts)
         updates: dict[str, Update] = {}
         for group in groups:
-            members = [group.keys[place] for place in alive[group.model]]
-            total = _unmasked(group, alive[group.model], vectors, shares) if len(members) >= self._least else None
-            found = None if total is None else _mean(r, group, [clients[key] for key in members], total)
-            if found is None:
+            members = [group.keys[place] for place in group.alive(vectors)]
+            total = group.unmasked(vectors, shares) if group in summed else None
+            if total is None or (found := _mean(r, group, members, total)) is None:
                 reason = f"the sum of model {group.model} could not be unmasked"
                 replies = r.reject(replies, set(members), reason)
-            else:
-                mean, loss, weight = found
-                for number, key in enumerate(members):
-                    own = weight // len(members) + (number < weight % len(members))
-                    updates[key] = Update(group.model, mean, own, loss)
+                continue
+            mean, loss, weight = found
+            for number, key in enumerate(members):
+                own = weight // len(members) + (number < weight % len(members))
+                updates[key] = Update(group.model, mean, own, loss)
         return replies.of(dict(sorted(updates.items())))
+
+
+def _clients(r: Round) -> dict[str, Client]:
+    return {client.key: client for client in (*r.online, *r.participants)}
+
+
+def _replies(
+    r: Round, kind: str, sent: Mapping[str, Mapping[str, object]], reply: type[T], counts: Mapping[str, int]
+) -> dict[str, T]:
+    """Send each client its settings in a message of a kind (one exchange); return the replies, of `counts` items."""
+    clients, attempt = _clients(r), {kinds.ATTEMPT: r.meter.tries}
+    requests = [r.request(kind, clients[key], None, {**attempt, **settings}) for key, settings in sent.items()]
+    return dict(r.ask(requests, lambda key, content: codec.read(reply, content, n=counts.get(key))).ok)
+
+
+def _share(r: Round, groups: Sequence[Group]) -> None:
+    """Send each member the others' public keys, and take their encrypted shares (one exchange)."""
+    sent, counts = dict[str, dict[str, object]](), {}
+    for group in groups:
+        for place, key in enumerate(group.keys):
+            fellows = group.fellows(place)
+            counts[key] = len(fellows) - 1
+            public = [one for fellow in fellows for one in group.public[fellow]]
+            sent[key] = {kinds.MEMBER: place, kinds.MEMBERS: fellows, kinds.KEYS: public}
+    found = _replies(r, kinds.SECURE_SHARES, sent, masking.Boxes, counts)
+    for group in groups:
+        for place, key in enumerate(group.keys):
+            if key in found:
+                others = [fellow for fellow in group.fellows(place) if fellow != place]
+                group.boxes[place] = dict(zip(others, found[key].boxes, strict=True))
 
 
 def _limit(r: Round) -> float:
@@ -250,48 +278,10 @@ def _limit(r: Round) -> float:
     return UPDATE_FACTOR * max(1.0, r.models.largest)
 
 
-def _unmasked(
-    group: Group, alive: Sequence[int], vectors: Mapping[str, masking.Masked], shares: Mapping[str, masking.Revealed]
-) -> Any:
-    """Return the sum of a group's vectors without masks; None where too few shares came, or false ones."""
-    given: dict[int, list[bytes]] = {place: [] for place in group.boxes}
-    for place in alive:
-        if (revealed := shares.get(group.keys[place])) is not None:
-            for member, share in zip(sorted((*group.peers(place), place)), revealed.shares, strict=True):
-                given[member].append(share)
-    total = np.zeros_like(vectors[group.keys[alive[0]]].masked)
-    for place in alive:
-        total += vectors[group.keys[place]].masked
-    for member in group.boxes:
-        if len(given[member]) < (least := masking.needed(len(group.fellows(member)))):
-            # Of one that has dropped out and shared masks with nobody who is there, nothing is in the sum.
-            if member not in alive and not set(group.peers(member)) & set(alive):
-                continue
-            return None
-        if (secret := masking.joined(given[member][:least])) is None:
-            return None
-        if member in alive:
-            total -= masking.mask(secret, total.size)
-            continue
-        try:
-            own = masking.private_key(secret)
-        except ValueError:
-            return None
-        if masking.public_bytes(own) != group.public[member][0]:
-            return None
-        for peer in set(group.peers(member)) & set(alive):
-            common = masking.pairwise_mask(masking.agreed(own, group.public[peer][0]), total.size)
-            # The peer's own part in the mask of both.
-            if peer < member:
-                total -= common
-            else:
-                total += common
-    return total
-
-
-def _mean(r: Round, group: Group, members: Sequence[Client], total: Any) -> tuple[Any, float, int] | None:
+def _mean(r: Round, group: Group, members: Sequence[str], total: Any) -> tuple[Any, float, int] | None:
     """Return a sum's mean, mean loss and weight; None where no updates of these members have such a sum."""
     mean, loss, weight = masking.decoded(total, group.bits)
-    limit, most = _limit(r), sum(client.num_examples for client in members)
+    limit, clients = _limit(r), _clients(r)
+    most = sum(clients[key].num_examples for key in members)
     is_sum = len(members) <= weight <= most and 0 <= loss <= limit and np.abs(mean).max(initial=0.0) <= limit
     return (mean, loss, weight) if is_sum and math.isfinite(loss) else None
