@@ -104,7 +104,7 @@ def test_the_p_value_is_exact_without_groups(classes: IntArray | None) -> None:
 
 def test_classes_of_fold_sizes_are_no_groups_and_hide_none() -> None:
     classes = np.repeat([0, 1], 8)
-    asked = {"level": 0.05, "tested": classes == 0, "classes": classes}
+    asked = {"level": 0.05, "classes": classes}
     alike = planted([16], seed=1)
     # What smaller folds do to all rows of their class.
     alike[8:] += 0.3
@@ -113,8 +113,8 @@ def test_classes_of_fold_sizes_are_no_groups_and_hide_none() -> None:
     # Three clients with the largest folds cannot be tested alone; with those of the second class they can.
     classes = np.array([0, 0, 0, 1, 1, 1, 1, 1])
     few = planted([4, 4], seed=1, signal=9.0)[[0, 1, 4, 2, 3, 5, 6, 7]]
-    alone = core.discover(few, None, rng=np.random.default_rng(0), tested=classes == 0)
-    found = core.discover(few, None, rng=np.random.default_rng(0), tested=classes == 0, classes=classes)
+    alone = core.discover(few, None, rng=np.random.default_rng(0), classes=np.where(classes == 0, 0, -1))
+    found = core.discover(few, None, rng=np.random.default_rng(0), classes=classes)
     assert (alone.verdict, found.verdict, found.k) == ("none", "groups", 2)
     assert found.p_far_apart == pytest.approx((3 * 10) ** -3.0)
 

@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 from scipy.cluster.hierarchy import linkage, ward
 
-from florets.strategies.core import BoolArray, FloatArray, IntArray
+from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, cut
 from florets.strategies.core.fold_scores import (
     LINKAGES,
@@ -40,7 +40,7 @@ from florets.strategies.core.fold_scores import (
     scores,
 )
 from florets.strategies.core.metrics import adjusted_rand_index
-from florets.strategies.core.placement import centres, unit_mean
+from florets.strategies.core.placement import centres, unit, unit_mean
 
 # The test of more clients is made with so many of them, drawn at random: 399 permutations of 150 clients with four
 # folds take some 5 s, and the time grows with the square.
@@ -175,70 +175,47 @@ def discover(
     *,
     level: float = 0.005,
     rng: np.random.Generator,
-    tested: BoolArray | None = None,
     classes: IntArray | None = None,
 ) -> Groups:
-    """Say whether the clients fall into groups, how many, and which.
+    """Say whether at least two clients fall into groups, how many, and which.
 
-    `folds` (M, m, D) are rows of each client and fold: updates of one common model, or projections. With a known `k`
-    neither score nor test decides. Groups form around the clients `tested` (M,), those with the largest folds (None:
-    all); the others join them where that predicts better. `classes` (M,) are those of `permutation_p_value`, by
-    default of those `tested`; -1 takes no part in the test.
+    `folds` (M, m, D) are rows of each client and of at least two folds: updates of one common model, or projections.
+    With a known `k` neither score nor test decides. `classes` (M,) of fold sizes are those of `permutation_p_value`
+    (None: one); -1 takes no part in the test. Groups form around clients of class 0, the largest; the others join
+    them where that predicts better.
     """
-    num_clients, num_folds = folds.shape[:2]
-    if num_folds < 2:
-        raise ValueError(f"discovery needs at least 2 folds of each client's data, not {num_folds}.")
-    if k is not None and k < 1:
-        raise ValueError(f"the number of groups is {k}: it must be at least 1.")
-    if num_clients > MOST_CLIENTS:
-        sample = np.sort(rng.choice(num_clients, size=MOST_CLIENTS, replace=False))
-        part_of = None if tested is None else tested[sample]
-        class_of = None if classes is None else classes[sample]
-        part = _discover(folds[sample], k, level, rng, part_of, class_of)
-        return _everybody(folds, sample, part)
-    return _discover(folds, k, level, rng, tested, classes)
+    num_clients = len(folds)
+    classes = np.zeros(num_clients, dtype=np.int64) if classes is None else classes
+    if num_clients <= MOST_CLIENTS:
+        return _discover(folds, k, level, rng, classes)
+    sample = np.sort(rng.choice(num_clients, size=MOST_CLIENTS, replace=False))
+    return _everybody(folds, sample, _discover(folds[sample], k, level, rng, classes[sample]))
 
 
-def _discover(
-    folds: FloatArray,
-    k: int | None,
-    level: float,
-    rng: np.random.Generator,
-    tested: BoolArray | None,
-    classes: IntArray | None,
-) -> Groups:
+def _discover(folds: FloatArray, k: int | None, level: float, rng: np.random.Generator, classes: IntArray) -> Groups:
     num_clients, num_folds = folds.shape[:2]
     rows = centred_rows(folds)
-    similarity = cosines(rows)
-    if num_clients < 2:
-        one = np.zeros(num_clients, dtype=np.int64)
-        return Groups("none", k or 1, one, np.zeros(0), np.nan, similarity)
-    gram = gram_of(rows)
+    gram, large = gram_of(rows), np.flatnonzero(classes == 0)
     by_way = scores(gram)
-    large = np.arange(num_clients) if tested is None else np.flatnonzero(tested)
     if 1 < len(large) < num_clients:
         by_way = np.concatenate([by_way, joined_scores(gram, large)])
     values = by_way.max(axis=0)
-    p_value = np.nan
-    if classes is None:
-        classes = np.full(num_clients, -1)
-        classes[large] = 0
     kinds, counts = np.unique(classes, return_counts=True)
     # One client alone has nobody to trade places with.
     takes_part = (kinds >= 0) & (counts > 1)
     kinds, counts = kinds[takes_part], counts[takes_part]
+    verdict: Verdict = "none" if k == 1 else "groups"
+    p_value, found = np.nan, k or 1
     if k is None:
-        part = np.flatnonzero(np.isin(classes, kinds))
-        if len(part) > CLIENTS:
-            part = np.sort(rng.choice(part, size=CLIENTS, replace=False))
-        of_part = None if len(kinds) < 2 else classes[part]
-        is_all = len(part) == num_clients and of_part is None
         if can_reject(counts, num_folds, level):
+            part = np.flatnonzero(np.isin(classes, kinds))
+            if len(part) > CLIENTS:
+                part = np.sort(rng.choice(part, size=CLIENTS, replace=False))
+            of_part = None if len(kinds) < 2 else classes[part]
+            is_all = len(part) == num_clients and of_part is None
             of_test = gram if is_all else gram_of(centred_rows(folds[part], of_part))
             p_value = permutation_p_value(of_test, level, rng, of_part)
         verdict, found = choose(values, p_value, level)
-    else:
-        verdict, found = "groups" if k > 1 else "none", k
 
     def grouped(count: int, some: slice = slice(None)) -> IntArray:
         products = gram[some, :, some].sum(axis=(0, 2))
@@ -250,15 +227,18 @@ def _discover(
 
     labels = grouped(found)
     best = number_of_groups(values[: max(num_clients // 2, 2) - 1])
-    likely = labels if best == found else grouped(best)
     p_far_apart = 0.0
     if k is None:
+        likely = labels if best == found else grouped(best)
         sizes = [np.bincount(likely[classes == one], minlength=int(likely.max()) + 1) for one in kinds]
         p_far_apart = p_value_far_apart(np.array(sizes).reshape(len(kinds), -1), num_folds)
     stability = None
     if verdict == "groups" and found < num_clients:
         even, odd = (grouped(found, slice(first, None, 2)).tolist() for first in (0, 1))
         stability = adjusted_rand_index(even, odd)
+    # 0 for a client exactly at the mean.
+    means = unit(rows.mean(axis=0))
+    similarity = np.clip(means @ means.T, -1.0, 1.0)
     return Groups(verdict, found, labels, values, p_value, similarity, None, best, p_far_apart, stability)
 
 
@@ -304,15 +284,6 @@ def number_of_groups(values: FloatArray) -> int:
         if later.max() <= LEAST_GAIN * values[index] / (index + 1):
             return index + 2
     return len(values) + 1
-
-
-def cosines(rows: FloatArray) -> FloatArray:
-    """Return the cosines (M, M) of the clients' means over the folds; 0 for a client exactly at the mean."""
-    means = rows.mean(axis=0)
-    length = np.linalg.norm(means, axis=1, keepdims=True)
-    units = means / np.where(length > 0.0, length, 1.0)
-    products: FloatArray = units @ units.T
-    return np.clip(products, -1.0, 1.0)
 
 
 def update_groups(changes: FloatArray, num_groups: int) -> IntArray:

@@ -1,10 +1,12 @@
 """Agreement of clusters and models with the true ones."""
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
-from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core import FloatArray
 
 
 def adjusted_rand_index(true: Sequence[int], found: Sequence[int]) -> float | None:
@@ -17,15 +19,9 @@ def adjusted_rand_index(true: Sequence[int], found: Sequence[int]) -> float | No
         raise ValueError(f"{len(true)} true and {len(found)} found groups: both need one for each client.")
     if len(true) < 2:
         return None
-    _, rows = np.unique(np.asarray(true), return_inverse=True)
-    _, columns = np.unique(np.asarray(found), return_inverse=True)
-    table = np.zeros((int(rows.max()) + 1, int(columns.max()) + 1), dtype=np.int64)
-    np.add.at(table, (rows, columns), 1)
-    # Python's integers: products of pair counts leave 64 bits from about 80,000 clients on.
-    both = _pairs(table)
-    only_true = _pairs(table.sum(axis=1)) - both
-    only_found = _pairs(table.sum(axis=0)) - both
-    neither = _pairs(np.array([len(true)])) - both - only_true - only_found
+    both = _pairs(zip(true, found, strict=True))
+    only_true, only_found = _pairs(true) - both, _pairs(found) - both
+    neither = math.comb(len(true), 2) - both - only_true - only_found
     if only_true == 0 and only_found == 0:
         return 1.0
     above_chance = 2 * (both * neither - only_true * only_found)
@@ -33,8 +29,9 @@ def adjusted_rand_index(true: Sequence[int], found: Sequence[int]) -> float | No
     return above_chance / scale
 
 
-def _pairs(sizes: IntArray) -> int:
-    return int((sizes * (sizes - 1) // 2).sum())
+def _pairs(labels: Iterable[Hashable]) -> int:
+    """Return how many pairs have equal labels."""
+    return sum(math.comb(size, 2) for size in Counter(labels).values())
 
 
 def model_error(bank: FloatArray, true_models: FloatArray) -> float:
@@ -56,13 +53,8 @@ def model_error(bank: FloatArray, true_models: FloatArray) -> float:
     distances[~np.isfinite(distances)] = np.inf
     if len(bank) < len(true_models):
         return float(distances.min(axis=1).max())
-    candidates = np.unique(distances[np.isfinite(distances)])
-    low, high = 0, len(candidates)
-    while low < high:
-        middle = (low + high) // 2
-        matched = maximum_bipartite_matching(csr_array(distances <= candidates[middle]), perm_type="column")
+    for distance in np.unique(distances[np.isfinite(distances)]).tolist():
+        matched = maximum_bipartite_matching(csr_array(distances <= distance), perm_type="column")
         if (matched >= 0).all():
-            high = middle
-        else:
-            low = middle + 1
-    return float(candidates[low]) if low < len(candidates) else float("inf")
+            return float(distance)
+    return float("inf")

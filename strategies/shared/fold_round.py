@@ -123,15 +123,14 @@ class FoldRound:
         folds = np.stack([self.rows[key] for key in keys]).astype(np.float64)
         r.note_vectors("updates", keys, folds.mean(axis=1))
         rng = r.random(Purpose.FOLD_TEST)
-        tested = np.array([key not in self.short for key in keys])
         classes = np.array([self.plan.class_of(self.short.get(key, self.plan.size)) for key in keys])
         wanted = None if k is None else min(k, len(keys))
-        groups = discover(folds, wanted, level=level, rng=rng, tested=tested, classes=classes)
+        groups = discover(folds, wanted, level=level, rng=rng, classes=classes)
         evidence = Evidence.of(groups, keys, k is not None, level)
         if k is None and self.estimates:
             evidence = self._with_difference(evidence, folds, classes, level, rng)
         if k is None and groups.verdict == "groups":
-            evidence = replace(evidence, sharp=_are_sharp(folds, groups, tested, rng))
+            evidence = replace(evidence, sharp=_are_sharp(folds, groups, classes == 0, rng))
         if groups.verdict != "groups":
             return Found(1, dict.fromkeys(sorted({*keys, *self.small}), 0), None, evidence)
         found = dict(zip(keys, groups.labels.tolist(), strict=True))
