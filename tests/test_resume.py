@@ -198,7 +198,7 @@ def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
 
 
 def test_a_run_with_somebody_in_quarantine_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def verdicts(gram: FloatArray, trusted: BoolArray, usual: float) -> tuple[IntArray, FloatArray]:
+    def verdicts(gram: FloatArray, trusted: BoolArray) -> tuple[IntArray, FloatArray]:
         """Say that the first member of every group departs."""
         return np.where(np.arange(len(gram)) == 0, quarantine.DEPARTS, quarantine.AGREES), np.zeros(len(gram))
 

@@ -1,6 +1,6 @@
 """Quarantine (`robust`): hostile clients' updates and rows do not count."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from florets.strategies.base.round import Round
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import finite_losses
 from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
-from florets.strategies.core.quarantine import ROUNDS, Quarantine
+from florets.strategies.core.quarantine import PROBATION, ROUNDS, Quarantine
 from florets.strategies.core.robust import (
     LONGEST,
     Gram,
@@ -27,7 +27,7 @@ from florets.strategies.core.robust import (
     shortened,
 )
 from florets.strategies.core.rows import Columns
-from florets.strategies.core.set_aside import drawn_in, far_rows, has_groups, lone_rows, placed
+from florets.strategies.core.set_aside import far_rows, lone_rows, placed
 from florets.task.randomness import Purpose
 
 
@@ -43,10 +43,10 @@ class Hostile(Layer):
 
     def begin(self, r: Round) -> None:
         quarantine: Quarantine = self.kept(r)
-        quarantine.begin_round()
+        quarantine.entered, quarantine.probation = [], set()
 
     def counted(self, updates: Updates, r: Round) -> Updates:
-        """Judge a round's updates of several models; return those of clients that are not in quarantine."""
+        """Judge a round's updates of several models; return those of clients that are not set aside."""
         models = r.models
         if models.count == 1:
             return updates
@@ -59,24 +59,21 @@ class Hostile(Layer):
             start = models.bank[model, trained]
             start = start if isinstance(r.averaging, ModelAveraging) else np.zeros_like(start)
             gram = gram_of(changed, members, start, most_hostile(len(members), self.rule.hostile) + 1)
-            # Of the whole group: of a small part of it that takes part most may be hostile.
-            group = {key for key, own in r.strategy.assignment.items() if own == model}
-            group |= {keys[row] for row in members}
-            most = most_expelled(len(group), self.rule.hostile)
-            most -= len(group & (quarantine.clients.keys() - set(keys)))
             grams[model] = members, gram
-            back = quarantine.observe(model, [keys[row] for row in members], gram.products, most)
-            if back:
+            here = [keys[row] for row in members]
+            # Of the whole group: of a small part of it that takes part most may be hostile.
+            group = {key for key, own in r.strategy.assignment.items() if own == model}.union(here)
+            most = most_expelled(len(group), self.rule.hostile) - len(group & quarantine.clients)
+            if back := quarantine.observe(model, here, gram.products, max(most, 0)):
                 log.info(
                     "client %s has left quarantine: %d updates running agree with its group's", named(back), ROUNDS
                 )
-        away = {*quarantine.clients, *quarantine.probation}
-        if r.averaging.note is not None:
-            for key in keys:
-                if key in away:
-                    r.averaging.note(key, 0.0)
+        away = quarantine.clients | quarantine.probation
         counts = np.array([key not in away for key in keys])
         kept = [one for one, is_kept in zip(updates.updates, counts.tolist(), strict=True) if is_kept]
+        if r.averaging.note is not None:
+            for key in away.intersection(keys):
+                r.averaging.note(key, 0.0)
         return Updates(kept, {model: gram.of(counts[members]) for model, (members, gram) in grams.items()})
 
     def bounded(self, bank: FloatArray, r: Round) -> FloatArray:
@@ -87,74 +84,61 @@ class Hostile(Layer):
         trained = r.models.layout.trained
         changes = (bank - r.models.bank)[:, trained]
         lengths = np.linalg.norm(changes, axis=1)
-        if not lengths.any():
-            return bank
-        factors = clip_factors(lengths, LONGEST * lower_median(lengths[lengths > 0]))
-        bank[:, trained] -= changes * (1.0 - factors[:, np.newaxis])
+        if lengths.any():
+            factors = clip_factors(lengths, LONGEST * lower_median(lengths[lengths > 0]))
+            bank[:, trained] -= changes * (1.0 - factors[:, np.newaxis])
         return bank
 
     def grouping(self, group: Grouping, r: Round) -> Grouping:
-        """Group rows; those of clients in quarantine, and distant ones, join the nearest group afterwards."""
+        """Group rows; those that are set aside join the nearest group afterwards."""
 
         def apart(keys: Sequence[str], rows: Rows, k: int, cluster: Cluster) -> Groups:
-            nobody = np.zeros(len(keys), dtype=np.bool_)
-            values, strangers = self._without_strangers(keys, rows, k, r) if callable(rows) else (rows, nobody)
-            values, aside = self._bounded_rows(keys, values, k, strangers, r)
+            values, aside = self._aside(keys, rows, k, r)
+            if k < 2 or (~aside).sum() < max(k, LEAST_CLIENTS):
+                # Nothing can be said of so few, nor of one group.
+                aside = np.zeros(len(keys), dtype=np.bool_)
             return Groups(keys, values, placed(values, aside, cluster), aside)
 
         return apart
 
-    def _bounded_rows(
-        self, keys: Sequence[str], rows: FloatArray, num_clusters: int, strangers: BoolArray, r: Round
-    ) -> tuple[FloatArray, BoolArray]:
-        """Return rows (M, D) as they are to be clustered, and which of them are set aside and placed afterwards.
+    def _aside(self, keys: Sequence[str], rows: Rows, k: int, r: Round) -> tuple[FloatArray, BoolArray]:
+        """Return the rows (M, D) to group, and which are set aside (M,): those that would take a centroid.
 
-        Set aside are `strangers` (M,), clients in quarantine, and far rows in a client's first `PROBATION` rounds.
-        After them far rows are in quarantine where the others have all groups without them, and are drawn in
-        otherwise.
+        Lone ones (`lone_rows`) enter quarantine: of rows that are made of what the others have in common at once, of
+        losses after `PROBATION` rounds since they were first far from all others', in which they are set aside. A
+        client that has left quarantine counts.
         """
-        none = np.zeros(len(rows), dtype=np.bool_)
-        # As many as a group has may be an honest one.
-        most = min(most_expelled(len(rows), self.rule.hostile), max(len(rows) // max(num_clusters, 1) - 1, 0))
-        rows = finite_losses(rows)
         quarantine: Quarantine = self.kept(r)
-        far = far_rows(rows, most)
-        if num_clusters < 2 or (~far).sum() <= num_clusters + 1:
-            # Nothing can be said of so few, nor of one group.
-            return rows, none
-        now, looked_at = r.server_round, zip(keys, far.tolist(), strict=True)
-        judged = {key for key, is_far in looked_at if quarantine.is_judged(key, is_far, now)}
-        away = strangers | np.array([key in {*quarantine.clients, *quarantine.probation, *judged} for key in keys])
-        if judged and has_groups(rows[~away], num_clusters, r.random(Purpose.CLUSTERING)):
-            quarantine.enter(sorted(judged))
-        away = strangers | np.array([key in quarantine.clients or key in quarantine.probation for key in keys])
-        return drawn_in(rows, most), away if len(rows) - away.sum() >= max(num_clusters, LEAST_CLIENTS) else none
-
-    def _without_strangers(
-        self, keys: Sequence[str], rows: Rows, num_clusters: int, r: Round
-    ) -> tuple[FloatArray, BoolArray]:
-        """Return clients' rows (M, D), made of what the others have in common, and which are strangers (M,).
-
-        Strangers (`lone_rows`) are in quarantine at once: they would take a centroid. One that has left quarantine
-        counts.
-        """
-        assert callable(rows)
-        away, quarantine = np.zeros(len(keys), dtype=np.bool_), self.kept(r)
-        values = rows(~away)
-        found = np.array([key in quarantine.clients for key in keys])
+        now, aside = r.server_round, np.array([key in quarantine.clients for key in keys])
         most = most_expelled(len(keys), self.rule.hostile)
-        while True:
-            away |= found
-            values = rows(~away) if found.any() else values
+
+        def made() -> FloatArray:
+            return rows(~aside) if callable(rows) else finite_losses(rows)
+
+        def others(find: Callable[[FloatArray, int], BoolArray]) -> BoolArray:
             found = np.zeros(len(keys), dtype=np.bool_)
-            found[~away] = lone_rows(
-                values[~away], num_clusters, most - int(away.sum()), r.random(Purpose.CLUSTERING)
-            )
-            if not found.any():
-                break
-        strangers = {key for key, is_away in zip(keys, away.tolist(), strict=True) if is_away}
-        quarantine.enter(sorted(strangers - quarantine.clients.keys() - quarantine.cleared))
-        return values, away
+            found[~aside] = find(values[~aside], max(most - int(aside.sum()), 0))
+            return found
+
+        def lone(some: FloatArray, left: int) -> BoolArray:
+            return lone_rows(some, k, left, r.random(Purpose.CLUSTERING))
+
+        values = made()
+        # As many as a group has may be an honest one.
+        far = others(lambda some, left: far_rows(some, max(min(left, len(keys) // k - 1), 0)))
+        for row in np.flatnonzero(far).tolist():
+            quarantine.far.setdefault(keys[row], now)
+        ages = np.array([now - quarantine.far.get(key, now + 1) for key in keys])
+        judged = np.full(len(keys), callable(rows)) | (ages >= PROBATION)
+        while (new := judged & others(lone)).any():
+            aside = aside | new
+            values = made()
+        on_probation = (ages >= 0) & (ages < PROBATION)
+        quarantine.enter(
+            {keys[row] for row in np.flatnonzero(aside).tolist()} - quarantine.clients - quarantine.cleared
+        )
+        quarantine.probation = {keys[row] for row in np.flatnonzero(on_probation).tolist()}
+        return values, aside | on_probation
 
     def vectors(self, vectors: Mapping[str, NDArray[Any]], r: Round) -> Mapping[str, NDArray[Any]]:
         return shortened(vectors)
