@@ -34,7 +34,7 @@ def groups(**changes: Any) -> Groups:
 
 def test_the_evidence_is_sorted_by_group_and_said_in_a_sentence() -> None:
     found = Evidence.of(GROUPS, KEYS, given=False)
-    assert found.text == "2 groups of 2, 2 clients (p = 0.0025; score 0.61 at K = 2, 0.55 at 3)"
+    assert found.text == "2 groups of 2, 2 clients (p = 0.0025; score 0.61 at K = 2)"
     assert (found.clients, found.groups) == (("01", "03", "00", "02"), (0, 0, 1, 1))
     assert found.similarity[0] == (1.0, 0.25, 0.0, 0.0)
     assert found.details().keys() == {EVIDENCE}
@@ -54,10 +54,10 @@ def test_each_answer_is_named_as_what_it_is() -> None:
     blind = groups(verdict="none", k=1, labels=np.zeros(4, np.int64), p_value=0.031, best=2, p_far_apart=1 / 36)
     assert Evidence.of(blind, KEYS, False, level=0.03).verdict == "none"
     few = Evidence.of(blind, KEYS, False)
-    assert "too few records or clients (p = 0.031; score 0.61 at K = 2, 0.55 at 3)" in few.text
+    assert "too few records or clients (p = 0.031; score 0.61 at K = 2)" in few.text
     assert "k=2 fits best (score 0.61); give k=, or more records" in few.advice
     given = Evidence.of(groups(p_value=float("nan")), KEYS, True)
-    assert given.text == "2 groups of 2, 2 clients, as k says (score 0.61 at K = 2, 0.55 at 3)"
+    assert given.text == "2 groups of 2, 2 clients, as k says (score 0.61 at K = 2)"
     placed = replace(given, small=1)
     assert placed.text.endswith("; 1 client with too few samples placed afterwards")
 
@@ -75,7 +75,7 @@ def finished(folder: Path, found: Evidence) -> tuple[RunSummary, str]:
 @pytest.mark.pictures
 def test_summary_and_page_show_the_evidence(tmp_path: Path) -> None:
     summary, page = finished(tmp_path / "run", Evidence.of(GROUPS, KEYS, False))
-    assert summary.discovery == "2 groups of 2, 2 clients (p = 0.0025; score 0.61 at K = 2, 0.55 at 3)"
+    assert summary.discovery == "2 groups of 2, 2 clients (p = 0.0025; score 0.61 at K = 2)"
     assert "Are there groups?" in page
     assert summary.discovery in page
     assert page.count("data:image/png") == 2

@@ -153,24 +153,18 @@ class Evidence:
                 "(docs/algorithms/personal.md)"
             )
         if self.verdict == "too_few":
-            scores = dict(enumerate(self.scores, start=2))
-            likely = f"k={self.best} fits best (score {scores[self.best]:.2f}); " if self.best in scores else ""
+            likely = f"k={self.best} fits best (score {self.scores[self.best - 2]:.2f}); " if self.best else ""
             return f"too few records or clients to tell groups from chance: {likely}give k=, or more records"
         return ""
 
     def _figures(self) -> str:
-        """Return p value and scores: at the number found, its neighbours and the best."""
+        """Return the p value, and the score of the number found, or else of the best."""
         words = [] if self.p_value is None else [f"p = {self.p_value:.2g}"]
         if self.scores:
-            scores = dict(enumerate(self.scores, start=2))
-            best = max(scores, key=lambda k: scores[k])
+            best = int(np.argmax(self.scores)) + 2
             found = {"groups": self.k, "too_few": self.best}.get(self.verdict, best)
-            shown = [found if found in scores else best]
-            shown += [k for k in (shown[0] - 1, shown[0] + 1, best) if k in scores]
-            first, *others = dict.fromkeys(shown)
-            words.append(
-                ", ".join([f"score {scores[first]:.2f} at K = {first}", *(f"{scores[k]:.2f} at {k}" for k in others)])
-            )
+            shown = found if 2 <= found < len(self.scores) + 2 else best
+            words.append(f"score {self.scores[shown - 2]:.2f} at K = {shown}")
         if self.stability is not None:
             words.append(f"ARI {self.stability:.2f} between the groups of two halves of the folds")
         return "; ".join(words)
