@@ -8,11 +8,11 @@ import numpy as np
 
 from florets import Round, Settings, State, Steps, Strategy, setting
 from florets.strategies.base.models import ModelAveraging, Models
+from florets.strategies.base.outliers import without_far_losses
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import finite_losses
 from florets.strategies.core.robust import RobustRule
-from florets.strategies.shared.estimates import without_outliers
 from florets.task.wire.leaving import LOSS_VECTORS, MODELS
 from florets.zoo.shared.agglomerative import group_below
 
@@ -123,7 +123,7 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
         """Let clients choose, or leave for a model of their own, and merge models; return the next bank."""
         state, now, bank = self.state, r.server_round, r.models.bank
         with r.meter.part("losses"):
-            replies = without_outliers(r.ask_losses(due, r.models), r)
+            replies = without_far_losses(r.ask_losses(due, r.models), r)
         keys = [key for key, _ in replies.ok]
         closed = {self.assignment[key] for key in state.alone.difference(keys)}
         offered = np.setdiff1d(np.arange(len(bank)), sorted(closed))

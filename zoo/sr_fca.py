@@ -8,11 +8,12 @@ import numpy as np
 
 from florets import Round, Settings, State, Steps, Strategy
 from florets.strategies.base.models import Models, Updates
+from florets.strategies.base.outliers import without_far_losses
 from florets.strategies.base.report import Client
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, finite_losses, group_means
 from florets.strategies.settings import MODELS_OF_GROUPS
-from florets.strategies.shared.estimates import ask_estimates, without_outliers
+from florets.strategies.shared.estimates import ask_estimates
 from florets.task.randomness import Purpose
 from florets.zoo.shared.agglomerative import group_by_largest_gap, joined, merge_tree
 
@@ -151,7 +152,7 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
     def _losses(self, clients: Sequence[Client], r: Round, models: Models) -> tuple[list[str], FloatArray]:
         """Ask for losses, without those that are outliers; return the keys and the losses (M, K)."""
         with r.meter.part("losses"):
-            replies = without_outliers(r.ask_losses(clients, models), r)
+            replies = without_far_losses(r.ask_losses(clients, models), r)
         r.require(replies, "loss vector")
         return [key for key, _ in replies.ok], np.stack([reply.losses for _, reply in replies.ok])
 

@@ -1,4 +1,4 @@
-"""Outliers among updates: values that no benign training gives."""
+"""Outliers among updates and losses: values that no benign training gives."""
 
 import math
 
@@ -6,8 +6,16 @@ import numpy as np
 
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.round import Round
-from florets.strategies.core.outliers import UPDATE_FACTOR, lower_median, outlier_terms, outlier_updates
-from florets.task.wire.replies import Update
+from florets.strategies.core.outliers import (
+    LOSS_FACTOR,
+    UPDATE_FACTOR,
+    loss_scale,
+    lower_median,
+    outlier_losses,
+    outlier_terms,
+    outlier_updates,
+)
+from florets.task.wire.replies import Losses, Update
 
 OUTLIER = (
     f"rejected as an outlier: its values are over {UPDATE_FACTOR:g} times the others' and the models' (a fixed bound)"
@@ -39,6 +47,22 @@ def without_outliers(updates: Replies[Update], r: Round, known: float = 0.0) -> 
         found |= outlier_updates(np.array(most, dtype=np.float64), r.models.bank, known=known)
     keys = {key for (key, _), is_outlier in zip(updates.ok, found, strict=True) if is_outlier}
     return r.reject(updates, keys, OUTLIER)
+
+
+def without_far_losses(
+    replies: Replies[Losses], r: Round, factor: float = LOSS_FACTOR, scale: float | None = None, remedy: str = ""
+) -> Replies[Losses]:
+    """Return the replies without those whose losses no benign client has (`core.outliers`).
+
+    `scale` is the largest `loss_scale` of the run so far, by default that of these replies; `remedy` is said of those
+    that are left out.
+    """
+    if not replies.ok:
+        return replies
+    losses = np.stack([reply.losses for _, reply in replies.ok])
+    mask = outlier_losses(losses, loss_scale(losses) if scale is None else scale, factor)
+    far = {key for (key, _), is_far in zip(replies.ok, mask, strict=True) if is_far}
+    return r.reject(replies, far, f"rejected as an outlier: its losses are far above the others'{remedy}")
 
 
 def _far_terms(updates: Replies[Update], r: Round) -> set[str]:

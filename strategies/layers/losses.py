@@ -7,9 +7,9 @@ import numpy as np
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.layer import Layer
 from florets.strategies.base.models import Models
-from florets.strategies.base.outliers import without_outliers
+from florets.strategies.base.outliers import without_far_losses, without_outliers
 from florets.strategies.base.round import Round
-from florets.strategies.core.outliers import loss_scale, outlier_losses
+from florets.strategies.core.outliers import loss_scale
 from florets.strategies.settings import Weighted
 from florets.task.keys import setting
 from florets.task.wire.replies import Losses, Update
@@ -33,12 +33,6 @@ class ByLosses(Weighted):
         return self.probes
 
 
-FAR = (
-    "rejected as an outlier: its losses are far above the others' (strategy.outlier_loss; null groups a client whose "
-    "data are in another unit)"
-)
-
-
 @dataclass
 class Seen:
     """Largest `loss_scale` of the run so far."""
@@ -60,11 +54,10 @@ class LossOutliers(Layer):
         if self.factor is None or not replies.ok or len(replies.ok[0][1].losses) == 1:
             return replies
         seen: Seen = self.kept(r)
-        losses = np.stack([reply.losses for _, reply in replies.ok])
         if everybody:
-            seen.scale = max(seen.scale, loss_scale(losses))
-        mask = outlier_losses(losses, seen.scale, self.factor)
-        return r.reject(replies, {key for (key, _), is_far in zip(replies.ok, mask, strict=True) if is_far}, FAR)
+            seen.scale = max(seen.scale, loss_scale(np.stack([reply.losses for _, reply in replies.ok])))
+        remedy = " (strategy.outlier_loss; null groups a client whose data are in another unit)"
+        return without_far_losses(replies, r, self.factor, seen.scale, remedy)
 
 
 class UpdateOutliers(Layer):

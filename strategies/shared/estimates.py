@@ -1,4 +1,4 @@
-"""Exchanges that group clients before or between rounds: each trains a model alone, or losses without outliers."""
+"""Exchanges that group clients before or between rounds: each trains a model alone."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,10 +10,10 @@ from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.base.round import Round
-from florets.strategies.core.outliers import LOSS_FACTOR, loss_scale, lower_median, outlier_losses
+from florets.strategies.core.outliers import lower_median
 from florets.task.training.settings import KEYS
 from florets.task.wire import Layout, kinds
-from florets.task.wire.replies import Losses, Update, read_update
+from florets.task.wire.replies import Update, read_update
 
 
 def ask_estimates(
@@ -75,16 +75,3 @@ def sent_layout(models: Models, layers: Sequence[str]) -> Layout:
     names = [entry.name for entry in whole.entries if sent[entry.place].any()]
     record = models.one(0)
     return Layout.of({name: record[name] for name in names}, [name for name in models.untrained if name in names])
-
-
-FAR = "rejected as an outlier: its losses are far above the others'"
-
-
-def without_outliers(replies: Replies[Losses], r: Round, factor: float | None = LOSS_FACTOR) -> Replies[Losses]:
-    """Return the replies without those whose losses no benign client has (`core.outliers`); with no `factor`, all."""
-    if not replies.ok or factor is None:
-        return replies
-    rows = np.stack([reply.losses for _, reply in replies.ok])
-    mask = outlier_losses(rows, loss_scale(rows), factor)
-    far = {key for (key, _), is_far in zip(replies.ok, mask, strict=True) if is_far}
-    return r.reject(replies, far, FAR)
