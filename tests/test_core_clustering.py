@@ -267,8 +267,3 @@ def test_many_clients_are_judged_on_a_seeded_sample() -> None:
     vectors = separated(4, 600)
     first = choose_k(vectors, 6, rng(1))
     assert first == choose_k(vectors, 6, rng(1)) == 4
-
-
-def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(ValueError, match="k_max is 0"):
-        choose_k(np.zeros((3, 2)), 0, rng())

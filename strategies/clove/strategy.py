@@ -11,7 +11,7 @@ from florets.strategies.base.report import STABLE_FROM, State
 from florets.strategies.base.round import Round, Steps
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.cluster import choose_k, cluster, match_in_order, match_min_cost
+from florets.strategies.core.cluster import choose_k, cluster, match_min_cost
 from florets.strategies.layers.losses import ByLosses
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
@@ -107,7 +107,7 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         """
         if self.settings.matching == "min_cost":
             return match_min_cost(losses, clusters)
-        return match_in_order(int(clusters.max()) + 1, losses.shape[1])
+        return np.arange(int(clusters.max()) + 1)
 
     def _matched(self, groups: Groups) -> IntArray:
         core, count = groups.core, self.context.models.count

@@ -50,8 +50,6 @@ def cluster(
     Deviation: of more than 5,000 rows Ward's method merges as many, and the others join the nearest cluster.
     Deviation: ten starts of k-means instead of the published code's one, which may end in a poor local optimum.
     """
-    if num_clusters < 1:
-        raise ValueError(f"num_clusters is {num_clusters}: it must be at least 1.")
     rows = finite_losses(vectors)
     if len(rows) == 0:
         return np.zeros(0, dtype=np.int64)
@@ -131,13 +129,12 @@ def cut(tree: FloatArray, num_clusters: int) -> IntArray:
 def match_min_cost(losses: FloatArray, clusters: IntArray) -> IntArray:
     """Give each cluster a model of its own (C,) such that the sum of all losses (M, K) is least.
 
-    With fewer clusters than models some models stay unmatched; more are refused (ValueError).
+    With fewer clusters than models some models stay unmatched.
 
     Source: CLoVE Alg. 1, line 12.
     """
-    costs = np.zeros((_count(clusters), losses.shape[1]))
+    costs = np.zeros((int(clusters.max()) + 1, losses.shape[1]))
     np.add.at(costs, clusters, finite_losses(losses))
-    _check(len(costs), losses.shape[1])
     _, models = linear_sum_assignment(costs)
     return np.asarray(models, dtype=np.int64)
 
@@ -147,26 +144,11 @@ def match_overlap(clusters: IntArray, previous: IntArray, num_models: int) -> In
 
     Source: CFL-GP, Sec. 3, spectral clustering, step (c); an option that the published CLoVE code never implemented.
     """
-    num_clusters = _count(clusters)
-    _check(num_clusters, num_models)
-    overlap = np.zeros((num_clusters, num_models))
+    overlap = np.zeros((int(clusters.max()) + 1, num_models))
     known = previous >= 0
     np.add.at(overlap, (clusters[known], previous[known]), 1.0)
     _, models = linear_sum_assignment(overlap, maximize=True)
     return np.asarray(models, dtype=np.int64)
-
-
-def match_in_order(num_clusters: int, num_models: int) -> IntArray:
-    """Give cluster c model c: clusters are numbered in the order of their smallest client key.
-
-    Source: CLoVE, ablation "no matching".
-    """
-    _check(num_clusters, num_models)
-    return np.arange(num_clusters, dtype=np.int64)
-
-
-def _count(clusters: IntArray) -> int:
-    return int(clusters.max()) + 1 if len(clusters) else 0
 
 
 def check_match(models: IntArray, clusters: IntArray, num_models: int, source: str) -> None:
@@ -176,14 +158,6 @@ def check_match(models: IntArray, clusters: IntArray, num_models: int, source: s
         raise ValueError(
             f"{source} returned {models!r}: give each of {count} clusters a model of its own, "
             f"from 0 to {num_models - 1}"
-        )
-
-
-def _check(num_clusters: int, num_models: int) -> None:
-    if num_clusters > num_models:
-        raise ValueError(
-            f"{num_clusters} clusters cannot be matched to {num_models} models, each with one of its own: "
-            f"ask for at most {num_models} clusters."
         )
 
 
@@ -200,8 +174,6 @@ def choose_k(vectors: FloatArray, k_max: int, rng: np.random.Generator) -> int:
 
     Source: CLoVE, Alg. 2.
     """
-    if k_max < 1:
-        raise ValueError(f"k_max is {k_max}: it must be at least 1.")
     rows = finite_losses(vectors)
     if len(rows) > EXACT_UP_TO:
         rows = rows[np.sort(rng.choice(len(rows), size=SAMPLE, replace=False))]
