@@ -1,9 +1,9 @@
 """Averages of a group's updates that a minority of hostile clients cannot move far."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -83,21 +83,19 @@ class RobustRule:
         members: IntArray,
         weights: FloatArray,
         start: FloatArray,
-        typical: float | None = None,
+        typical: float = np.inf,
         gram: Gram | None = None,
     ) -> Average:
         """Return the average of the rows `members` (n,) of (P, R) with `weights` (n,), as changes from `start` (R,).
 
-        `typical` is the length of the median participant's change; `gram` that of the members' changes, where it is
-        known.
+        In a group of two no change counts as longer than `typical`; `gram` is that of the changes, where it is known.
         """
         count = len(members)
         most = most_hostile(count, self.hostile)
         weights = bounded(weights, most)
         if count < LEAST_GROUP or self.name == "clip":
             lengths = lengths_of(rows, members, start) if gram is None else gram.lengths
-            limit = LONGEST * lower_median(lengths) if count >= LEAST_GROUP else typical if count == 2 else None
-            kept = np.ones(count) if limit is None else clip_factors(lengths, limit)
+            kept = clip_factors(lengths, LONGEST * lower_median(lengths) if count >= LEAST_GROUP else typical)
             return Average(_combined(rows, members, weights * kept / weights.sum(), start), kept)
         if self.name in ("trimmed_mean", "median"):
             cut = (count - 1) // 2 if self.name == "median" else most
@@ -112,32 +110,37 @@ class RobustRule:
         return Average(_combined(rows, members, shares, start), kept)
 
 
+@dataclass(eq=False)
 class Robust:
-    """A rule at work on the rows (P, R) of one exchange; `kept` (P,) is the part of each that counted."""
+    """A rule at work on the rows (P, R) of one exchange; `kept` (P,) is the part of each that counted.
 
-    def __init__(
-        self,
-        rule: RobustRule,
-        rows: Rows,
-        assignment: IntArray,
-        bank: FloatArray,
-        grams: Mapping[int, Gram] = MappingProxyType({}),
-    ) -> None:
-        self._rule, self._rows, self._assignment, self._grams = rule, rows, assignment, grams
-        self.kept = np.ones(len(assignment))
-        groups = np.bincount(assignment) if len(assignment) else np.zeros(1)
-        alone = len(assignment) < LEAST_GROUP or not (groups == LEAST_GROUP - 1).any()
-        lengths = np.zeros(len(assignment))
-        for model in () if alone else np.unique(assignment):
-            members = np.flatnonzero(assignment == model)
-            gram = self._grams.get(int(model))
-            lengths[members] = lengths_of(rows, members, bank[model]) if gram is None else gram.lengths
-        self._typical = None if alone else lower_median(lengths)
+    `grams` are those of models' changes, where they are known.
+    """
+
+    rule: RobustRule
+    rows: Rows
+    assignment: IntArray
+    bank: FloatArray
+    grams: Mapping[int, Gram] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.kept = np.ones(len(self.assignment))
+
+    @cached_property
+    def _typical(self) -> float:
+        """Length of the median participant's change."""
+        lengths = np.empty(len(self.assignment))
+        for model in np.unique(self.assignment):
+            members, gram = np.flatnonzero(self.assignment == model), self.grams.get(int(model))
+            lengths[members] = lengths_of(self.rows, members, self.bank[model]) if gram is None else gram.lengths
+        return lower_median(lengths)
 
     def mean(self, members: IntArray, weights: FloatArray, start: FloatArray) -> FloatArray:
         """Return the average (R,) of a group's rows; see `RobustRule.average`."""
-        gram = self._grams.get(int(self._assignment[members[0]]))
-        average = self._rule.average(self._rows, members, weights, start, self._typical, gram)
+        gram = self.grams.get(int(self.assignment[members[0]]))
+        is_pair = len(members) == LEAST_GROUP - 1 and len(self.assignment) >= LEAST_GROUP
+        typical = self._typical if is_pair else np.inf
+        average = self.rule.average(self.rows, members, weights, start, typical, gram)
         self.kept[members] = average.kept
         return average.value
 

@@ -118,11 +118,6 @@ class Ledger:
     def _end_words(self) -> str:
         return f"{self._spent()}; the run ends with its models"
 
-    def check(self, kind: str, handler: object = None) -> None:
-        """Raise ValueError for a message whose answer would not be covered."""
-        if kind not in _KINDS and not (self.releases.hidden and handler == _FOLDS):
-            raise ValueError(f"{handler or kind}: {_UNCOVERED}; use privacy.kind=none")
-
     def charge(self, keys: Sequence[str], cost: float) -> None:
         """Charge clients for a release before it is made; where one cannot pay, none is charged (BudgetSpent)."""
         if not all(self.budget.affords(key, cost) for key in keys):
@@ -305,7 +300,8 @@ class Noise(Layer):
 
     def allow(self, kind: str, handler: object) -> None:
         """Refuse messages whose answers have no noise, or none that is planned."""
-        self.ledger.check(kind, handler)
+        if kind not in _KINDS and not (self.ledger.releases.hidden and handler == _FOLDS):
+            raise ValueError(f"{handler or kind}: {_UNCOVERED}; use privacy.kind=none")
         if (covered := _COVERED.get(kind)) and not covered & self.asks:
             named = " or ".join(sorted(covered))
             raise ValueError(f"{kind}: {_UNCOVERED}, unless Settings.asks names {named}; use privacy.kind=none")
