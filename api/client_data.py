@@ -41,8 +41,6 @@ class Arrays:
 
     x: NDArray[Any]
     y: NDArray[Any]
-    classes: tuple[str, ...] = ()
-    """Names of the classes in the order of their labels, where the data declare them: `y` holds such names then."""
 
 
 Part: TypeAlias = "Arrays | pd.DataFrame"
@@ -195,12 +193,12 @@ def _part(data: Any, target: str | None) -> Part:
     raise WrongData(f"is a {type(data).__name__}{of}; give {FORMS}.")
 
 
-def arrays(x: Any, y: Any, classes: tuple[str, ...] = ()) -> Arrays:
+def arrays(x: Any, y: Any) -> Arrays:
     """Return inputs with their targets; raise WrongData where they do not fit, see `inputs_of` and `targets_of`."""
     inputs, targets = inputs_of(x), targets_of(y)
     if len(inputs) != len(targets):
         raise WrongData(f"x has {len(inputs)} samples and y {len(targets)}; give one target for each sample.")
-    return Arrays(inputs, targets, classes)
+    return Arrays(inputs, targets)
 
 
 def _table(frame: "pd.DataFrame", target: str | None) -> "pd.DataFrame":
@@ -285,34 +283,14 @@ def _stacked(inputs: Sequence[Any]) -> NDArray[Any]:
 
 
 def _of_hugging_face(data: Any, target: str | None) -> Part:
-    """Read a Hugging Face data set: a column of images or of fixed-size arrays, else a table."""
-    features = data.features
-    kinds = {name: type(feature).__name__ for name, feature in features.items()}
+    """Read a Hugging Face data set: one column of images or of fixed-size arrays, else a table."""
+    kinds = {name: type(feature).__name__ for name, feature in data.features.items()}
     labels = [name for name, kind in kinds.items() if kind == "ClassLabel"]
     target = target or (labels[0] if len(labels) == 1 else None)
-    if target not in features:
-        raise WrongData(f"name the column of the targets, target=<column>; the columns are {', '.join(features)}.")
-    if not len(data):
-        raise WrongData("is empty; give samples, or leave the client out.")
-    inputs = [name for name in features if name != target]
-    whole = data.with_format(None)
-    wide = [name for name in inputs if kinds[name] not in ("Value", "ClassLabel")]
-    if not wide:
-        frame = whole.to_pandas()
-        for name in labels:
-            own = np.array([*features[name].names, None], dtype=object)
-            # Minus one marks what has no label.
-            frame[name] = own[frame[name].fillna(-1).to_numpy(dtype=np.int64)]
-        return _table(frame, target)
-    if len(inputs) > 1:
-        raise WrongData(
-            f"has the inputs {', '.join(inputs)}; keep the one that models read: "
-            f".select_columns(['{wide[0]}', '{target}'])."
-        )
-    x, y = _stacked(whole[wide[0]][:]), np.asarray(whole[target][:])
-    if kinds[target] != "ClassLabel":
-        return arrays(x, y)
-    if y.dtype.kind not in "iu" or y.min(initial=0) < 0:
-        raise WrongData(f"column {target!r} has samples without a label; leave them out.")
-    names = tuple(map(str, features[target].names))
-    return arrays(x, np.array(names)[y], names)
+    inputs = [name for name in kinds if name != target]
+    if target not in kinds or not inputs:
+        raise WrongData(f"name the column of the targets, target=<column>; the columns are {', '.join(kinds)}.")
+    if len(inputs) > 1 or kinds[inputs[0]] in ("Value", "ClassLabel"):
+        return _table(data.with_format(None).to_pandas(), target)
+    columns = data.with_format("numpy")
+    return arrays(_stacked(columns[inputs[0]][:]), columns[target][:])

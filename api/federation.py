@@ -49,7 +49,7 @@ class Federation:
     ----------
     clients
         A list of clients' data, called by their places from 0, or a mapping from their names; with `owner` one data
-        frame or Hugging Face data set.
+        frame.
         A client's data are ``(x, y)`` of arrays, lists or tensors, a pandas DataFrame, a torch Dataset (map-style), a
         Hugging Face Dataset, or a mapping of two of these, ``{"train": ..., "test": ...}``, such as a DatasetDict. An
         undivided set is split into train and test.
@@ -258,8 +258,8 @@ def _by_name(clients: Any, owner: str | None) -> dict[str, Any]:
     from florets.task.wire.replies import key_problem
 
     if owner is not None:
-        if not is_frame(clients) and not is_hugging_face(clients):
-            raise ConfigError(f"owner={owner}: needs one data frame or Hugging Face Dataset of all clients.")
+        if not is_frame(clients):
+            raise ConfigError(f"owner={owner}: needs one data frame of all clients.")
         found = _by_owner(clients, owner)
     elif isinstance(clients, Mapping):
         found = {str(name): data for name, data in clients.items()}
@@ -293,27 +293,21 @@ def _of_list(clients: Any) -> dict[str, Any]:
     return {f"{place:0{digits}d}": data for place, data in enumerate(each)}
 
 
-def _by_owner(data: Any, owner: str) -> dict[str, Any]:
-    """Return the records of a data frame or a Hugging Face data set by the column that says whose they are."""
-    import pandas as pd
-
+def _by_owner(data: "pd.DataFrame", owner: str) -> dict[str, Any]:
+    """Return the records of a data frame by the column that says whose they are."""
     if not isinstance(owner, str):
         raise ConfigError(f"owner={owner!r} is no string; give a column's name.")
-    is_table = is_frame(data)
-    given = list(data.columns if is_table else data.features)
+    given = list(data.columns)
     names = [str(name).strip() for name in given]
     if owner.strip() in names:
         owner = given[names.index(owner.strip())]
     else:
         raise ConfigError(f"owner={owner}: there is no such column; there are {', '.join(names[:20])}.")
-    cells = data[owner] if is_table else pd.Series(data.with_format(None)[owner][:], dtype=object)
-    if missing := int(cells.isna().sum()):
-        remedy = f".dropna(subset=[{owner!r}])" if is_table else "with .filter()"
+    if missing := int(data[owner].isna().sum()):
+        remedy = f".dropna(subset=[{owner!r}])"
         raise ConfigError(f"owner={owner}: {missing} records name no owner; leave them out, {remedy}.")
-    rest = data.drop(columns=owner) if is_table else data.remove_columns(owner)
-    whose = cells.astype(str).to_numpy()
-    take = rest.iloc.__getitem__ if is_table else rest.select
-    return {name: take(np.flatnonzero(whose == name)) for name in sorted(set(whose))}
+    groups = data.drop(columns=owner).groupby(data[owner].astype(str).to_numpy())
+    return {str(name): records for name, records in groups}
 
 
 def _numbered(clusters: Any, names: Sequence[str]) -> list[int]:

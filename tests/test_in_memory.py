@@ -5,6 +5,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
@@ -52,6 +53,16 @@ def test_equal_samples_in_any_form_are_equal_files_written_once(same: Any, tmp_p
     with np.load(folder / "0" / "data.npz") as archive:
         assert archive["x"].tolist() == X.tolist()
         assert archive["y"].tolist() == Y.tolist()
+
+
+def test_data_sets_of_hugging_face_are_tables_or_arrays(tmp_path: Path) -> None:
+    labels = datasets.ClassLabel(names=["no", "yes"])
+    values = {"x": datasets.Sequence(datasets.Value("float32"), length=4), "y": labels}
+    rows = datasets.Dataset.from_dict({"x": X, "y": Y}, features=datasets.Features(values))
+    assert Federation([rows, OTHER]).write(tmp_path) == Federation([(X, Y), OTHER]).write(tmp_path)
+    frame = FRAME.drop(columns="school")
+    same = [datasets.Dataset.from_pandas(frame), frame]
+    assert Federation(same, target="ill").write(tmp_path) == Federation([frame] * 2, target="ill").write(tmp_path)
 
 
 def test_a_folder_that_lost_a_file_is_written_again(tmp_path: Path) -> None:

@@ -73,18 +73,6 @@ class Advice:
         return self.criterion.difference(self.best.test, other.test)
 
     @property
-    def is_better_than_common(self) -> bool:
-        """Whether the chosen method beats one model for all on validation and test records together."""
-        common = self.outcome("fedavg")
-        if common is None or "fedavg" in self.diverged:
-            return False
-        both = [
-            {f"{part} {key}": test for part in ("test", "validation") for key, test in getattr(one, part).items()}
-            for one in (self.best, common)
-        ]
-        return self.criterion.difference(*both).is_gain
-
-    @property
     def over_constant(self) -> Difference:
         """Gain of the chosen method over the constant answer on the test records."""
         return self.constant.beaten_by(self.best.test, self.criterion, "test")

@@ -18,6 +18,7 @@ from florets.studies.advise.measures import FloatArray
 from florets.task.data.tables.description import Description
 
 Tests = Mapping[str, PartStatistics]
+_PARTS: tuple[Part, Part] = ("test", "validation")
 Kind = Literal["groups", "lone", "none", "all_differ", "too_few", "open"]
 
 
@@ -76,8 +77,7 @@ def finding_in(folder: Path, placed: Collection[str] = ()) -> Finding:
 class Outcome:
     """A method's results.
 
-    `num_bytes` and `seconds` are of all rounds, both directions, without the tests; with those of fine-tuned copies
-    where the method is fine-tuning.
+    `num_bytes` and `seconds` are of all rounds, both directions, without the tests.
     """
 
     name: str
@@ -100,14 +100,13 @@ class Outcome:
         return replace(self, test=test, validation=validation)
 
 
-def read_outcome(name: str, folder: Path, rate: float = math.nan, tuned: bool = False) -> Outcome:
-    """Read a finished run; with `tuned` the results of the copies that clients fine-tuned, and what that cost."""
+def read_outcome(name: str, folder: Path, rate: float = math.nan) -> Outcome:
+    """Read a finished run."""
     rows, lines = read_clients(folder), read_lines(folder)
     sent = read_test_statistics(folder) or {row.client: _without_sums(row) for row in rows}
-    parts: tuple[Part, Part] = ("tuned_test", "tuned_validation") if tuned else ("test", "validation")
-    tests = 0.0 if tuned else math.fsum(line["seconds"].get("evaluate", 0.0) for line in lines)
+    tests = math.fsum(line["seconds"].get("evaluate", 0.0) for line in lines)
     test, validation = (
-        {key: client.parts[part] for key, client in sorted(sent.items()) if part in client.parts} for part in parts
+        {key: client.parts[part] for key, client in sorted(sent.items()) if part in client.parts} for part in _PARTS
     )
     return Outcome(
         name=name,
@@ -135,13 +134,10 @@ def _models(rows: Collection[ClientRow]) -> dict[str, int]:
 
 def _without_sums(row: ClientRow) -> TestStatistics:
     """Return what ``clients.csv`` says of a client that sends no sums: its losses."""
-    parts: dict[Part, PartStatistics] = {}
-    of: dict[Part, Part] = {"tuned_test": "test", "tuned_validation": "validation"}
-    names: tuple[Part, ...] = ("test", "validation", "tuned_test", "tuned_validation")
-    for part in names:
-        if (loss := row.score(part, "loss")) is not None:
-            parts[part] = PartStatistics(int(row.score(of.get(part, part), "examples") or 0), {"loss": loss})
-    return TestStatistics(parts)
+    losses = {part: loss for part in _PARTS if (loss := row.score(part, "loss")) is not None}
+    return TestStatistics(
+        {part: PartStatistics(int(row.score(part, "examples") or 0), {"loss": loss}) for part, loss in losses.items()}
+    )
 
 
 def read_names(folder: Path) -> dict[str, str]:

@@ -19,7 +19,7 @@ _PAGE = """{% extends "page" %}
 .answer { font-size: 1.12rem; }
 .verdict.none { border-color: var(--warn); }
 ul.why { margin: .9rem 0 0; padding-left: 1.2rem; }
-ul.why li { margin: .25rem 0; }
+ul.why li { margin: .25rem 0; overflow-wrap: anywhere; }
 table.methods, table.sites { width: 100%; font-size: .88rem; }
 table.methods th, table.methods td, table.sites th, table.sites td { padding: .28rem .4rem; }
 table.methods th, table.sites th, table.methods td:last-child, table.methods td:nth-last-child(3),
@@ -28,7 +28,6 @@ table.methods th:first-child { min-width: 9.5rem; }
 table.methods .chosen { background: #eaf4fb; font-weight: 600; }
 table.sites td:last-child { text-align: left; color: var(--quiet); }
 code { font: .9rem ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere; }
-ul.why li { overflow-wrap: anywhere; }
 {% endblock %}
 {% block header %}
 <p class="verdict {{ 'good' if useful else 'none' }} answer">{{ words.answer }}</p>
@@ -45,10 +44,7 @@ rates of {{ rates }} for up to {{ rounds }}, and stopped once it no longer impro
 also decided on the rate and on the method.{% endif %} All figures below are of the test records, which had no part in
 that.</p>
 {{ table(methods, "methods") }}
-<p>The constant answer is the same for every record: {{ constant }}. {{ words.interval }}
-{%- if fine_tuned %} Fine-tuned: at the end each {{ words.site }} trains a copy of the common model on its own records
-({{ epochs }} passes).{% endif %}
-</p>
+<p>The constant answer is the same for every record: {{ constant }}. {{ words.interval }}</p>
 {% endcall %}
 
 {% call section("Are there groups?") %}
@@ -105,8 +101,6 @@ def write_page(folder: Path, words: Words) -> Path:
         form=FORMS[measure],
         methods=_methods(words),
         constant=_CONSTANT.get(measure, "the most frequent class"),
-        fine_tuned=advice.outcome("tuned") is not None,
-        epochs=f"{words.question.fine_tune_epochs:g}",
         groups=f"{words.listed_groups} ({words.p})." if finding.kind in ("groups", "lone") else f"{words.verdict}.",
         picture=embedded(picture) if picture.is_file() else None,
         sites=_sites(words),

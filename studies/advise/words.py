@@ -123,18 +123,9 @@ class Words:
         finding = self.verdict
         if self.advice.chosen is None:
             return f"Nothing to advise yet: no method is better than the constant answer beyond chance. {finding}."
-        if apart := self._apart_by:
-            none = f", no groups ({self.p})" if self.advice.finding.kind == "none" else ""
-            finding = f"{self.sites(self.advice.finding.num_clients)} that differ {apart}{none}"
         units = self._with_other_units
         asked_again = f", until the unit at {self.named(units)} is declared: then ask again" if units else ""
         return f"{finding}: {self.method(self.advice.best.name)}{asked_again}."
-
-    @cached_property
-    def _apart_by(self) -> str:
-        """By what clients differ where what is advised says so, and it is better than one model for all."""
-        ways = {"intercept": "by level", "slopes": "in their coefficients"}
-        return ways.get(self.advice.chosen or "", "") if self.advice.is_better_than_common else ""
 
     @property
     def _with_other_units(self) -> list[str]:
