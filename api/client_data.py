@@ -107,13 +107,9 @@ def inputs_of(values: Any) -> NDArray[Any]:
     if hasattr(values, "toarray"):
         raise WrongData("x is a sparse matrix; pass x.toarray().")
     x = array_of(values)
-    if x.dtype.kind == "O":
-        raise WrongData(
-            "x holds Python objects (rows of different lengths, words or missing values); give numbers in one shape, "
-            "or a data frame with target=<column>."
-        )
     if x.dtype.kind not in "biuf":
-        raise WrongData(f"x holds {x.dtype}; give real numbers, or a data frame with target=<column>.")
+        what = "Python objects (rows of different lengths, words or missing values)" if x.dtype == object else x.dtype
+        raise WrongData(f"x holds {what}; give real numbers in one shape, or a data frame with target=<column>.")
     if x.ndim < 2:
         raise WrongData(
             f"x has shape {x.shape}; give a row of numbers for each sample: of one number x.reshape(-1, 1)."

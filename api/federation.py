@@ -229,13 +229,6 @@ class Federation:
             for name, column in frame.items()
             if name != self._target and declares_codes(column)
         )
-        for name in [*codes, *([self._target] if self._targets.classes else [])]:
-            for client, own in self._tables.items():
-                if any(name in frame and _has_fractions(frame[name]) for frame in own):
-                    raise ConfigError(
-                        f"client {client}: column {name!r} has fractions, and other clients' frames declare it as "
-                        "categories or strings; give all the same type."
-                    )
         return list(codes)
 
 
@@ -344,8 +337,3 @@ def _refuse_other_inputs(clients: Mapping[str, Sequence[Arrays]]) -> None:
             of_both = f"are {x.dtype}, and those of {first} {reference.dtype}"
             rule = "bytes are pixels, 0 to 255, and become 0 to 1: give all clients the same type"
             raise ConfigError(f"clients: the inputs of {name} {of_both}; {rule}.")
-
-
-def _has_fractions(column: "pd.Series[Any]") -> bool:
-    values = column.dropna().to_numpy()
-    return column.dtype.kind == "f" and bool((values != np.floor(values)).any())

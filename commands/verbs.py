@@ -8,18 +8,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent, wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from florets.api import Typed
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.console import say
 from florets.task.imported import import_from
-
-if TYPE_CHECKING:
-    from florets.api.advise import Advice
-    from florets.api.check import Check
-    from florets.api.discover import Groups
-    from florets.api.sweep import Sweep
 
 VERBS = {
     "advise": "api.advise",
@@ -188,35 +182,16 @@ def _wrapped(text: str, width: int) -> str:
     )
 
 
-def _show_advice(found: "Advice") -> int:
-    say(found.text)
-    return 0 if found.chosen is not None else 1
-
-
-def _show_check(found: "Check") -> int:
-    say(found.text)
-    return 0 if found.is_usable else 1
-
-
-def _show_groups(found: "Groups") -> int:
-    say(f"{found.text}\nResults: {found.run.folder}")
-    return 0
-
-
-def _show_models(folder: Path) -> int:
-    say(f"Models: {folder}")
-    return 0
-
-
-def _show_trials(found: "Sweep") -> int:
-    return 1 if found.frame["error"].notna().any() else 0
+def _told(text: str, is_good: bool = True) -> int:
+    say(text)
+    return 0 if is_good else 1
 
 
 _SHOWN: Mapping[str, Callable[[Any], int]] = {
-    "advise": _show_advice,
-    "check": _show_check,
-    "discover": _show_groups,
-    "export": _show_models,
-    "tune": _show_trials,
+    "advise": lambda found: _told(found.text, found.chosen is not None),
+    "check": lambda found: _told(found.text, found.is_usable),
+    "discover": lambda found: _told(f"{found.text}\nResults: {found.run.folder}"),
+    "export": lambda folder: _told(f"Models: {folder}"),
+    "tune": lambda found: int(found.frame["error"].notna().any()),
 }
 """Printers of results, by verb, which return the exit code; the other verbs' functions print, and may return it."""

@@ -2,15 +2,15 @@
 
 Six nodes hold data of their own, in several forms, and state their true cluster, so that the ARI is known. Each
 process is started by its kit, as by systemd and compose. Two runs follow each other: CLoVE, which is told that there
-are two groups, and a discovery, which is not. During the first, one node is stopped and started again, as for an
-upgrade. The last line says `ari=1.0`, the smaller one of the two; the exit code is 0 only then.
+are two groups, and a discovery, which is not. The last line says `ari=1.0`, the smaller one of the two; the exit code
+is 0 only then.
 """
 
 import argparse
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,8 +25,6 @@ from florets.task.data.demo_data import write_folders
 
 EXPERIMENT = "own_digits"
 NUM_NODES = 6
-UPGRADED = "pictures-2"
-"""Node that is stopped and started again after a round of the first run."""
 RUNS = (("CLoVE, with k=2", "strategy=clove k=2", None), ("Discovery, k unknown", "strategy=discovery k=auto", 3))
 """Title, overrides and rounds of each run; None: as many as the command says."""
 
@@ -75,37 +73,22 @@ def demonstrate(root: Path, results: Path, num_rounds: int) -> float | None:
         )
         check_refusals(federation)
         wait_online(federation, len(clusters))
-        upgrades = [lambda: upgrade(federation, UPGRADED), lambda: None]
         found = [
-            run_one(
-                federation, title, f"{own} min_clients={NUM_NODES} num_rounds={rounds or num_rounds}", results, then
-            )
-            for (title, own, rounds), then in zip(RUNS, upgrades, strict=True)
+            run_one(federation, title, f"{own} min_clients={NUM_NODES} num_rounds={rounds or num_rounds}", results)
+            for title, own, rounds in RUNS
         ]
         say("Stopping the nodes and the SuperLink")
     return None if None in found else min(ari for ari in found if ari is not None)
 
 
-def upgrade(federation: Federation, name: str) -> None:
-    """Stop a node and start it again, as its engineer does who installs a new version."""
-    process = federation.nodes[name].process
-    assert process is not None
-    flower_processes.end(process)
-    say(f"Node {name}: stopped")
-    federation.start(name)
-    say(f"Node {name}: started again")
-
-
-def run_one(
-    federation: Federation, title: str, overrides: str, results: Path, after_round: Callable[[], None]
-) -> float | None:
+def run_one(federation: Federation, title: str, overrides: str, results: Path) -> float | None:
     """Run once, print what it left, and return its final ARI."""
     say(f"{title}: ./flwr.sh run . --run-config \"experiment='{EXPERIMENT}' overrides='{overrides}' ...\"")
     started = time.monotonic()
     # Tests in the last round alone, each round being one exchange more with them.
     settings = {"experiment": EXPERIMENT, "overrides": f"{overrides} eval_every=1000", "results-dir": str(results)}
     app = app_to_send(federation.root / "app")
-    folder = follow(federation, federation.run(app, settings), results, after_round)
+    folder = follow(federation, federation.run(app, settings), results)
     say(f"{title}: finished after {time.monotonic() - started:.0f} s")
     summary = RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
     models = folder / "models.safetensors"
@@ -157,16 +140,10 @@ def wait_online(federation: Federation, count: int) -> None:
     say(f"{count} nodes are online; they and the server answer their health checks")
 
 
-def follow(
-    federation: Federation,
-    run_id: str,
-    results: Path,
-    after_round: Callable[[], None] = lambda: None,
-    since: float | None = None,
-) -> Path:
+def follow(federation: Federation, run_id: str, results: Path, since: float | None = None) -> Path:
     """Print each round of a run and return its results folder once Flower says that it completed.
 
-    `after_round` is called once, after the second round. Folders older than `since` (None: now) are of earlier runs.
+    Folders older than `since` (None: now) are of earlier runs.
     """
     shown, asked, before = 0, time.monotonic(), time.time() if since is None else since
     deadline = asked + _RUN_SECONDS
@@ -182,8 +159,6 @@ def follow(
             accuracy = "" if line["accuracy"] is None else f", accuracy {100 * line['accuracy']:.1f} %"
             ari = "unknown" if line["ari"] is None else f"{line['ari']:.2f}"
             say(f"Round {line['round']} ({line['phase']}): {line['participants']} nodes, ARI {ari}{accuracy}")
-            if shown == 2:
-                after_round()
         if status == "finished:completed" and folders:
             return folders[0]
         if status.startswith("finished"):

@@ -184,10 +184,6 @@ def _finds_groups(config: Config) -> bool:
     return config.task.num_clusters >= 1 and config.strategy.settings.has_groups
 
 
-def _tests_sum(config: Config) -> bool:
-    return config.statistics
-
-
 def _drifts(config: Config) -> bool:
     return bool(config.task.drift.rounds) and _has_groups(config)
 
@@ -247,7 +243,7 @@ MEASURES = {
         "accuracy in %, or explained log loss or variance in %, of all test records",
         "{:.2f}",
         _skill,
-        _tests_sum,
+        attrgetter("statistics"),
         True,
     ),
     "loss": _plain("test loss", "{:.4g}", _number("loss"), lambda config: not _classes(config)),

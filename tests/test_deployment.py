@@ -38,7 +38,6 @@ def test_the_demonstration_ends_with_all_clusters_found(tmp_path: Path) -> None:
     assert lines[-1] == "ari=1.0"
     assert sum("Refused, as it should be" in line for line in lines) == 3
     assert any("Discovery: 2 groups of 3, 3 clients" in line for line in lines)
-    # Stopped during a round and started again, a node takes part in the last one.
     (last,) = [line for line in lines if "Round 4 " in line]
     assert "6 nodes" in last
 

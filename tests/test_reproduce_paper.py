@@ -15,7 +15,6 @@ from florets.papers.cells import places
 from florets.papers.item import Item, find_item, item_names
 from florets.papers.measures import MEASURES, values_of
 from florets.papers.references import UNDECIDED, Reference
-from florets.papers.request import read_request
 from florets.papers.table import Entry, Table, verdict_words
 from florets.reports.statistics import Spread
 from tests import fake_cells
@@ -100,20 +99,6 @@ def test_a_reason_of_one_side_is_given_on_no_other() -> None:
 
 def test_of_a_table_without_a_run_no_published_value_is_compared_yet(tmp_path: Path) -> None:
     assert verdict_words(Table(item_of(tmp_path), (), {})) == "4 published values, none compared yet"
-
-
-def test_reasons_that_the_given_keys_undo_are_gone(tmp_path: Path) -> None:
-    several = "why: {ifca: [the text has train.learning_rate=0.01, other seeds], clove: rank=4 is told}"
-    item = tmp_path / "item.yaml"
-    item.write_text(ITEM.replace("why: {ifca: the reason}", several))
-
-    def reasons(*given: str) -> list[str]:
-        return list(map(told, read_request([str(item), *given]).item.references[:2]))
-
-    every = ["rank=4 is told", "the text has train.learning_rate=0.01; other seeds"]
-    # Neither another value nor a key whose end it is.
-    assert reasons() == reasons("train.learning_rate=0.02", "k=4", "learning_rate=0.01") == every
-    assert reasons("train.learning_rate=0.010") == ["rank=4 is told", "other seeds"]
 
 
 def test_values_are_read_with_source_spread_and_reason(tmp_path: Path) -> None:

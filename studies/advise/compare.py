@@ -305,13 +305,11 @@ class ConstantAnswer:
         Clients with very few records of a part send no counts of them: the figure of the other part stands in, for
         both are drawn alike.
         """
-        known = [self._figure(criterion, one) for one in (part, "test", "validation")]
-        return next((one for one in known if math.isfinite(one)), math.nan)
-
-    def _figure(self, criterion: Criterion, part: Part) -> float:
+        parts: tuple[Part, ...] = (part, "test", "validation")
+        known = [criterion.figure(self.tests.get(one, {})) for one in parts]
         if self.measure == "r2":
-            return self.pooled.get(part, math.nan)
-        return criterion.figure(self.tests.get(part, {}))
+            known = [self.pooled.get(one, math.nan) for one in parts]
+        return next((one for one in known if math.isfinite(one)), math.nan)
 
     def beaten_by(self, tests: Tests, criterion: Criterion, part: Part) -> Difference:
         """Return the gain of a method over the constant answer, with its 95 % interval.
