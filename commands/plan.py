@@ -115,7 +115,7 @@ def plan_of(config: Config) -> Plan:
     one = sum(len(array.data) for array in models.one(0).values())
     participants = sampled_of(config.strategy.settings.fraction_train, clients)
     tested = participants if config.eval_clients == "participants" else clients
-    rounds = strategy.rounds_before + config.num_rounds
+    rounds = strategy.settings.rounds_before + config.num_rounds
     parts = [
         Part("round", rounds, participants, participants * one, participants * one),
         Part("test", -(-rounds // config.eval_every), tested, tested * one, 0),

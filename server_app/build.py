@@ -13,12 +13,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.schema import Config
-from florets.strategies import PERSONAL
 from florets.strategies.base.models import Models, orthonormal_rows, untrained_of
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
-from florets.strategies.registry import personal_method, strategy_class
+from florets.strategies.registry import strategy_class
 from florets.strategies.settings import RunKeys
 from florets.task.fingerprint import code_fingerprint
 from florets.task.layers import at_home_hash, untrained_entries
@@ -65,7 +64,6 @@ def build_task(config: Config, table: Mapping[str, Any] | None = None) -> Task:
 def build_strategy(config: Config, task: Task) -> Strategy[Any, Any]:
     """Return the strategy of a configuration, ready to start on its task."""
     cls = strategy_class(config.strategy.name)
-    personal = config.personal if config.personal in PERSONAL else None
     run = {field.name: getattr(config, field.name) for field in fields(RunKeys)}
     if config.task.partition == "own":
         # Simulated clients are exactly as many; of nodes with data of their own more may come.
@@ -78,7 +76,6 @@ def build_strategy(config: Config, task: Task) -> Strategy[Any, Any]:
         num_outputs=task.num_outputs,
         loss=config.task.loss,
         validation=config.task.validation_fraction > 0,
-        personal=None if personal is None else personal_method(personal),
         fingerprint=code_fingerprint(cls.client_handlers),
     )
     if task.drifts:

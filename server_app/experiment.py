@@ -117,7 +117,7 @@ def _run(
         strategy, models, settings = build_checked(config, task)
         with refused():
             config = _prepared(grid, config, task)
-        total = strategy.rounds_before + config.num_rounds
+        total = strategy.settings.rounds_before + config.num_rounds
         if checkpoint is not None:
             _take_up(checkpoint, strategy, config, task)
         # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
@@ -144,7 +144,7 @@ def _run(
         for line in own.lines:
             recorder.note(line)
         # Nobody expects the larger part of a run before the rounds that were asked for.
-        if warm_up := max(0, strategy.rounds_before - done_rounds):
+        if warm_up := max(0, strategy.settings.rounds_before - done_rounds):
             recorder.note(f"{counted(warm_up, 'warm-up round')} before the num_rounds={config.num_rounds}")
         tracked = nullcontext() if tracking is None else tracking(recorder, total, done_rounds)
         with tracked, run.explained_failures():
@@ -176,8 +176,8 @@ def _earlier_budget(config: Config, folder: Path, done_rounds: int) -> Budget | 
 
 def _take_up(checkpoint: Checkpoint, strategy: Strategy[Any, Any], config: Config, task: Task) -> None:
     """Give a strategy the state of a checkpoint; refuse one beyond the run's end, or of a model that froze others."""
-    if checkpoint.server_round > strategy.rounds_before + config.num_rounds:
-        done = checkpoint.server_round - strategy.rounds_before
+    if checkpoint.server_round > strategy.settings.rounds_before + config.num_rounds:
+        done = checkpoint.server_round - strategy.settings.rounds_before
         raise ConfigError(
             f"num_rounds={config.num_rounds}: the run has done {counted(done, 'round')} already; give more."
         )
@@ -330,7 +330,7 @@ class _Run:
         self._note_clients()
         return recorder.finish(
             arrays,
-            strategy.evaluations,
+            strategy.state.evaluations,
             strategy.assignment,
             losses,
             strategy.federation.left_out,
@@ -363,7 +363,7 @@ class _Run:
         """Yield what may be wrong with the results of a run that ended with these lines."""
         end = (
             divergence(self._config.task.loss, lines)
-            or worse_than_constant(self._strategy.evaluations)
+            or worse_than_constant(self._strategy.state.evaluations)
             or chance_level(self._task.num_outputs, lines)
         )
         yield from filter(None, (end, *refusals(self._recorder.lines)))

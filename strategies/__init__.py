@@ -82,12 +82,6 @@ _IN_ZOO = frozenset(
 )
 """Those that are in `florets.zoo`."""
 
-PERSONAL = {
-    "intercept": "random_effects.strategy:InterceptClients",
-    "slopes": "random_effects.strategy:SlopesClients",
-}
-"""Values of `personal`, and the path of each one's class within this package."""
-
 TITLES = STRATEGIES | {
     "cfl_gp": "CFL-GP",
     "two_phase": "Two-phase",

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from florets.strategies import PERSONAL, STRATEGIES, module_of
+from florets.strategies import STRATEGIES, module_of
 from florets.strategies.settings import Settings
 
 DEFAULT = "clove"
@@ -117,12 +117,6 @@ def strategy_class(name: str) -> type[Any]:
     if not isinstance(cls, type):
         raise UnknownStrategy(f"module {module_name} has no class {attribute}", strategy_names())
     return cls
-
-
-def personal_method(name: str) -> Any:
-    """Return the `Method` of that name, one of `PERSONAL`, to run within the groups of a strategy."""
-    module, cls = PERSONAL[name].split(":")
-    return getattr(importlib.import_module(f"florets.strategies.{module}"), cls)()
 
 
 _STATEMENT = re.compile(r"^(?:@.*\n)*[A-Za-z_].*\n(?:[^A-Za-z_@#\n].*\n|\n)*", re.MULTILINE)

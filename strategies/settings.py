@@ -14,6 +14,11 @@ ChooseK = Literal["silhouette", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
 Robust = Literal["none", "clip", "trimmed_mean", "median", "geometric_median", "multi_krum"]
 PersonalName = Literal["none", "intercept", "slopes"]
+PERSONAL = {
+    "intercept": "florets.strategies.random_effects.strategy:InterceptClients",
+    "slopes": "florets.strategies.random_effects.strategy:SlopesClients",
+}
+"""Values of `personal`, and the path of the `Method` that each one means."""
 Weighting = Literal["examples", "uniform", "all_participants"]
 Initial = Literal["different", "same", "orthonormal", "true"]
 

@@ -47,7 +47,7 @@ def test_with_weights_of_1_it_is_fedavg_to_the_bit(more: tuple[str, ...]) -> Non
     entries = len(fedavg.final)
     # The global model, and mixtures that are it.
     assert [found.final[at : at + entries] for at in range(0, 7 * entries, entries)] == [fedavg.final] * 7
-    assert found.strategy.state.mixes.vectors
+    assert found.strategy.state.mixes.data
     evaluations, plain = found.reports[-1].evaluations, fedavg.reports[-1].evaluations
     assert {key: evaluations[key] for key in plain} == plain
     assert play(*more, ALA).final != found.final
@@ -59,10 +59,10 @@ def test_a_client_mixes_from_its_second_round_on_and_is_better_for_it() -> None:
     found = play(*given, ALA)
     rounds = [key for report in found.reports for key in report.participants]
     twice = {key for key in rounds if rounds.count(key) > 1}
-    assert found.strategy.state.mixes.vectors.keys() == twice
-    assert found.strategy.state.upper.vectors.keys() == set(rounds)
+    assert found.strategy.state.mixes.data.keys() == twice
+    assert found.strategy.state.upper.data.keys() == set(rounds)
     # The last layer alone: 8 features and a bias for each of 10 classes.
-    assert {vector.shape for vector in found.strategy.state.mixes.vectors.values()} == {(90,)}
+    assert {vector.shape for vector in found.strategy.state.mixes.data.values()} == {(90,)}
     fedavg = play(*given, "strategy=fedavg")
     own, plain = found.reports[-1].evaluations, fedavg.reports[-1].evaluations
     assert np.mean([own[key].loss for key in twice]) < np.mean([plain[key].loss for key in twice])

@@ -78,7 +78,7 @@ def test_a_clients_head_is_its_own_where_no_other_is_like_it_and_a_lost_reply_ke
     monkeypatch.setattr("florets.zoo.fedpac.LEAST_WEIGHT", 1.0)
     given = (PAC, "num_rounds=2")
     found = play(*given, lost={(TRAIN_SPLIT, 2, 3)})
-    before = play(PAC, "num_rounds=1").strategy.state.heads.vectors
-    after = found.strategy.state.heads.vectors
+    before = play(PAC, "num_rounds=1").strategy.state.heads.data
+    after = found.strategy.state.heads.data
     assert [key for key in after if np.array_equal(after[key], before[key])] == ["3"]
     assert set(found.strategy.state.classes) == {0, 1, 2, 3}

@@ -59,7 +59,7 @@ def test_who_is_away_stays_in_the_means_and_a_lost_reply_changes_nothing_of_its_
     after = found.strategy.state
     same = [key for key in after.prototypes if np.array_equal(after.prototypes[key], before.prototypes[key])]
     assert same == ["4"]
-    assert np.array_equal(after.personal.vectors["4"], before.personal.vectors["4"])
+    assert np.array_equal(after.personal.data["4"], before.personal.vectors["4"])
     found_records = found.strategy._prototypes()[kinds.PROTOTYPES]
     means, classes = global_prototypes(list(after.prototypes.values()), list(after.counts.values()))
     assert "4" in after.prototypes

@@ -14,13 +14,13 @@ SOFT = "strategy=fedsoft"
 
 
 def personal(found: Played) -> dict[str, np.ndarray]:
-    return {key: vector.astype(np.float64) for key, vector in found.strategy.state.personal.vectors.items()}
+    return {key: vector.astype(np.float64) for key, vector in found.strategy.state.personal.data.items()}
 
 
 def test_with_lambda_0_clients_train_alone_and_centres_are_their_means() -> None:
     alone = play("strategy=local", "num_rounds=3", "strategy.fraction_train=0.5")
     soft = play(SOFT, "num_rounds=3", "strategy.fraction_train=0.5", "strategy.proximal_lambda=0")
-    own, local = soft.strategy.state.personal.vectors, alone.strategy.state.personal.vectors
+    own, local = soft.strategy.state.personal.data, alone.strategy.state.personal.data
     assert own.keys() == local.keys()
     assert all(own[key].tobytes() == local[key].tobytes() for key in local)
     last = soft.reports[-1].participants

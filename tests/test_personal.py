@@ -92,5 +92,5 @@ def test_a_step_of_the_personal_model_is_that_of_the_loss_and_of_the_distance_to
 def test_a_client_whose_reply_was_lost_keeps_its_model() -> None:
     found = play(DITTO, "num_rounds=2", lost={(TRAIN_BILEVEL, 2, 3)})
     earlier = play(DITTO, "num_rounds=1")
-    own, before = found.strategy.state.personal.vectors, earlier.strategy.state.personal.vectors
+    own, before = found.strategy.state.personal.data, earlier.strategy.state.personal.data
     assert [key for key in own if np.array_equal(own[key], before[key])] == ["3"]

@@ -75,7 +75,7 @@ def test_models_of_single_clients_are_kept_exactly_in_float32_where_they_are() -
     assert thetas(kept.of("a", start).record) == [4.0], "who has none starts from the first model"
     odd = np.array([np.float32(0.1), 7.0], dtype=np.float64)
     kept["a"] = odd
-    assert kept.vectors["a"].dtype == np.float32
+    assert kept.data["a"].dtype == np.float32
     assert kept.of("a", start).bank.tobytes() == odd[np.newaxis].tobytes()
     assert thetas(kept.of("b", start).record) == [4.0]
     assert thetas(start.record) == [4.0, 6.0]

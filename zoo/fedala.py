@@ -105,7 +105,7 @@ class FedALA(Strategy[FedALASettings, FedALAState]):
         state, models = self.state, r.models
         mix, upper = mix_layout(sent_layout(models, [last_layer(models)])), self._upper(models)
         settings = {**r.averaging.settings, **self._settings()}
-        asked = set(state.upper.vectors)
+        asked = set(state.upper)
         requests = [
             r.request_custom(TRAIN_MIXED, client, models.one(0), settings, self._own(client.key, models))
             for client in r.participants
@@ -135,11 +135,11 @@ class FedALA(Strategy[FedALASettings, FedALAState]):
     def final_models(self, models: Models) -> Models:
         """Return the global model, and clients' mixtures with it, by the weights that they learned last."""
         upper, shared, own = self._upper(models), models.bank[0], {}
-        for key in self.assignment.keys() & self.state.mixes.vectors.keys():
+        for key in self.assignment.keys() & self.state.mixes.keys():
             row = own[key] = shared.copy()
-            mix = self.state.mixes.vectors[key].astype(np.float64)
+            mix = self.state.mixes[key]
             # A weight of 1 leaves the global entry to the bit.
-            row[upper] = mix * shared[upper] + (1.0 - mix) * self.state.upper.vectors[key]
+            row[upper] = mix * shared[upper] + (1.0 - mix) * self.state.upper[key]
         return with_common(models, own, self.assignment)
 
     def _upper(self, models: Models) -> BoolArray:
@@ -155,11 +155,11 @@ class FedALA(Strategy[FedALASettings, FedALAState]):
     def _own(self, key: str, models: Models) -> dict[str, ArrayRecord]:
         """Return a client's own layers and their weights as they are sent; nothing where it has none."""
         layers, state = sent_layout(models, [last_layer(models)]), self.state
-        if key not in state.upper.vectors:
+        if key not in state.upper:
             return {}
-        records = {kinds.OWN: ArrayRecord(layers.arrays(state.upper.vectors[key].astype(np.float64)))}
-        if key in state.mixes.vectors:
-            mix = mix_layout(layers).arrays(state.mixes.vectors[key].astype(np.float64))
+        records = {kinds.OWN: ArrayRecord(layers.arrays(state.upper[key]))}
+        if key in state.mixes:
+            mix = mix_layout(layers).arrays(state.mixes[key])
             records[kinds.MIX] = ArrayRecord(mix)
         return records
 

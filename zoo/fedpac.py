@@ -163,13 +163,13 @@ class FedPAC(WithPrototypes[FedPACSettings, FedPACState]):
     def _row(self, key: str, models: Models) -> FloatArray:
         """Return the global body with a client's head (R,)."""
         row: FloatArray = models.bank[0].copy()
-        if key in self.state.heads.vectors:
-            row[self._mask(models)] = self.state.heads.vectors[key]
+        if key in self.state.heads:
+            row[self._mask(models)] = self.state.heads[key]
         return row
 
     def _model(self, key: str, models: Models) -> ArrayRecord:
         """Return the global body with a client's head as a record."""
-        if key not in self.state.heads.vectors:
+        if key not in self.state.heads:
             return models.one(0)
         return models.replaced(self._row(key, models)[np.newaxis]).one(0)
 

@@ -194,9 +194,9 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
     def test(self, r: Round) -> Plan[TestResult]:
         """Let every tester that has trained test its own model, or its nearest centre."""
         state = self.state
-        testers = [client.key for client in r.testers if client.key in state.personal.vectors]
+        testers = [client.key for client in r.testers if client.key in state.personal]
         if self.settings.tested == "centre":
-            return r.test_assigned({key: self.assignment[key] for key in testers})
+            return self.personal.test(r, {key: self.assignment[key] for key in testers})
         start = state.reference or r.models
         return r.test({key: state.personal.of(key, start).one(0) for key in testers})
 

@@ -55,7 +55,7 @@ def run_rounds(
                 result.evaluate_metrics_clientapp[server_round] = metrics
 
     def test_at_end(server_round: int) -> None:
-        if not strategy.evaluations:
+        if not strategy.state.evaluations:
             strategy.last_round = server_round
             test(server_round)
 

@@ -1,19 +1,21 @@
 """`Method`: how clients train within their groups, with a part of each client's own."""
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
-from numpy.typing import NDArray
 
-from florets.strategies.base.exchange import Handler, handler_path
-from florets.strategies.base.models import Models, Updates
+from florets.strategies.base.exchange import Handler, Request, handler_path
+from florets.strategies.base.models import GradientAveraging, Models, Updates
+from florets.strategies.base.report import Client
 from florets.strategies.base.round import Plan, Round
 from florets.strategies.core import FloatArray
 from florets.strategies.core.aggregate import average_models
-from florets.strategies.settings import Settings
+from florets.strategies.settings import PERSONAL, Settings
 from florets.task.wire import Layout, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import filled
@@ -24,33 +26,25 @@ K = TypeVar("K")
 
 
 @dataclass(eq=False)
-class PerClient(MutableMapping[str, FloatArray]):
+class PerClient(UserDict[str, FloatArray]):
     """A vector for each client, by key, used as a dictionary; it is part of a strategy's state.
 
     Values are float64; they are kept in float32 where that is exact, as for clients' values.
     """
 
-    vectors: dict[str, NDArray[np.floating]] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
 
     def __deepcopy__(self, _: object) -> Self:
         # Vectors are replaced, never changed: a copy of a strategy's state can share them.
-        return type(self)(dict(self.vectors))
+        return type(self)(dict(self.data))
 
     def __getitem__(self, key: str) -> FloatArray:
-        return self.vectors[key].astype(np.float64)
+        vector: FloatArray = self.data[key].astype(np.float64)
+        return vector
 
     def __setitem__(self, key: str, vector: FloatArray) -> None:
         narrow = vector.astype(np.float32)
-        self.vectors[key] = narrow if np.array_equal(narrow, vector) else vector
-
-    def __delitem__(self, key: str) -> None:
-        del self.vectors[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.vectors)
-
-    def __len__(self) -> int:
-        return len(self.vectors)
+        self.data[key] = narrow if np.array_equal(narrow, vector) else vector
 
 
 Sent = FloatArray | ConfigRecordValues
@@ -93,8 +87,7 @@ class Method(Generic[S, K]):
     trains: ClassVar[bool] = True
     """Whether clients train by this method; else they only train their group's model."""
 
-    layout: Layout
-    models: FloatArray
+    _models: Models
     _groups: Mapping[str, int] = {}
     _round = 0
     _examples: float | None = None
@@ -119,8 +112,26 @@ class Method(Generic[S, K]):
             cls.handler = handler_path(cls.handler)
 
     def within(self, strategy: Any) -> None:
-        """Attach the method to a strategy."""
+        """Attach the method to a strategy; ValueError where the run's averages do not fit it."""
         self._strategy, self.num_outputs = strategy, strategy.num_outputs
+        if isinstance(strategy.averaging, GradientAveraging):
+            raise ValueError(f"averaging=gradients: clients of {self.name} send models; use averaging=models")
+        if self.averages and strategy.averaging.robust is not None:
+            rule = strategy.averaging.robust.name
+            raise ValueError(f"robust={rule}: {self.name} averages updates by itself, which no rule bounds")
+
+    @property
+    def layout(self) -> Layout:
+        """See above."""
+        return self._models.layout
+
+    @property
+    def models(self) -> FloatArray:
+        """See above."""
+        models = self._models.bank.view()
+        # A hook that writes into a group's model would change it for everybody.
+        models.flags.writeable = False
+        return models
 
     @property
     def kept(self) -> K:
@@ -180,45 +191,36 @@ class Method(Generic[S, K]):
 
     def check(self, models: Models) -> None:
         """Raise ValueError where the method does not fit the initial models; see `layout`."""
-        self._see(models)
+        self._models = models
 
-    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
+    def train(self, r: Round, groups: Mapping[str, int]) -> Plan[Update]:
         """Ask every participant with a group to train."""
-        models, self._groups, self._round = context.models, dict(groups), context.server_round
-        self._see(models)
-        requests = []
-        for client in context.participants:
-            if client.key not in groups:
-                continue
-            group = groups[client.key]
-            row = self.models[group]
-            start = self.start(client.key, row)
-            record = models.one(group) if start is row else self._record(start, "start")
-            beside = self.sends(client.key, group)
-            settings = {name: value for name, value in beside.items() if not hasattr(value, "dtype")}
-            others = {name: self._record(value, "sends") for name, value in beside.items() if name not in settings}
-            if taken := sorted({*_SENT_ANYHOW, *context.config}.intersection(beside)):
-                raise ValueError(
-                    f"{type(self).__name__}.sends: messages already have {taken[0]!r}; take another name"
-                )
-            if self.handler is None:
-                settings = {**context.averaging.settings, **settings}
-                requests.append(context.request(kinds.TRAIN, client, record, settings, others))
-            else:
-                requests.append(context.request_custom(self.handler, client, record, settings, others))
+        self._models, self._groups, self._round = r.models, dict(groups), r.server_round
+        requests = [self._request(r, client, groups[client.key]) for client in r.participants if client.key in groups]
 
         def read(key: str, content: RecordDict) -> Update:
-            return read_update(content, models.layout, groups[key], self.returns, self.numbers)
+            return read_update(content, r.models.layout, groups[key], self.returns, self.numbers)
 
-        def keep(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
-            self.keep(updates)
-            return updates
+        return Plan(requests, read, keep=self.keep if self.trains else None, groups=groups)
 
-        return Plan(requests, read, keep=keep)
+    def _request(self, r: Round, client: Client, group: int) -> Request:
+        """Return the message by which a client trains; it may lack a model that the client has kept."""
+        start, beside = self._own(self.start, client.key, group), self.sends(client.key, group)
+        model: ArrayRecord | None = r.models.one(group) if start is None else self._record(start, "start")
+        if taken := sorted({*_SENT_ANYHOW, *r.config}.intersection(beside)):
+            raise ValueError(f"{type(self).__name__}.sends: messages already have {taken[0]!r}; take another name")
+        settings = {name: value for name, value in beside.items() if not hasattr(value, "dtype")}
+        others = {name: self._record(value, "sends") for name, value in beside.items() if name not in settings}
+        if self.handler is not None:
+            return r.request_custom(self.handler, client, model, settings, others)
+        if not self.trains and client.key in r.keepers:
+            model, settings = None, {kinds.BANK: r.keepers[client.key], kinds.MODEL_INDEX: group}
+        return r.request(kinds.TRAIN, client, model, {**r.averaging.settings, **settings}, others)
 
-    def refuse_unused(self, strategy: str, server_round: int) -> None:
-        """Raise ValueError if a round's plan does not use what the method defines."""
-        if self._round != server_round:
+    def refuse_unused(self, r: Round) -> None:
+        """Raise ValueError if the round's plan does not use what the method defines."""
+        if self.trains and self._round != r.server_round:
+            strategy = type(self._strategy).__name__
             raise ValueError(f"{strategy} does not train by Round.train: {type(self).__name__} has no effect on it")
 
     @property
@@ -230,40 +232,34 @@ class Method(Generic[S, K]):
         """Return the next bank (K, R); `bank` holds the plain averages."""
         if not self.averages:
             return bank
-        self._see(models)
+        self._models, ours = models, models.layout.trained & ~models.shared
         self._examples = float(sum(update.num_examples for _, update in updates))
-        ours = models.layout.trained & ~models.shared
         for group in sorted({update.model for _, update in updates}):
             members = [update for _, update in updates if update.model == group]
             bank[group, ours] = self.average(self.models[group], members)[ours]
         return bank
 
-    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Let every tester with a group test the model that it uses."""
-        models, tested = context.models, {}
-        self._see(models)
-        for client in context.testers:
-            if client.key in groups:
-                row = self.models[groups[client.key]]
-                own = self.uses(client.key, row)
-                tested[client.key] = models.one(groups[client.key]) if own is row else self._record(own, "uses")
-        return context.test(tested)
+        self._models, tested = r.models, {}
+        for key in [client.key for client in r.testers if client.key in groups]:
+            own = self._own(self.uses, key, groups[key])
+            tested[key] = r.models.one(groups[key]) if own is None else self._record(own, "uses")
+        return r.test(tested)
 
     def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
         """Return the models that clients use where these are not their groups'."""
-        self._see(models)
-        own = {}
-        for key, group in groups.items():
-            row = self.models[group]
-            used = self.uses(key, row)
-            if used is not row:
-                own[key] = used
-        return own
+        self._models = models
+        used = {key: self._own(self.uses, key, group) for key, group in groups.items()}
+        return {key: own for key, own in used.items() if own is not None}
 
-    def _see(self, models: Models) -> None:
-        self.layout, self.models = models.layout, models.bank.view()
-        # A hook that writes into a group's model would change it for everybody.
-        self.models.flags.writeable = False
+    def _own(self, hook: Callable[[str, FloatArray], FloatArray], client: str, group: int) -> FloatArray | None:
+        """Return the model that `start` or `uses` gives a client; None: its group's."""
+        if not self.trains:
+            return None
+        model = self.models[group]
+        own = hook(client, model)
+        return None if own is model else own
 
     def _record(self, vector: Any, hook: str) -> ArrayRecord:
         if np.shape(vector) != (self.layout.size,):
@@ -272,3 +268,21 @@ class Method(Generic[S, K]):
                 f"shape ({self.layout.size},)"
             )
         return filled(ArrayRecord(), self.layout.arrays(vector))
+
+
+class LocalTraining(Method[Settings, PerClient]):
+    """Clients train and test their group's model, as the run has it."""
+
+    trains = False
+
+    def within(self, strategy: Any) -> None:
+        """Attach the method to a strategy, whatever it averages."""
+        self._strategy = strategy
+
+
+def personal_method(name: str | None) -> Any:
+    """Return the class of the method that a value of the run's `personal` means; None: no method of its own."""
+    if name not in PERSONAL:
+        return None
+    module, cls = PERSONAL[name].split(":")
+    return getattr(import_module(module), cls)

@@ -38,7 +38,6 @@ from florets.task.wire.replies import (
     Update,
     check_examples,
     read_answer,
-    read_update,
 )
 
 R = TypeVar("R", covariant=True)
@@ -48,13 +47,13 @@ R = TypeVar("R", covariant=True)
 class Plan(Generic[R]):
     """One exchange of a round: its training or its test.
 
-    `keep` keeps the clients' own part of the valid updates, and returns those of the shared models; `reveal` makes
-    updates of masked replies. `groups` has the model that each client is asked to train, where the server decides.
+    `keep` keeps clients' own part of the valid updates, `reveal` makes updates of masked replies. `groups` has the
+    model that each client is asked to train, where the server decides.
     """
 
     requests: list[Request]
     read: Read[R]
-    keep: Callable[[Sequence[tuple[str, Update]]], Sequence[tuple[str, Update]]] | None = None
+    keep: Callable[[Sequence[tuple[str, Update]]], None] | None = None
     reveal: Callable[[Replies[Any]], Replies[Update]] | None = None
     groups: Mapping[str, int] = field(default_factory=dict)
 
@@ -94,8 +93,8 @@ class Round:
     layers: Sequence[Any]
     testers: Sequence[Client] = ()
     answered: Sequence[str] = ()
-    _keepers: tuple[Models | None, frozenset[str]] = (None, frozenset())
-    """Models that clients were asked to keep for their training, and those that have."""
+    keepers: Mapping[str, str] = field(default_factory=dict)
+    """Clients that have kept models for their training, and the models' `token`."""
 
     @property
     def seed(self) -> int:
@@ -280,32 +279,16 @@ class Round:
         if groups and not any(client.key in groups for client in self.participants):
             there = named([repr(client.key) for client in self.participants])
             raise RoundFailed(f"round {self.server_round}: none of its participants ({there}) is assigned a model")
-        settings = settings or {}
-        if self.strategy.personal is not None and self.strategy.personal.trains:
-            # Settings of this exchange, such as FedProx's term, hold for the method's messages, too.
-            r = replace(self, config=filled(self.config.copy(), settings)) if settings else self
-            plan: Plan[Update] = self.strategy.personal.train(r, groups)
-            return plan
-        models, (kept_models, keepers) = self.models, self._keepers
-        config = {**self.averaging.settings, **settings}
-        requests = []
-        for client in self.participants:
-            if client.key not in groups:
-                continue
-            index = groups[client.key]
-            model: ArrayRecord | None = models.one(index)
-            mine: dict[str, object] = dict(config)
-            if client.key in keepers and kept_models is not None:
-                model = None
-                mine |= {kinds.BANK: kept_models.token, kinds.MODEL_INDEX: index}
-            requests.append(self.request(kinds.TRAIN, client, model, mine))
-        return Plan(requests, lambda key, content: read_update(content, models.layout, groups[key]), groups=groups)
+        # Settings of this exchange, such as FedProx's term, hold for a method's messages, too.
+        r = replace(self, config=filled(self.config.copy(), settings)) if settings else self
+        plan: Plan[Update] = self.strategy.personal.train(r, groups)
+        return plan
 
     def train_best(self, by: Literal["loss", "accuracy"] = "loss") -> Plan[Update]:
         """Plan the exchange in which each participant picks the model that is best on its data, and trains it."""
         r = replace(self, config=filled(self.config.copy(), {kinds.BY_ERRORS: True})) if by == "accuracy" else self
         chosen = next((found for layer in self.layers if (found := layer.choices(r)) is not None), None)
-        if chosen is None and self.strategy.personal is not None and self.strategy.personal.trains:
+        if chosen is None and self.strategy.personal.trains:
             replies = r.losses().replies
             chosen = {key: int(np.argmin(reply.losses)) for key, reply in replies.ok}
         return r.train_selected() if chosen is None else r.train(chosen)
@@ -319,25 +302,18 @@ class Round:
         ]
         return Plan(requests, lambda _, content: codec.read(SelectedUpdate, content, layout=layout, K=count))
 
-    def losses(self, clients: Sequence[Client] | None = None, models: Models | None = None) -> LossVectors:
-        """Ask clients for their losses of each model (one exchange), and leave out outliers.
-
-        Without `clients` a quorum of the participants is needed; those that are given answer on all of their samples.
-        """
-        everybody = clients is None
-        asked = self.participants if clients is None else clients
-        models = self.models if models is None else models
-        for layer in self.layers if everybody else ():
-            models = layer.compared(models, self)
-        r = replace(self, models=models) if everybody else self
-        with self.meter.part("losses"):
-            replies = r._losses_of(asked, models, all_samples=not everybody)
+    def losses(self) -> LossVectors:
+        """Ask participants for their losses of each model (one exchange), and leave out outliers; needs a quorum."""
+        models = self.models
         for layer in self.layers:
-            replies = layer.losses(replies, self, everybody)
-        if everybody:
-            self.require(replies, "loss vector")
-            self._keepers = models, frozenset(key for key, reply in replies.ok if reply.kept)
-            self.note_vectors("losses", [key for key, _ in replies.ok], [reply.losses for _, reply in replies.ok])
+            models = layer.compared(models, self)
+        with self.meter.part("losses"):
+            replies = self._losses_of(self.participants, models, is_kept=True)
+        for layer in self.layers:
+            replies = layer.losses(replies, self, True)
+        self.require(replies, "loss vector")
+        self.keepers = {key: models.token for key, reply in replies.ok if reply.kept}
+        self.note_vectors("losses", [key for key, _ in replies.ok], [reply.losses for _, reply in replies.ok])
         return LossVectors(replies, models, self._seal_of_losses)
 
     def group(self, keys: Sequence[str], rows: Rows, k: int, cluster: Cluster, source: str = "grouping") -> Groups:
@@ -359,8 +335,11 @@ class Round:
         new = self.newcomers(known)
         if not new:
             return {}
+        with self.meter.part("losses"):
+            replies = self._losses_of(new, frozen.models, all_samples=True)
         # Only where a client itself belongs depends on its losses.
-        replies = self.losses(new, frozen.models).received
+        for layer in self.layers:
+            replies = layer.losses(replies, self, False)
         return {key: frozen.nearest_model(reply.losses) for key, reply in replies.ok}
 
     def members(self, groups: Mapping[str, int], known: Container[str] | None = None) -> dict[str, int]:
@@ -373,9 +352,8 @@ class Round:
         rows = Updates(opened(updates))
         for layer in self.layers:
             rows = layer.counted(rows, self)
-        bank = self.averaging.next_bank(self.models, rows, rows.models, rows.examples)
-        if self.strategy.personal is not None:
-            bank = self.strategy.personal.averaged(self.models, rows.updates, bank)
+        bank: FloatArray = self.averaging.next_bank(self.models, rows, rows.models, rows.examples)
+        bank = self.strategy.personal.averaged(self.models, rows.updates, bank)
         for layer in self.layers if drawn else ():
             bank = layer.bounded(bank, self)
         return bank
@@ -385,14 +363,6 @@ class Round:
         for layer in self.layers:
             vectors = layer.vectors(vectors, self)
         return vectors
-
-    def test_assigned(self, assignment: Mapping[str, int]) -> Plan[TestResult]:
-        """Plan the evaluation in which each tester that has a model tests it."""
-        if self.strategy.personal is not None:
-            plan: Plan[TestResult] = self.strategy.personal.test(self, assignment)
-            return plan
-        tested = (client.key for client in self.testers if client.key in assignment)
-        return self.test({key: self.models.one(assignment[key]) for key in tested})
 
     def test(
         self,
@@ -427,8 +397,10 @@ class Round:
     def _seal_of_losses(self) -> str:
         return next((why for layer in self.layers if (why := layer.seals_losses)), "")
 
-    def _losses_of(self, clients: Sequence[Client], models: Models, all_samples: bool = False) -> Replies[Losses]:
-        settings: dict[str, object] = {kinds.BANK: models.token} if models is self.models else {}
+    def _losses_of(
+        self, clients: Sequence[Client], models: Models, all_samples: bool = False, is_kept: bool = False
+    ) -> Replies[Losses]:
+        settings: dict[str, object] = {kinds.BANK: models.token} if is_kept or models is self.models else {}
         if all_samples and kinds.LOSS_BATCH in self.config:
             settings[kinds.LOSS_BATCH] = 0
         requests = [self.request(kinds.LOSSES, client, models.record, settings) for client in clients]

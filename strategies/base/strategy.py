@@ -18,9 +18,9 @@ from florets.strategies.base.federation import Federation, RoundFailed
 from florets.strategies.base.groups import Frozen, Sealed
 from florets.strategies.base.layer import Layer
 from florets.strategies.base.loop import Earlier, EvaluateModels, RoundObserver, run_rounds
-from florets.strategies.base.method import Method
+from florets.strategies.base.method import LocalTraining, Method, personal_method
 from florets.strategies.base.models import Averaging, GradientAveraging, Models, averaging_of, untrained_of
-from florets.strategies.base.report import Detail, Evaluation, RoundReport, State
+from florets.strategies.base.report import Detail, RoundReport, State
 from florets.strategies.base.round import Plan, Round, Steps
 from florets.strategies.core import FloatArray
 from florets.strategies.coverage import least_clients, protection_problems, too_few
@@ -59,8 +59,6 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         Sizes and loss of the task, for algorithms that need them.
     validation
         Clients test on their validation data too.
-    personal
-        What clients have of their own within the groups that the algorithm finds; None: their group's model.
     fingerprint
         Hash of the code that clients must run; None accepts any.
     **keys
@@ -87,8 +85,8 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
     """The algorithm's own client handlers, functions or import paths ``package.module:function``."""
     leaving: ClassVar[tuple[str, ...]] = (MODELS,)
     """Names of what leaves the clients in every run (`florets.task.wire.leaving`)."""
-    method: ClassVar[type[Method[Any, Any]] | None] = None
-    """How clients train within their groups; None: local training as the run has it."""
+    method: ClassVar[type[Method[Any, Any]]] = LocalTraining
+    """How clients train within their groups."""
 
     k: int | Literal["auto"] | None
     first_round: FirstRound | None
@@ -113,7 +111,6 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         num_outputs: int = 0,
         loss: str = "",
         validation: bool = False,
-        personal: Method[Any, Any] | None = None,
         fingerprint: str | None = None,
         **keys: Any,
     ) -> None:
@@ -141,18 +138,11 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
         classes = num_outputs if loss == "cross_entropy" else 0
         self.evaluation = EvaluationSettings(run.fine_tune_epochs, validation, classes if run.statistics else None)
-        if self.method is not None and personal is not None:
+        personal = personal_method(choice_of(self.settings, "personal", run.personal))
+        if self.method is not LocalTraining and personal is not None:
             raise ValueError(f"personal={personal.name}: {type(self).__name__} has its own method; leave it out")
-        if personal is not None:
-            choice_of(self.settings, "personal", personal.name)
-        self.personal = personal if self.method is None else self.method(self.settings)
-        if self.personal is not None:
-            name = self.personal.name
-            if isinstance(self.averaging, GradientAveraging):
-                raise ValueError(f"averaging=gradients: clients of {name} send models; use averaging=models")
-            if self.personal.averages and self.averaging.robust is not None:
-                raise ValueError(f"robust={run.robust}: {name} averages updates by itself, which no rule bounds")
-            self.personal.within(self)
+        self.personal: Method[Any, Any] = (personal or self.method)(self.settings)
+        self.personal.within(self)
         self.state: M = self.State()
         least, needed = run.min_clients, least_clients(self.settings, run)
         # Noise or masks of fewer would fail in round 1.
@@ -167,8 +157,8 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        by_method = () if cls.method is None or cls.method.handler is None else (cls.method.handler,)
-        cls.client_handlers = tuple(dict.fromkeys(map(handler_path, (*cls.client_handlers, *by_method))))
+        handlers = filter(None, (*cls.client_handlers, cls.method.handler))
+        cls.client_handlers = tuple(dict.fromkeys(map(handler_path, handlers)))
 
     @abstractmethod
     def round(self, r: Round) -> Steps:
@@ -182,7 +172,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
 
     def test(self, r: Round) -> Plan[TestResult]:
         """Decide what each of `r.testers` tests: by default the model that it is assigned."""
-        return r.test_assigned(self.assignment)
+        return self.personal.test(r, self.assignment)
 
     def begins(self, groups: Mapping[str, int], are_found: bool) -> None:
         """Take over a first assignment, found by updates or drawn at random, that is not the algorithm's own."""
@@ -200,8 +190,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
                 f"shared_layers={list(models.shared_layers)} leaves nothing to differ between the models that this "
                 "algorithm adds; leave a layer out, or use one model (fedavg)"
             )
-        if self.personal is not None:
-            self.personal.check(models)
+        self.personal.check(models)
         if models.layout.untrained.any() and getattr(self, "run", RunKeys()).privacy.has_noise:
             raise ValueError(
                 "privacy.kind: the model keeps running statistics or counters of its inputs, to which no noise is "
@@ -214,7 +203,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
 
         Read after the round has yielded, for secure aggregation; by default true once the phase is "stable".
         """
-        return self.phase == "stable"
+        return self.state.phase == "stable"
 
     def details(self) -> dict[str, Detail]:
         """Return what only this algorithm reports of the round that just ended; by default `state.details`."""
@@ -224,9 +213,9 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         """Return the clusters that newcomers are assigned by; None: they take the model with the lowest loss."""
         return None
 
-    def own_models(self, models: Models) -> dict[str, FloatArray] | None:
-        """Return the model (R,) of each client that has one besides the final `models`; None: none can."""
-        return None if self.personal is None else self.personal.own_models(models, self.assignment)
+    def own_models(self, models: Models) -> dict[str, FloatArray]:
+        """Return the model (R,) of each client that has one besides the final `models`."""
+        return self.personal.own_models(models, self.assignment)
 
     def final_models(self, models: Models) -> Models:
         """Return the models that `assignment` refers to at the end of a run: by default the bank's."""
@@ -234,7 +223,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
 
     def all_leaving(self) -> frozenset[str]:
         """Return the names of what leaves the clients in every run, in the form of this run's averages."""
-        names = {*self.leaving, *(() if self.personal is None else self.personal.leaving)}
+        names = {*self.leaving, *self.personal.leaving}
         form = GRADIENTS if isinstance(self.averaging, GradientAveraging) else MODELS
         # Groups that are known from the start are masked in every round.
         form = MASKED if self.run.secure_aggregation and self.is_frozen else form
@@ -252,27 +241,12 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         """Shares (K,) of the models for each client that mixes them, by key; empty where each has one."""
         return {}
 
-    @property
-    def phase(self) -> str:
-        """Phase of the current round, for the report."""
-        return self.state.phase
-
-    @property
-    def rounds_before(self) -> int:
-        """Rounds that the algorithm needs before those that `num_rounds` counts."""
-        return self.settings.rounds_before
-
     def protect(self, num_rounds: int, earlier: Any = None) -> Any:
         """Set up the layers for a run of this many rounds; return its budget, a continued `earlier` one."""
         from florets.strategies.layers.compose import compose
 
         self.layers, self.privacy = compose(self, num_rounds, earlier)
         return self.privacy
-
-    @property
-    def evaluations(self) -> dict[str, Evaluation]:
-        """Results of the last test evaluation, by client key."""
-        return self.state.evaluations
 
     @property
     def context(self) -> Round:
@@ -336,9 +310,8 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         if not isinstance(plan, Plan):
             raise TypeError(f"{type(self).__name__}.round() yielded {plan!r}: it must yield a plan (Round.train)")
         # Round 1 may find groups in a way of its own.
-        trains = self.personal is not None and self.personal.trains
-        if self.personal is not None and trains and server_round > self.rounds_before + 1 and plan.requests:
-            self.personal.refuse_unused(type(self).__name__, server_round)
+        if server_round > self.settings.rounds_before + 1 and plan.requests:
+            self.personal.refuse_unused(r)
         for layer in self.layers:
             plan = layer.trains(plan, r)
         self._plan = plan
@@ -360,11 +333,12 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         r.answered = [key for key, _ in updates]
         losses = [(key, update.losses) for key, update in updates if update.losses is not None]
         r.note_vectors("losses", [key for key, _ in losses], [own for _, own in losses])
-        shared = updates if plan.keep is None else plan.keep(updates)
+        if plan.keep is not None:
+            plan.keep(updates)
         with r.meter.part("aggregate"):
-            self.assignment.update({key: update.model for key, update in shared})
+            self.assignment.update({key: update.model for key, update in updates})
             why = next((why for layer in self.layers if (why := layer.seals)), "")
-            given: Any = Sealed(shared, why) if why else shared
+            given: Any = Sealed(updates, why) if why else updates
             bank = self._end(partial(self._steps.send, given))
             bank = r.models.bank if bank is None else bank
             for layer in self.layers:
@@ -400,7 +374,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         self.context.meter.count(tests)
         self.state.evaluations = {key: evaluation_of(test) for key, test in tests.ok}
         self.state.confusions = confusions_of(tests.ok, self.assignment)
-        return mean_results(self.evaluations.values())
+        return mean_results(self.state.evaluations.values())
 
     def close_round(self) -> RoundReport:
         """Return the report of the round that just ended."""
@@ -412,17 +386,17 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         of_layers = {name: detail for layer in self.layers for name, detail in layer.details(r).items()}
         return RoundReport(
             server_round=r.server_round,
-            phase=self.phase,
+            phase=self.state.phase,
             participants=tuple(client.key for client in r.participants),
             assignment=dict(self.assignment),
             num_clusters=len(set(self.assignment.values())),
-            stable=self.phase == "stable",
+            stable=self.state.phase == "stable",
             bytes_down=r.meter.bytes_down,
             bytes_up=r.meter.bytes_up,
             seconds=dict(r.meter.seconds),
             replies=dict(r.meter.replies),
             train_loss=self.state.train_loss,
-            evaluations=dict(self.evaluations),
+            evaluations=dict(self.state.evaluations),
             confusions=dict(self.state.confusions),
             work=r.meter.work,
             details={**self.details(), **of_layers},
@@ -478,7 +452,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         if self.last is not None:
             raise RuntimeError(f"this {type(self).__name__} has already run and holds state; build a new one")
         self.round_timeout = self.round_timeout if timeout is None else timeout
-        self.last_round = self.rounds_before + num_rounds
+        self.last_round = self.settings.rounds_before + num_rounds
         self.summary()
         train_config = train_config or ConfigRecord()
         if self.privacy is None:

@@ -65,7 +65,7 @@ def _ledger_of(strategy: Any, num_rounds: int, earlier: Any) -> Any:
     from florets.strategies.layers.noise import Ledger
 
     # The small constant keeps products such as 0.07 * 100 from adding a round by rounding.
-    rounds = strategy.rounds_before + num_rounds
+    rounds = strategy.settings.rounds_before + num_rounds
     visits = max(1, math.ceil(settings.fraction_train * rounds - 1e-9))
     first = releases.first if strategy.first_round == "update" else 0
     compared = COST * min(releases.compared, visits, rounds if strategy.first_round == "evaluate" else rounds - 1)

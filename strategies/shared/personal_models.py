@@ -19,9 +19,9 @@ class PersonalModels(PerClient):
 
     def of(self, key: str, start: Models, index: int = 0) -> Models:
         """Return a client's model; one that has none yet starts from model `index` of `start`."""
-        if key not in self.vectors:
+        if key not in self.data:
             return start if start.count == 1 else start.replaced(start.bank[index : index + 1])
-        return start.replaced(self.vectors[key][np.newaxis].astype(np.float64))
+        return start.replaced(self.data[key][np.newaxis].astype(np.float64))
 
     def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Plan the evaluation in which each tester with a group tests its own model, or its group's before it has."""

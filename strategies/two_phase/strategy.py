@@ -50,7 +50,7 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
 
     def round(self, r: Round) -> Steps:
         """Take the step of the phase that this round belongs to."""
-        if r.server_round > self.rounds_before:
+        if r.server_round > self.settings.rounds_before:
             self.state.phase = "refine"
             return (yield from self._refine(r))
         return (yield from self._descend(r))
