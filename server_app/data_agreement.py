@@ -14,8 +14,7 @@ from florets.conf.validate import find_problems
 from florets.reports.console import counted
 from florets.server_app.data_findings import find
 from florets.server_app.own_data import OwnData, is_declared, is_own, not_described, table_of
-from florets.strategies.base.federation import Federation, FederationError
-from florets.strategies.base.introductions import ask_nodes, client_key
+from florets.strategies.base.federation import Federation, FederationError, ask_nodes, client_key
 from florets.strategies.base.report import named
 from florets.task.data.array_scale import ArrayScale
 from florets.task.data.tables.agreement import Agreed, agree, as_options, last_column

@@ -15,7 +15,7 @@ from florets.commands import main
 from florets.conf.compose import compose
 from florets.engines.own_nodes import own_nodes
 from florets.server_app.data_agreement import agree_here, task_of
-from florets.strategies.base.introductions import with_number
+from florets.strategies.base.federation import with_number
 from florets.task.data.demo_data import write_folders
 from florets.task.data.own import own
 from florets.task.data.splits import split_rows
