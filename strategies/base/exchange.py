@@ -83,14 +83,13 @@ class Request:
 class Replies(Generic[T]):
     """Replies of one exchange, sorted by client key: checked contents, and reasons by key for the others.
 
-    `surplus` are a client's second replies, and a stranger's; `not_finite` the invalid ones with such values.
+    `not_finite` are the invalid ones with such values.
     """
 
     ok: tuple[tuple[str, T], ...]
     error: dict[str, str]
     missing: tuple[str, ...]
     invalid: dict[str, str]
-    surplus: dict[str, str] = field(default_factory=dict)
     work: Mapping[str, Work] = field(default_factory=dict)
     not_finite: frozenset[str] = frozenset()
 
@@ -106,11 +105,7 @@ class Replies(Generic[T]):
 
     def warn(self) -> None:
         """Log why replies are missing."""
-        for title, reasons in (
-            ("failed", self.error),
-            ("sent an invalid reply", self.invalid),
-            ("sent a reply too many", self.surplus),
-        ):
+        for title, reasons in (("failed", self.error), ("sent an invalid reply", self.invalid)):
             for keys in alike(reasons):
                 log.warning("client %s %s: %s", ", ".join(keys), title, reasons[keys[0]])
         if self.missing:
@@ -147,13 +142,6 @@ def alike(reasons: Mapping[str, str]) -> list[list[str]]:
     return list(groups.values())
 
 
-def exchange(grid: Grid, requests: Sequence[Request], read: Read[T], timeout: float) -> Replies[T]:
-    """Send the requests, wait for this many seconds at most, and sort the replies."""
-    names = {request.message.metadata.dst_node_id: request.key for request in requests}
-    replies = send(grid, [request.message for request in requests], timeout, names.__getitem__)
-    return sort_replies(requests, replies, read, warn=False)
-
-
 def send(
     grid: Grid,
     messages: Sequence[Message],
@@ -188,55 +176,42 @@ def send(
     return replies
 
 
-def sort_replies(
-    requests: Sequence[Request], replies: Iterable[Message], read: Read[T], warn: bool = True
-) -> Replies[T]:
-    """Classify replies against the requests, read the valid ones, and log the others unless `warn` is False.
+def sort_replies(requests: Sequence[Request], replies: Iterable[Message], read: Read[T]) -> Replies[T]:
+    """Classify replies against the requests, and read the valid ones; a message's second reply counts for nothing.
 
     A reply is matched by the id of the message that it answers: the network itself answers for a lost node.
     """
-    keys = {request.message.metadata.message_id: request.key for request in requests}
-    waiting = set(keys)
+    waiting = {request.message.metadata.message_id: request.key for request in requests}
     ok: dict[str, T] = {}
     error: dict[str, str] = {}
     invalid: dict[str, str] = {}
-    surplus: dict[str, str] = {}
     work: dict[str, Work] = {}
     not_finite = set()
     for reply in replies:
-        message_id = reply.metadata.reply_to_message_id
-        key = keys.get(message_id)
+        key = waiting.pop(reply.metadata.reply_to_message_id, None)
         if key is None:
-            surplus[f"of node {reply.metadata.src_node_id}"] = "it does not answer a message of this exchange"
-        elif message_id not in waiting:
-            # Its first reply counts.
-            surplus[key] = "it answers a message that was already answered"
-        elif reply.has_error():
-            waiting.discard(message_id)
+            continue
+        if reply.has_error():
             # The network answers at the deadline for a node that has not: it is late, and has not failed.
             if reply.error.code != MESSAGE_UNAVAILABLE:
                 reason = clean_reason(reply.error.reason or f"error code {reply.error.code}")
                 # Of this Flower keeps the cause to itself.
                 error[key] = f"{reason} (its log says why)" if reply.error.code == APP_NOT_LOADED else reason
-        else:
-            waiting.discard(message_id)
-            content = reply.content
-            try:
-                # Readers hold a reply to its records, of which this is none.
-                cost = take_work(content)
-                ok[key] = read(key, content)
-                work[key] = cost
-            except MalformedMessage as problem:
-                invalid[key] = clean_reason(str(problem))
-                if isinstance(problem, NotFinite):
-                    not_finite.add(key)
+            continue
+        content = reply.content
+        try:
+            # Readers hold a reply to its records, of which this is none.
+            cost = take_work(content)
+            ok[key] = read(key, content)
+            work[key] = cost
+        except MalformedMessage as problem:
+            invalid[key] = clean_reason(str(problem))
+            if isinstance(problem, NotFinite):
+                not_finite.add(key)
     # By key and not by message id: a message that the network refused has none.
     missing = tuple(sorted({request.key for request in requests} - ok.keys() - error.keys() - invalid.keys()))
     in_order = tuple(sorted(ok.items(), key=lambda item: item[0]))
-    sorted_replies = Replies(in_order, error, missing, invalid, surplus, work, frozenset(not_finite))
-    if warn:
-        sorted_replies.warn()
-    return sorted_replies
+    return Replies(in_order, error, missing, invalid, work, frozenset(not_finite))
 
 
 def clean_reason(reason: str) -> str:
@@ -254,8 +229,6 @@ class Meter:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self.bytes_down = 0
-        self.bytes_up = 0
         self.replies = Counter(ok=0, error=0, missing=0, invalid=0)
         self.rejected: dict[str, str] = {}
         self.tries = 0
@@ -283,7 +256,7 @@ class Meter:
             ok=len(replies.ok),
             error=len(replies.error),
             missing=len(replies.missing),
-            invalid=len(replies.invalid) + len(replies.surplus),
+            invalid=len(replies.invalid),
         )
 
     def reject(self, keys: Sequence[str], reason: str) -> None:
@@ -298,16 +271,12 @@ class Meter:
         self.count(replies)
         senders = {request.message.metadata.message_id: self.clients[request.key] for request in requests}
         for request in requests:
-            size = payload_bytes(request.message.content)
-            self.clients[request.key].bytes_down += size
-            self.bytes_down += size
+            self.clients[request.key].bytes_down += payload_bytes(request.message.content)
         for message in received:
-            if message.has_content():
-                size = payload_bytes(message.content)
-                self.bytes_up += size
-                # A reply to no message of this exchange has no client to whom it could be counted.
-                if (sender := senders.get(message.metadata.reply_to_message_id)) is not None:
-                    sender.bytes_up += size
+            # A reply to no message of this exchange has no client to whom it could be counted.
+            sender = senders.get(message.metadata.reply_to_message_id)
+            if message.has_content() and sender is not None:
+                sender.bytes_up += payload_bytes(message.content)
         for key, work in replies.work.items():
             self.clients[key].seconds += work.seconds
         self.work = total_work([self.work, *replies.work.values()])

@@ -13,7 +13,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from florets.strategies.base.exchange import Read, Replies, Request, T, U, Waiting, alike, exchange, log
+from florets.strategies.base.exchange import Read, Replies, Request, T, U, Waiting, alike, log, send, sort_replies
 from florets.strategies.base.report import Client, named
 from florets.strategies.settings import sampled_of
 from florets.task.randomness import client_number
@@ -312,7 +312,9 @@ def ask_nodes(
     for name, node in called.items():
         content = filled(RecordDict(), {kinds.CONFIG: with_number(config, infos[node])})
         requests.append(Request(name, Message(content, node, kind, ttl=timeout, group_id="0")))
-    replies = exchange(grid, requests, read, timeout)
+    names = {node: name for name, node in called.items()}
+    arrived = send(grid, [request.message for request in requests], timeout, names.__getitem__)
+    replies = sort_replies(requests, arrived, read)
     return infos, {called[name]: answer for name, answer in replies.ok}, replies
 
 

@@ -208,6 +208,7 @@ class Round:
             return reading
 
         triaged = sort_replies(requests, replies, checked)
+        triaged.warn()
         self.meter.count_exchange(requests, replies, triaged)
         return triaged
 

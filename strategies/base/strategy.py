@@ -371,6 +371,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Keep every client's test result and return their unweighted means."""
         tests = sort_replies(self._tests.requests, list(replies), self._tests.read)
+        tests.warn()
         self.context.meter.count(tests)
         self.state.evaluations = {key: evaluation_of(test) for key, test in tests.ok}
         self.state.confusions = confusions_of(tests.ok, self.assignment)
@@ -391,8 +392,8 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
             assignment=dict(self.assignment),
             num_clusters=len(set(self.assignment.values())),
             stable=self.state.phase == "stable",
-            bytes_down=r.meter.bytes_down,
-            bytes_up=r.meter.bytes_up,
+            bytes_down=sum(part.bytes_down for part in r.meter.clients.values()),
+            bytes_up=sum(part.bytes_up for part in r.meter.clients.values()),
             seconds=dict(r.meter.seconds),
             replies=dict(r.meter.replies),
             train_loss=self.state.train_loss,
