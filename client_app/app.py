@@ -37,12 +37,12 @@ from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did, raised_in
 from florets.task.node_config import COLUMNS, NUM_PARTITIONS, PARTITION_ID, SECONDS
 from florets.task.registry import OwnCodeFailed
+from florets.task.tested import Work
 from florets.task.training.losses import counted
 from florets.task.wire import kinds
 from florets.task.wire.flower import become_task, filled
 from florets.task.wire.noise import ANSWERED
 from florets.task.wire.parcels import pack_replies, unpack
-from florets.task.wire.replies import Work
 
 Handler = Callable[[Message, Context], Message]
 

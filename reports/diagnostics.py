@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from florets.conf.schema import Config
 from florets.reports.console import counted
 from florets.reports.summary import RoundLine, last
-from florets.strategies.base.report import STABLE_FROM, Evaluation, named
+from florets.strategies.base.report import STABLE_FROM, named
+from florets.task.tested import Evaluation
 
 _WORST_CROSS_ENTROPY = 1000.0
 """No benign training ends near it: guessing has the logarithm of the number of classes."""

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from florets.reports.scores import Part, scores_of, tests_of
-from florets.strategies.base.report import Evaluation
+from florets.task.tested import Evaluation, PartSums
 from florets.task.training.figures import binned_area
-from florets.task.wire.evaluation import BINS, CLASS_MEASURES, TRAIN, VALUE_MEASURES, PartSums, places
+from florets.task.wire.evaluation import BINS, CLASS_MEASURES, TRAIN, VALUE_MEASURES, places
 
 FloatArray = npt.NDArray[np.float64]
 Measure = Literal["accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "r2", "mae", "rmse"]

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, cast
 
 import numpy as np
 
-from florets.strategies.base.report import Evaluation
+from florets.task.tested import Evaluation
 
 HIGHER_IS_BETTER = {
     "accuracy": True,

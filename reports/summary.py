@@ -12,8 +12,9 @@ from typing import Any, Literal, NamedTuple, TypedDict
 
 from florets.reports.console import counted
 from florets.reports.scores import WORST, finite, means, metrics_of
-from florets.strategies.base.report import EVIDENCE, FIRST_PHASE, PRIVACY, STABLE_FROM, Evaluation, RoundReport
+from florets.strategies.base.report import EVIDENCE, FIRST_PHASE, PRIVACY, STABLE_FROM, RoundReport
 from florets.strategies.core.metrics import adjusted_rand_index
+from florets.task.tested import Evaluation
 
 ALL_RIGHT = 1.0 - 1e-9
 """ARI that is 1 but for rounding."""

@@ -11,8 +11,8 @@ from florets.conf.schema import Config
 from florets.reports.scores import HIGHER_IS_BETTER
 from florets.reports.summary import RoundLine
 from florets.server_app.checkpoint import Best
-from florets.strategies.base.report import Evaluation
 from florets.strategies.base.strategy import Strategy
+from florets.task.tested import Evaluation
 from florets.task.training.scores import name_of
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import MIN_RECORDS

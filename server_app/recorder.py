@@ -23,7 +23,8 @@ from florets.reports.scores import test_cells
 from florets.reports.summary import UNMEASURED, Distances, RoundLine, RunSummary, round_line, round_seconds, summarise
 from florets.server_app.client_rows import ClientRows, save_embedding
 from florets.server_app.progress import Progress
-from florets.strategies.base.report import ADVICE, Client, Evaluation, RoundReport
+from florets.strategies.base.report import ADVICE, Client, RoundReport
+from florets.task.tested import Evaluation
 
 log = logging.getLogger("florets")
 

@@ -11,10 +11,11 @@ from florets.strategies.random_effects.messages import OwnTerms
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
 from florets.strategies.two_phase.messages import LocalFactors, Term
 from florets.task.data.tables.description import Description
+from florets.task.tested import PartSums
 from florets.task.training.figures import sums_of
 from florets.task.wire import Layout, codec, kinds
 from florets.task.wire.description import pack_description, read_description
-from florets.task.wire.evaluation import PartSums, pack_sums, read_evaluation
+from florets.task.wire.evaluation import pack_sums, read_evaluation
 from florets.task.wire.flower import INSTALLED
 from florets.task.wire.folds import RowForm
 from florets.task.wire.replies import Introduction, Losses, SelectedUpdate, TracedUpdate, read_answer, read_update

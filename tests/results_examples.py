@@ -8,7 +8,8 @@ import numpy as np
 
 from florets.reports.summary import RunSummary, summarise
 from florets.server_app.recorder import Recorder
-from florets.strategies.base.report import Client, Evaluation, RoundReport
+from florets.strategies.base.report import Client, RoundReport
+from florets.task.tested import Evaluation
 
 TRUTH = {"00": 0, "01": 0, "02": 1, "03": 1}
 CLIENTS = [Client(key, 1000 + n, n, 100 + n, TRUTH[key], "cpu") for n, key in enumerate(TRUTH)]

@@ -29,7 +29,7 @@ PUBLIC = {f"florets.{name}" for name, home in florets._HOMES.items() if home.sta
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
 _ROUND = {
     *("flwr", "numpy"),
-    *("florets.task.wire", "florets.task.randomness", "florets.task.settings"),
+    *("florets.task.wire", "florets.task.tested", "florets.task.randomness", "florets.task.settings"),
     *("florets.task.keys", "florets.task.device", "florets.task.training.settings"),
 }
 ALLOWED = {
@@ -62,7 +62,7 @@ ALLOWED = {
     },
     # A message is a dataclass: that of a table's description belongs to tables.
     "task/wire": {
-        *("florets.task.wire", "flwr", "numpy"),
+        *("florets.task.wire", "florets.task.tested", "flwr", "numpy"),
         *("florets.task.data.tables.description", "florets.task.data.tables.names"),
     },
     "client_app": {"florets.client_app", "florets.task", "flwr", "torch", "numpy"},

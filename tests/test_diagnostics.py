@@ -15,7 +15,8 @@ from florets.conf.compose import compose
 from florets.reports.diagnostics import chance_level, divergence, too_few_models, worse_than_constant
 from florets.reports.summary import round_line
 from florets.strategies.base.exchange import Replies
-from florets.strategies.base.report import STABLE_FROM, Evaluation
+from florets.strategies.base.report import STABLE_FROM
+from florets.task.tested import Evaluation
 
 
 def line(number: int, **changes: Any) -> dict[str, Any]:

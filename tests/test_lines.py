@@ -11,8 +11,8 @@ from florets.reports.run_figures import sweep_figure
 from florets.reports.scores import test_cells
 from florets.reports.summary import UNMEASURED, Distances, RoundLine, read_line, read_lines, round_line
 from florets.server_app.progress import describe
-from florets.strategies.base.report import Evaluation
 from florets.studies.one_run import headline
+from florets.task.tested import Evaluation
 from tests.results_examples import CLIENTS, FOUND, MIXED, TRUTH, Recorder, evaluations, report
 
 test_cells.__test__ = False  # type: ignore[attr-defined]  # not a test, whatever the name says

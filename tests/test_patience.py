@@ -15,7 +15,7 @@ from florets.reports.pooled import read_test_statistics
 from florets.reports.summary import RunSummary, round_line
 from florets.server_app.checkpoint import Checkpointing
 from florets.server_app.patience import Patience, validation_figure
-from florets.strategies.base.report import Evaluation
+from florets.task.tested import Evaluation
 from tests.results_examples import report
 from tests.test_resume import results, resumed
 

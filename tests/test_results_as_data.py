@@ -13,8 +13,9 @@ from florets.conf.problems import ConfigError
 from florets.reports.embedding import embedding
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.outliers import OUTLIER
-from florets.strategies.base.report import ClientRound, Compared, Evaluation, RoundReport, sketched
+from florets.strategies.base.report import ClientRound, Compared, RoundReport, sketched
 from florets.strategies.fedavg.strategy import FedAvg
+from florets.task.tested import Evaluation
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, model, models
 from tests.results_examples import CLIENTS, FOUND, TRUTH, evaluations, report

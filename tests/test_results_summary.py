@@ -14,11 +14,10 @@ from florets.reports.scores import metrics_of
 from florets.reports.summary import RunSummary, reaches, round_line, stability_words, summarise
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.evaluation import confusions_of
-from florets.strategies.base.report import STABLE_FROM, Evaluation
+from florets.strategies.base.report import STABLE_FROM
 from florets.studies.sweep.jobs import Job
 from florets.studies.sweep.report import summary_markdown, write_sweep
-from florets.task.wire.evaluation import TestResult as ClientTest
-from florets.task.wire.replies import Work
+from florets.task.tested import Evaluation, Work
 
 
 def summary_of(lines, **extra):
@@ -115,7 +114,7 @@ def test_the_figures_of_a_score_over_the_clients():
 def test_counts_of_a_models_clients_are_added_up():
     def test_of(*counts):
         cells = np.array(counts, dtype=np.int32).reshape(-1, 3)
-        return ClientTest(0.5, 0.5, 4, sums=SimpleNamespace(confusion=cells))
+        return Evaluation(4, 0.5, 0.5, sums=SimpleNamespace(confusion=cells))
 
     tests = [
         ("a", test_of(0, 0, 2, 1, 0, 2)),

@@ -21,6 +21,7 @@ from florets.engines.local_grid import LocalGrid
 from florets.reports.pooled import PartStatistics, TestStatistics, constant, pooled, read_test_statistics, to_json
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.task.client_data import ClientData
+from florets.task.tested import PartSums
 from florets.task.training.figures import resampling, sums_of, target_sums
 from florets.task.wire import MalformedMessage, bank, kinds
 from florets.task.wire.evaluation import (
@@ -28,7 +29,6 @@ from florets.task.wire.evaluation import (
     MIN_RECORDS,
     REPLICATES,
     VALUE_MEASURES,
-    PartSums,
     pack_sums,
     read_evaluation,
 )

@@ -15,6 +15,7 @@ from florets.client_app.client import Client
 from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.training import packed, trained
 from florets.strategies.base.models import Models, Updates
+from florets.strategies.base.round import Tests
 from florets.strategies.core import BoolArray
 from florets.strategies.settings import MODELS_ALONE
 from florets.strategies.shared.estimates import last_layer, sent_layout
@@ -22,7 +23,6 @@ from florets.strategies.shared.personal_models import PersonalModels, number_cli
 from florets.task.randomness import Purpose
 from florets.task.training.losses import count, per_sample_losses, targets_of
 from florets.task.wire import codec, kinds
-from florets.task.wire.evaluation import TestResult
 from florets.task.wire.records import Entry, Layout, MalformedMessage, Vector
 from florets.task.wire.replies import read_update
 
@@ -125,7 +125,7 @@ class FedALA(Strategy[FedALASettings, FedALAState]):
         rows = Updates(updates)
         return r.averaging.next_bank(models, rows, rows.models * 0, rows.examples)
 
-    def test(self, r: Round) -> Plan[TestResult]:
+    def test(self, r: Round) -> Tests:
         """Let every tester test its mixture, or the global model where it has no layers of its own yet."""
         models = r.models
         keys = [client.key for client in r.testers if client.key in self.assignment]

@@ -15,6 +15,7 @@ from florets.client_app.handlers.evaluate import answer_tests, tested_parts
 from florets.client_app.session import State as ModelState
 from florets.client_app.training import reported, trained
 from florets.strategies.base.models import Models
+from florets.strategies.base.round import Tests
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import MODELS_ALONE, SharedLayers
 from florets.task.randomness import Purpose
@@ -29,7 +30,6 @@ from florets.task.training.mixture import (
 from florets.task.training.settings import Training
 from florets.task.wire import codec, kinds
 from florets.task.wire.bank import Bank
-from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import CHOICES, MODELS
 from florets.task.wire.records import MalformedMessage, Vector
 from florets.zoo.shared.mixtures import leading, refuse_equal
@@ -204,7 +204,7 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
             models, vectors, numbers, weights[clients, numbers], [keys[row] for row in clients]
         )
 
-    def test(self, r: Round) -> Plan[TestResult]:
+    def test(self, r: Round) -> Tests:
         """Let every tester that has shares test its mixture."""
         shares = {one.key: self.state.shares[one.key] for one in r.testers if one.key in self.state.shares}
         settings = {key: {**self.evaluation.settings, **self._of_mixture(own)} for key, own in shares.items()}

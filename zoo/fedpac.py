@@ -13,6 +13,7 @@ from florets import Objective, Plan, Round, State, Steps, setting
 from florets.client_app.client import Client
 from florets.client_app.training import packed, trained
 from florets.strategies.base.models import Models, Updates
+from florets.strategies.base.round import Tests
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.outliers import lower_median
 from florets.strategies.core.robust import MOST_WEIGHT, RobustRule
@@ -22,7 +23,6 @@ from florets.task.layers import body_and_head
 from florets.task.randomness import Purpose
 from florets.task.training.features import NearPrototypes, head_inputs
 from florets.task.wire import codec, kinds
-from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import LABELS, MODELS, MOMENTS, PROTOTYPES
 from florets.zoo.shared.prototypes import (
     PrototypeSettings,
@@ -147,7 +147,7 @@ class FedPAC(WithPrototypes[FedPACSettings, FedPACState]):
             classes = np.concatenate([classes, state.classes[old]])
         state.prototypes, state.classes = prototypes, classes
 
-    def test(self, r: Round) -> Plan[TestResult]:
+    def test(self, r: Round) -> Tests:
         """Let every tester test the body with its own head, or the mean head where it has none yet."""
         testers = {client.key for client in r.testers} & self.assignment.keys()
         return r.test({key: self._model(key, r.models) for key in testers})

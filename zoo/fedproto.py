@@ -11,11 +11,11 @@ from florets import Objective, Plan, Round, State, Steps
 from florets.client_app.client import Client
 from florets.client_app.training import packed, trained
 from florets.strategies.base.models import Models
+from florets.strategies.base.round import Tests
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
 from florets.task.training.features import NearPrototypes, head_inputs
 from florets.task.wire import codec, kinds
-from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import LABELS, MODELS, PROTOTYPES
 from florets.zoo.shared.prototypes import (
     PrototypeSettings,
@@ -95,7 +95,7 @@ class FedProto(WithPrototypes[FedProtoSettings, FedProtoState]):
         shared = global_prototypes(prototypes, counts, self.averaging.robust)
         return {kinds.PROTOTYPES: pack_prototypes(*shared)}
 
-    def test(self, r: Round) -> Plan[TestResult]:
+    def test(self, r: Round) -> Tests:
         """Let every tester test its own model, or the first one where it has none yet."""
         return self.state.personal.test(r, dict.fromkeys(self.assignment, 0))
 

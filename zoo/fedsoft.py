@@ -10,13 +10,13 @@ from flwr.app import ArrayRecord, RecordDict
 from florets import Plan, Round, Settings, State, Steps, Strategy, Update, setting
 from florets.client_app.client import Client
 from florets.strategies.base.models import Models
+from florets.strategies.base.round import Tests
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.settings import MODELS_ALONE
 from florets.strategies.shared.client import trained_near
 from florets.strategies.shared.personal_models import PersonalModels
 from florets.task.training.mixture import sample_losses
 from florets.task.wire import codec, kinds
-from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import CHOICES, MODELS
 from florets.task.wire.records import MalformedMessage
 from florets.task.wire.replies import Examples, read_update
@@ -191,7 +191,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         """Return the models of the clients that have trained; the final models are the centres."""
         return self.state.personal.by_client()
 
-    def test(self, r: Round) -> Plan[TestResult]:
+    def test(self, r: Round) -> Tests:
         """Let every tester that has trained test its own model, or its nearest centre."""
         state = self.state
         testers = [client.key for client in r.testers if client.key in state.personal]

@@ -15,6 +15,7 @@ from florets import Objective, OneModel, Plan, Round, State, Steps, Strategy, Te
 from florets.client_app.client import Client
 from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.training import local_gradient, trained
+from florets.strategies.base.round import Tests
 from florets.strategies.settings import MODELS_ALONE
 from florets.task.randomness import Purpose
 from florets.task.training.losses import count, per_sample_losses, targets_of
@@ -22,7 +23,6 @@ from florets.task.training.modules import torch_random
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
-from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import read_update
 
 TRAIN_ADAPTED = "florets.zoo.per_fedavg:train_adapted"
@@ -78,7 +78,7 @@ class PerFedAvg(Strategy[PerFedAvgSettings, State]):
         updates = yield Plan(requests, lambda _, content: read_update(content, r.models.layout, 0))
         return r.average(updates)
 
-    def test(self, r: Round) -> Plan[TestResult]:
+    def test(self, r: Round) -> Tests:
         """Let every tester that has taken part adapt the model, and test what comes of it."""
         alpha = self.settings.alpha if self.settings.test_alpha is None else self.settings.test_alpha
         models = dict.fromkeys(self.assignment, r.models.one(0))

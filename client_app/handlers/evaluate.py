@@ -14,11 +14,12 @@ from florets.client_app.session import State
 from florets.client_app.training import Number, reply, reported, result_on, trained
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
+from florets.task.tested import PartSums
 from florets.task.training.figures import resampling, sums_of, target_sums
 from florets.task.training.losses import Evaluated
 from florets.task.training.scores import LOG_LOSS, in_unit, measured
 from florets.task.wire import kinds
-from florets.task.wire.evaluation import MIN_RECORDS, PartSums, pack_scores, pack_sums
+from florets.task.wire.evaluation import MIN_RECORDS, pack_scores, pack_sums
 from florets.task.wire.flower import filled
 
 

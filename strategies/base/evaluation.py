@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import MetricRecord, RecordDict
 
-from florets.strategies.base.report import Evaluation
+from florets.task.tested import Evaluation
 from florets.task.wire import kinds
-from florets.task.wire.evaluation import TestResult, read_evaluation
+from florets.task.wire.evaluation import read_evaluation
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,12 @@ class EvaluationSettings:
         }
         return {name: value for name, value in asked.items() if value}
 
-    def read(self, content: RecordDict) -> TestResult:
+    def read(self, content: RecordDict) -> Evaluation:
         """Return the reply to a test, checked for what was asked."""
         return read_evaluation(content, bool(self.fine_tune_epochs), self.validation, self.sums_of)
 
 
-def evaluation_of(test: TestResult) -> Evaluation:
-    """Return a client's reply in the form of the report."""
-    validation = None if test.validation is None else evaluation_of(test.validation)
-    tuned = None if test.tuned is None else evaluation_of(test.tuned)
-    values = dict(test.scores)
-    return Evaluation(test.num_examples, test.loss, test.accuracy, validation, tuned, values, test.sums, test.train)
-
-
-def confusions_of(tests: Iterable[tuple[str, TestResult]], assignment: Mapping[str, int]) -> dict[int, list[int]]:
+def confusions_of(tests: Iterable[tuple[str, Evaluation]], assignment: Mapping[str, int]) -> dict[int, list[int]]:
     """Return the counts of each model's clients together (`RoundReport.confusions`), of those that send sums."""
     parts: dict[int, list[npt.NDArray[np.int32]]] = {}
     for key, test in tests:

@@ -14,10 +14,11 @@ from flwr.serverapp import Grid
 
 from florets.strategies.base.report import ClientRound, Compared, named
 from florets.task.given import hold
+from florets.task.tested import Work, total_work
 from florets.task.wire import MalformedMessage, payload_bytes
 from florets.task.wire.flower import APP_NOT_LOADED, MESSAGE_UNAVAILABLE
 from florets.task.wire.records import NotFinite
-from florets.task.wire.replies import Update, Work, take_work, total_work
+from florets.task.wire.replies import Update, take_work
 
 _SECONDS = 60.0
 

@@ -12,12 +12,11 @@ from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from florets.strategies.base.exchange import Handler, Request, handler_path
 from florets.strategies.base.models import GradientAveraging, Models, Updates
 from florets.strategies.base.report import Client
-from florets.strategies.base.round import Plan, Round
+from florets.strategies.base.round import Plan, Round, Tests
 from florets.strategies.core import FloatArray
 from florets.strategies.core.aggregate import average_models
 from florets.strategies.settings import PERSONAL, Settings
 from florets.task.wire import Layout, kinds
-from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import filled
 from florets.task.wire.replies import Update, read_update
 
@@ -239,7 +238,7 @@ class Method(Generic[S, K]):
             bank[group, ours] = self.average(self.models[group], members)[ours]
         return bank
 
-    def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, r: Round, groups: Mapping[str, int]) -> Tests:
         """Let every tester with a group test the model that it uses."""
         self._models, tested = r.models, {}
         for key in [client.key for client in r.testers if client.key in groups]:

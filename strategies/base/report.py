@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    # They load Flower, which `florets --help` does not need.
-    from florets.task.wire.evaluation import PartSums
-    from florets.task.wire.replies import Work
+from florets.task.tested import Evaluation, Work
 
 Detail = float | str | list[float] | dict[str, Any]
 
@@ -34,13 +31,6 @@ SPECTRUM = "spectrum"
 """The largest singular values of the matrix that was clustered, falling."""
 
 
-def _no_work() -> "Work":
-    # The command prints its help from summaries of runs, without Flower.
-    from florets.task.wire.replies import Work
-
-    return Work()
-
-
 @dataclass(frozen=True)
 class Client:
     """One client of the federation, as it introduced itself (`query.hello`).
@@ -55,28 +45,6 @@ class Client:
     num_examples: int
     cluster: int | None = None
     device: str = "cpu"
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """A client's assigned model on that client's own test set; `accuracy` is None where there are no labels.
-
-    `validation` is the same on its validation data, `tuned` that of a copy that the client fine-tuned first; `sums`
-    and `train` are those of the test and of the training targets (`task.wire.evaluation`).
-    """
-
-    num_examples: int
-    loss: float
-    accuracy: float | None
-    validation: "Evaluation | None" = None
-    tuned: "Evaluation | None" = None
-    scores: Mapping[str, float] = field(default_factory=dict)
-    sums: "PartSums | None" = field(default=None, compare=False)
-    train: npt.NDArray[np.float64] | None = field(default=None, compare=False)
-
-    def __deepcopy__(self, _: object) -> "Evaluation":
-        # Never changed: each round begins with a copy of the state, which holds one for every client.
-        return self
 
 
 @dataclass(slots=True)
@@ -137,7 +105,7 @@ class RoundReport:
     tries: int = 1
     rejected: Mapping[str, str] = field(default_factory=dict)
     confusions: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    work: "Work" = field(default_factory=_no_work)
+    work: Work = field(default_factory=Work)
     clients: Mapping[str, ClientRound] = field(default_factory=dict)
     compared: Compared | None = None
 

@@ -28,8 +28,8 @@ from florets.strategies.base.models import Averaging, Models, Updates
 from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Vectors, named, sketched
 from florets.strategies.core import FloatArray, IntArray
 from florets.task.randomness import Purpose, generator
+from florets.task.tested import Evaluation
 from florets.task.wire import codec, kinds
-from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import filled
 from florets.task.wire.replies import (
     Answer,
@@ -58,6 +58,8 @@ class Plan(Generic[R]):
     groups: Mapping[str, int] = field(default_factory=dict)
 
 
+Tests = Plan[Evaluation]
+"""An evaluation: the models that testers test."""
 Steps = Generator[Plan[Update], Sequence[tuple[str, Update]], FloatArray | None]
 """A round of an algorithm: it yields the training exchange, gets the valid updates, and returns the next bank."""
 
@@ -371,7 +373,7 @@ class Round:
         settings: Mapping[str, float] | None = None,
         others: Mapping[str, Mapping[str, ArrayRecord]] | None = None,
         handler: Handler | None = None,
-    ) -> Plan[TestResult]:
+    ) -> Tests:
         """Plan the evaluation in which each tester tests the model under its key, or what a `handler` makes of it."""
         asked, records = self.strategy.evaluation, others or {}
         config = {**asked.settings, **(settings or {})}

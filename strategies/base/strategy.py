@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
-from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
+from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, mean_results
 from florets.strategies.base.exchange import Meter, handler_path, log, sort_replies
 from florets.strategies.base.federation import Federation, RoundFailed
 from florets.strategies.base.groups import Frozen, Sealed
@@ -21,7 +21,7 @@ from florets.strategies.base.loop import Earlier, EvaluateModels, RoundObserver,
 from florets.strategies.base.method import LocalTraining, Method, personal_method
 from florets.strategies.base.models import Averaging, GradientAveraging, Models, averaging_of, untrained_of
 from florets.strategies.base.report import Detail, RoundReport, State
-from florets.strategies.base.round import Plan, Round, Steps
+from florets.strategies.base.round import Plan, Round, Steps, Tests
 from florets.strategies.core import FloatArray
 from florets.strategies.coverage import least_clients, protection_problems, too_few
 from florets.strategies.settings import (
@@ -37,7 +37,6 @@ from florets.strategies.settings import (
 from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
-from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import filled
 from florets.task.wire.leaving import FOLDS, GRADIENTS, MASKED, MODELS
 from florets.task.wire.replies import Update
@@ -98,7 +97,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
     last: Round | None = None
     _steps: Steps
     _plan: Plan[Update]
-    _tests: Plan[TestResult]
+    _tests: Tests
     _meter: Meter | None = None
 
     def __init__(
@@ -170,7 +169,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         raised at the yield; the state is then as it was before the round, unless the algorithm catches it.
         """
 
-    def test(self, r: Round) -> Plan[TestResult]:
+    def test(self, r: Round) -> Tests:
         """Decide what each of `r.testers` tests: by default the model that it is assigned."""
         return self.personal.test(r, self.assignment)
 
@@ -373,7 +372,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         tests = sort_replies(self._tests.requests, list(replies), self._tests.read)
         tests.warn()
         self.context.meter.count(tests)
-        self.state.evaluations = {key: evaluation_of(test) for key, test in tests.ok}
+        self.state.evaluations = dict(tests.ok)
         self.state.confusions = confusions_of(tests.ok, self.assignment)
         return mean_results(self.state.evaluations.values())
 

@@ -5,14 +5,13 @@ from typing import ClassVar, cast
 
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
-from florets.strategies.base.round import Plan, Round, Steps
+from florets.strategies.base.round import Plan, Round, Steps, Tests
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.settings import MODELS_ALONE, Settings
 from florets.strategies.shared.messages import TRAIN_BILEVEL, BilevelUpdate
 from florets.strategies.shared.personal_models import PersonalModels, number_clients, with_common
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
-from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update
 
 
@@ -79,7 +78,7 @@ class Ditto(Strategy[DittoSettings, DittoState]):
         rows = Updates(common)
         return r.averaging.next_bank(r.models, rows, rows.models, rows.examples)
 
-    def test(self, r: Round) -> Plan[TestResult]:
+    def test(self, r: Round) -> Tests:
         """Let every tester test its own model, or the global one where it has none yet."""
         return self.state.personal.test(r, dict.fromkeys(self.assignment, 0))
 

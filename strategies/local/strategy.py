@@ -6,12 +6,11 @@ from typing import ClassVar
 
 from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
-from florets.strategies.base.round import Plan, Round, Steps
+from florets.strategies.base.round import Plan, Round, Steps, Tests
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.settings import Settings
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
 from florets.task.wire import kinds
-from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import read_update
 
 
@@ -56,7 +55,7 @@ class Local(Strategy[LocalSettings, LocalState]):
             own[key] = r.averaging.next_bank(models, only, only.models * 0, only.examples)[0]
         return None
 
-    def test(self, r: Round) -> Plan[TestResult]:
+    def test(self, r: Round) -> Tests:
         """Let every tester test its own model."""
         return self.state.personal.test(r, dict.fromkeys(self.assignment, 0))
 

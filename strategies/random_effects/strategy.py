@@ -11,7 +11,7 @@ from florets.strategies.base.exchange import Replies
 from florets.strategies.base.method import Method
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
-from florets.strategies.base.round import Plan, Round
+from florets.strategies.base.round import Round, Tests
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.outliers import LEAST_CLIENTS, UPDATE_FACTOR, lower_median
 from florets.strategies.random_effects.messages import TERMS, OwnTerms, contrasts, offset_basis
@@ -20,7 +20,6 @@ from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import last_layer
 from florets.task.training.settings import Training
 from florets.task.wire import codec, kinds
-from florets.task.wire.evaluation import TestResult
 from florets.task.wire.leaving import STATISTICS
 
 MOST_COEFFICIENTS = 500
@@ -106,7 +105,7 @@ class RandomEffectsClients(Method[Settings, RandomEffectsKept]):
             return layer
         return Layer([bias.name], places[bias.place], 0, contrasts(count, 0), False)
 
-    def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, r: Round, groups: Mapping[str, int]) -> Tests:
         """Let every tester with a group send its terms, and test its group's model with what was fitted."""
         testers = [client for client in r.testers if client.key in groups]
         if not testers:

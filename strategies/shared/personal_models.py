@@ -8,9 +8,8 @@ import numpy as np
 from florets.strategies.base.method import PerClient
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
-from florets.strategies.base.round import Plan, Round
+from florets.strategies.base.round import Round, Tests
 from florets.strategies.core import FloatArray
-from florets.task.wire.evaluation import TestResult
 
 
 @dataclass(eq=False)
@@ -23,7 +22,7 @@ class PersonalModels(PerClient):
             return start if start.count == 1 else start.replaced(start.bank[index : index + 1])
         return start.replaced(self.data[key][np.newaxis].astype(np.float64))
 
-    def test(self, r: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, r: Round, groups: Mapping[str, int]) -> Tests:
         """Plan the evaluation in which each tester with a group tests its own model, or its group's before it has."""
         testers = {client.key for client in r.testers} & groups.keys()
         return r.test({key: self.of(key, r.models, groups[key]).one(0) for key in testers})

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.task.tested import PartSums
 from florets.task.training.scores import Curve, area
-from florets.task.wire.evaluation import BINS, MIN_RECORDS, MOST_CURVES, REPLICATES, PartSums, places
+from florets.task.wire.evaluation import BINS, MIN_RECORDS, MOST_CURVES, REPLICATES, places
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

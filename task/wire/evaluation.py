@@ -1,7 +1,7 @@
 """Reply to `evaluate`: a test's loss, accuracy, further scores and sums; how they are carried and checked."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import ConfigRecord, RecordDict
 
+from florets.task.tested import Evaluation, PartSums
 from florets.task.wire import kinds
 from florets.task.wire.codec import MAX_EXAMPLES, Form, Item, Loss, Number
 from florets.task.wire.flower import filled
@@ -57,27 +58,6 @@ _LARGEST = kinds.DIVERGED
 _ROUNDING = 1e-6
 _LOSS_ROUNDING = 1e-3
 """Losses are computed in float32, and the sum of log losses in float64 from the same outputs."""
-
-
-@dataclass(frozen=True, eq=False)
-class PartSums:
-    """Sums of one test on one client, by which results over all records can be told; of classes or of values."""
-
-    figures: FloatArray
-    """Its own (F,) in the order of `CLASS_MEASURES` or `VALUE_MEASURES`; NaN where one is not defined."""
-    replicates: npt.NDArray[np.float32]
-    """The same of bootstrap resamples of its records (`REPLICATES`, F)."""
-    sums: FloatArray
-    """Classes: sum of the log losses (1,). Values: mean of the targets, sum of their squared deviations from it, sums
-    of the squared and of the absolute errors (4,)."""
-    confusion: IntArray
-    """Label, prediction and count (E, 3), sorted, counts at least 1; none of values."""
-    histogram: IntArray
-    """For each class how many of the other classes' records, and of its own, have a score for it in each bin, in
-    the order of the scores, (C, 2, `BINS`); of two classes for class 1 alone. None of values, or of more classes than
-    `MOST_CURVES`."""
-    deviations: FloatArray
-    """Sums of the targets' absolute deviations from each of `places` (`DEVIATIONS`,); none of classes."""
 
 
 _TYPES = {
@@ -216,23 +196,9 @@ def _check(holds: bool | np.bool_, name: str, rule: str) -> None:
         raise MalformedMessage(f"{name} {rule}")
 
 
-@dataclass(frozen=True)
-class TestResult:
-    """Reply to `evaluate`: mean loss and accuracy on the test set; `tuned` is of a copy that was fine-tuned first."""
-
-    loss: float
-    accuracy: float | None
-    num_examples: int
-    validation: "TestResult | None" = None
-    tuned: "TestResult | None" = None
-    scores: Mapping[str, float] = field(default_factory=dict)
-    sums: PartSums | None = field(default=None, compare=False)
-    train: npt.NDArray[np.float64] | None = field(default=None, compare=False)
-
-
 def read_evaluation(
     content: RecordDict, tuned: bool = False, validation: bool = False, sums_of: int | None = None
-) -> TestResult:
+) -> Evaluation:
     """Read a test result, with those of a fine-tuned copy and on validation data where they were asked for."""
     found = _form(tuned, validation, sums_of is not None).read(content, {})
     names = [name for name in PARTS if (tuned or "tuned" not in name) and (validation or "validation" not in name)]
@@ -244,7 +210,7 @@ def read_evaluation(
     }
     sums, train = ({}, None) if sums_of is None else read_sums(content, sums_of, tests)
     results = {
-        name: TestResult(loss, accuracy, count, sums=sums.get(name))
+        name: Evaluation(count, loss, accuracy, sums=sums.get(name))
         for name, (count, loss, accuracy) in tests.items()
     }
     plain, again = results["test"], results.get("tuned_test")

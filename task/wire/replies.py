@@ -1,6 +1,6 @@
 """Replies that any algorithm may ask for, an author's own, `query.hello`'s; cost of a reply; rule of stability."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Annotated, Any
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import ConfigRecord, RecordDict
 
+from florets.task.tested import Work
 from florets.task.wire import codec, kinds
 from florets.task.wire.codec import MAX_EXAMPLES, Flag, Form, Item, LossList, Model, Number, Tensor, Text, form_of
 from florets.task.wire.records import Layout, MalformedMessage, NotFinite, PackedVector, Vector
@@ -172,23 +173,6 @@ def check_examples(claimed: int | None, introduced: int | None) -> None:
     """Hold a reply's count of examples, its weight in averages, to the one that the client introduced itself with."""
     if claimed is not None and introduced is not None and claimed > introduced:
         raise MalformedMessage(f"{kinds.NUM_EXAMPLES} is {claimed}, more than the {introduced} of its introduction")
-
-
-@dataclass(frozen=True)
-class Work:
-    """Cost of handling one message: seconds, and passes of samples forward and back, or forward (`losses`)."""
-
-    seconds: float = 0.0
-    gradients: int = 0
-    losses: int = 0
-
-
-def total_work(parts: Iterable[Work]) -> Work:
-    """Return the cost of several replies together."""
-    seconds, gradients, losses = 0.0, 0, 0
-    for part in parts:
-        seconds, gradients, losses = seconds + part.seconds, gradients + part.gradients, losses + part.losses
-    return Work(seconds, gradients, losses)
 
 
 MOST_PASSES = 10**15
