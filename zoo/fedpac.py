@@ -9,7 +9,7 @@ import torch
 from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
-from florets import Objective, Plan, Round, State, Steps, setting
+from florets import Objective, Round, State, Steps, setting
 from florets.client_app.client import Client
 from florets.client_app.training import packed, trained
 from florets.strategies.base.models import Models, Updates

@@ -7,7 +7,7 @@ from typing import ClassVar, cast
 import torch
 from flwr.app import ArrayRecord, RecordDict
 
-from florets import Objective, Plan, Round, State, Steps
+from florets import Objective, Round, State, Steps
 from florets.client_app.client import Client
 from florets.client_app.training import packed, trained
 from florets.strategies.base.models import Models
