@@ -23,7 +23,7 @@ from florets.conf.consent import imported_functions
 from florets.conf.saved import resume_command
 from florets.conf.schema import Config, as_plain
 from florets.reports.folder import make_inside, whole_file, write_arrays
-from florets.strategies.base.encoding import Arrays, decode, decode_record, encode, encode_record
+from florets.strategies.base.encoding import Arrays, decode, encode
 from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
 
@@ -154,7 +154,7 @@ def _pack(checkpoint: Checkpoint, clients: str) -> tuple[Arrays, dict[str, str]]
         "round": checkpoint.server_round,
         "config": checkpoint.config,
         "frozen": checkpoint.frozen,
-        "models": encode_record(checkpoint.models, arrays, "models"),
+        "models": encode(checkpoint.models, arrays, "models"),
         "state": encode(checkpoint.state, arrays),
         "best": None if (best := checkpoint.best) is None else encode(vars(best), arrays, "best"),
     }
@@ -183,7 +183,7 @@ def _read(path: Path, strategy: type[Any] | None) -> Checkpoint:
     best = content["best"]
     return Checkpoint(
         server_round=server_round,
-        models=decode_record(content["models"], arrays),
+        models=decode(content["models"], arrays),
         state=state,
         clients=[
             Client(**dict(zip(_CLIENT, values, strict=True)))

@@ -1,4 +1,4 @@
-"""What clients' tests gave and what their work cost, as messages carry it and reports show it; without Flower."""
+"""Results of a client: of its tests, and the cost of its work, in messages and in reports; without Flower."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -83,7 +83,7 @@ class Comparing(EvenOdd):
     Settings = GroupingSettings
 
     def round(self, r: florets.Round) -> florets.Steps:
-        worst = max(float(reply.losses.max()) for _, reply in r.losses().replies.ok)
+        worst = max(float(own.max()) for own in r.losses().rows)
         updates = yield r.train({client.key: int(worst > 1) for client in r.participants})
         return r.average(updates)
 

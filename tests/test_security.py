@@ -100,10 +100,10 @@ def test_a_run_folder_with_another_configuration_language_is_refused(tmp_path: P
 @pytest.mark.parametrize(
     "data",
     [
-        {"object": "os:system", "fields": {"command": "true"}},
-        {"object": "florets.strategies.base.exchange:send", "fields": {}},
-        {"object": "strategies.no_such_module:X", "fields": {}},
-        {"array": "missing"},
+        ["object", ["os:system", {"command": "true"}]],
+        ["object", ["florets.strategies.base.exchange:send", {}]],
+        ["object", ["strategies.no_such_module:X", {}]],
+        ["array", "missing"],
         {"unknown": 1},
     ],
 )

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.placement import Centres, place
 from florets.task.wire.folds import RowForm
-from florets.task.wire.replies import Losses
 
 Rows = FloatArray | Callable[[BoolArray], FloatArray]
 """Rows (M, D) to group, or a function of the mask (M,) of those that define what is common."""
@@ -97,39 +95,22 @@ class Sealed:
         raise ValueError(self._why)
 
 
+def sealed(values: Any, why: str) -> Any:
+    """Return values as an algorithm gets them, sealed for a reason; "": as they are."""
+    return Sealed(values, why) if why else values
+
+
 def opened(values: Any) -> Any:
     """Return what may be sealed, for code that averages or groups it, or protects single parts of it."""
     return vars(values)["_values"] if isinstance(values, Sealed) else values
 
 
-@dataclass(frozen=True)
-class LossVectors:
-    """The losses of `models` that clients sent, sorted by key; with a reason `why` they may only be grouped.
+class LossVectors(NamedTuple):
+    """Losses (M, K) of `models` by the clients `keys`, sorted by key; sealed where they may only be grouped."""
 
-    `received` is for code that does not look at single ones, or only for the client's own sake.
-    """
-
-    received: Replies[Losses]
+    keys: Sequence[str]
+    rows: FloatArray
     models: Models
-    why: str = ""
-
-    @property
-    def keys(self) -> list[str]:
-        """The clients."""
-        return [key for key, _ in self.received.ok]
-
-    @property
-    def replies(self) -> Replies[Losses]:
-        """The replies, which an algorithm may look at; ValueError where it may not."""
-        if self.why:
-            raise ValueError(self.why)
-        return self.received
-
-    @property
-    def rows(self) -> FloatArray:
-        """Their losses (M, K)."""
-        found = np.stack([reply.losses for _, reply in self.received.ok])
-        return Sealed(found, self.why) if self.why else found  # type: ignore[return-value]  # for `group` alone
 
 
 FIT, FIT_ONE = 0.5, 0.1

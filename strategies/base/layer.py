@@ -1,7 +1,7 @@
 """`Layer`: what surrounds every exchange between an algorithm and its clients."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from numpy.typing import NDArray
 
@@ -85,14 +85,8 @@ class Layer:
         """Return averages (K, R) of groups that were drawn at random."""
         return bank
 
-    @property
-    def seals(self) -> str:
-        """Why the algorithm may only average the round's updates; empty: it may look at each."""
-        return ""
-
-    @property
-    def seals_losses(self) -> str:
-        """Why the algorithm may only group losses; empty: it may look at each."""
+    def seals(self, what: Literal["updates", "losses"]) -> str:
+        """Return why the algorithm may only average updates, or group losses; empty: it may look at each."""
         return ""
 
     def allows_tests(self, r: Round) -> bool:

@@ -23,7 +23,17 @@ from florets.strategies.base.exchange import (
     sort_replies,
 )
 from florets.strategies.base.federation import RoundFailed, TrainingDiverged
-from florets.strategies.base.groups import Cluster, Frozen, Grouping, Groups, LossVectors, Rows, grouped, opened
+from florets.strategies.base.groups import (
+    Cluster,
+    Frozen,
+    Grouping,
+    Groups,
+    LossVectors,
+    Rows,
+    grouped,
+    opened,
+    sealed,
+)
 from florets.strategies.base.models import Averaging, Models, Updates
 from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Vectors, named, sketched
 from florets.strategies.core import FloatArray, IntArray
@@ -292,8 +302,8 @@ class Round:
         r = replace(self, config=filled(self.config.copy(), {kinds.BY_ERRORS: True})) if by == "accuracy" else self
         chosen = next((found for layer in self.layers if (found := layer.choices(r)) is not None), None)
         if chosen is None and self.strategy.personal.trains:
-            replies = r.losses().replies
-            chosen = {key: int(np.argmin(reply.losses)) for key, reply in replies.ok}
+            found = r.losses()
+            chosen = dict(zip(found.keys, np.argmin(found.rows, axis=1).tolist(), strict=True))
         return r.train_selected() if chosen is None else r.train(chosen)
 
     def train_selected(self, settings: Mapping[str, float] | None = None) -> Plan[Update]:
@@ -316,8 +326,9 @@ class Round:
             replies = layer.losses(replies, self, True)
         self.require(replies, "loss vector")
         self.keepers = {key: models.token for key, reply in replies.ok if reply.kept}
-        self.note_vectors("losses", [key for key, _ in replies.ok], [reply.losses for _, reply in replies.ok])
-        return LossVectors(replies, models, self._seal_of_losses)
+        keys, rows = [key for key, _ in replies.ok], np.stack([reply.losses for _, reply in replies.ok])
+        self.note_vectors("losses", keys, rows)
+        return LossVectors(keys, sealed(rows, self.seal_of("losses")), models)
 
     def group(self, keys: Sequence[str], rows: Rows, k: int, cluster: Cluster, source: str = "grouping") -> Groups:
         """Group clients into `k` groups by their rows (M, D), with `cluster`; `source` names it in errors."""
@@ -392,13 +403,13 @@ class Round:
 
         With `loss_batch` it is taken on a batch, unless `all_samples` (for decisions that last).
         """
-        if why := self._seal_of_losses:
+        if why := self.seal_of("losses"):
             raise ValueError(why)
         return self._losses_of(clients, models, all_samples)
 
-    @property
-    def _seal_of_losses(self) -> str:
-        return next((why for layer in self.layers if (why := layer.seals_losses)), "")
+    def seal_of(self, what: Literal["updates", "losses"]) -> str:
+        """Return why the algorithm may not look at single clients' updates or losses; "": it may."""
+        return next((why for layer in self.layers if (why := layer.seals(what))), "")
 
     def _losses_of(
         self, clients: Sequence[Client], models: Models, all_samples: bool = False, is_kept: bool = False

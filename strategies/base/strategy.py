@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, mean_results
 from florets.strategies.base.exchange import Meter, handler_path, log, sort_replies
 from florets.strategies.base.federation import Federation, RoundFailed
-from florets.strategies.base.groups import Frozen, Sealed
+from florets.strategies.base.groups import Frozen, sealed
 from florets.strategies.base.layer import Layer
 from florets.strategies.base.loop import Earlier, EvaluateModels, RoundObserver, run_rounds
 from florets.strategies.base.method import LocalTraining, Method, personal_method
@@ -336,9 +336,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
             plan.keep(updates)
         with r.meter.part("aggregate"):
             self.assignment.update({key: update.model for key, update in updates})
-            why = next((why for layer in self.layers if (why := layer.seals)), "")
-            given: Any = Sealed(updates, why) if why else updates
-            bank = self._end(partial(self._steps.send, given))
+            bank = self._end(partial(self._steps.send, sealed(updates, r.seal_of("updates"))))
             bank = r.models.bank if bank is None else bank
             for layer in self.layers:
                 bank = layer.combined(bank, r)

@@ -16,7 +16,7 @@ import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -124,9 +124,9 @@ class Masks(Layer):
             self._asked = len(plan.requests)
         return plan
 
-    @property
-    def seals(self) -> str:
-        return f"{_ON}: of masked updates there are averages alone (Round.average); leave it out" * bool(self._asked)
+    def seals(self, what: Literal["updates", "losses"]) -> str:
+        hides = what == "updates" and self._asked > 0
+        return f"{_ON}: of masked updates there are averages alone (Round.average); leave it out" if hides else ""
 
     def details(self, r: Round) -> Mapping[str, Detail]:
         if self._asked:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -327,10 +327,9 @@ class Noise(Layer):
         """Compare models with the mean client's losses at first, when all would choose the least noised one."""
         if self.ledger.is_local or "choices" not in self.asks or not 1 < r.server_round <= 1 + COMPARED:
             return None
-        replies = r.losses().received
-        keys, losses = [key for key, _ in replies.ok], np.stack([reply.losses for _, reply in replies.ok])
-        found = self.ledger.compared(keys, losses, r.models.count)[0]
-        return dict(zip(keys, found.tolist(), strict=True))
+        losses = r.losses()
+        found = self.ledger.compared(losses.keys, opened(losses.rows), r.models.count)[0]
+        return dict(zip(losses.keys, found.tolist(), strict=True))
 
     def trains(self, plan: Plan[Update], r: Round) -> Plan[Update]:
         """Charge clients for the updates that they are asked for; refuse what the server's noise does not cover."""
@@ -343,17 +342,11 @@ class Noise(Layer):
         ledger.charge_training(keys, plan.groups)
         return plan
 
-    @property
-    def seals(self) -> str:
+    def seals(self, what: Literal["updates", "losses"]) -> str:
         if self.ledger.is_local:
             return ""
-        return f"{_CENTRAL}: covers averages of updates (Round.average), and no single ones; use privacy.kind=none"
-
-    @property
-    def seals_losses(self) -> str:
-        if self.ledger.is_local:
-            return ""
-        return f"{_CENTRAL}: covers groups of losses (Round.group), and no single ones; use privacy.kind=none"
+        covered = "averages of updates (Round.average)" if what == "updates" else "groups of losses (Round.group)"
+        return f"{_CENTRAL}: covers {covered}, and no single ones; use privacy.kind=none"
 
     def allows_tests(self, r: Round) -> bool:
         """Allow test scores, which have no noise, only in a simulation."""
