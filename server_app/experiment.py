@@ -335,7 +335,6 @@ class _Run:
             losses,
             strategy.federation.left_out,
             config.pictures,
-            strategy.state.confusions,
             self._truth.changes(strategy.context.server_round),
             strategy.mixtures,
             best_round,

@@ -6,6 +6,7 @@ import csv
 import json
 import logging
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -168,7 +169,6 @@ class Recorder:
         loss_matrix: tuple[Sequence[str], NDArray[np.float64]] | None = None,
         left_out: Sequence[str] = (),
         pictures: bool = True,
-        confusions: Mapping[int, Sequence[int]] | None = None,
         changes: Sequence[tuple[int, int, int]] = (),
         mixtures: Mapping[str, NDArray[np.float64]] | None = None,
         best_round: int | None = None,
@@ -178,7 +178,7 @@ class Recorder:
 
         `models` are the K models, ``<k>/<name>`` to values; `loss_matrix` are client keys and the mean loss of each
         model on each one's training data, (M, K); `mixtures` the shares of the models (K,) in clients that mix them.
-        For `confusions` see `RoundReport`, for `changes` see `Truth`.
+        For `changes` see `Truth`.
         """
         self._progress.close()
         # The figures come first and the pictures last: a failure while drawing costs no results.
@@ -186,8 +186,7 @@ class Recorder:
         if loss_matrix is not None:
             self._write_losses(*loss_matrix)
         pooled = self._write_tests(evaluations)
-        if confusions:
-            self._write_confusions(confusions)
+        self._write_confusions(evaluations, assignment)
         if changes:
             self._write_changes(changes)
         names = {"experiment": self._experiment, "strategy": self._strategy, "seed": str(self._seed)}
@@ -247,9 +246,16 @@ class Recorder:
         run_folder.write_whole(self.folder / FILE, to_json(statistics))
         return pooled_figures(statistics)
 
-    def _write_confusions(self, confusions: Mapping[int, Sequence[int]]) -> None:
-        rows = [[model, *c[at : at + 3]] for model, c in sorted(confusions.items()) for at in range(0, len(c), 3)]
-        self._write_table("confusion.csv", ["model", "label", "predicted", "samples"], rows)
+    def _write_confusions(self, evaluations: Mapping[str, Evaluation], assignment: Mapping[str, int]) -> None:
+        """Write the counts of each model's clients together, where clients sent any."""
+        counts = Counter[tuple[int, int, int]]()
+        for key, test in evaluations.items():
+            if key in assignment and test.sums is not None:
+                for label, predicted, count in test.sums.confusion.tolist():
+                    counts[assignment[key], label, predicted] += count
+        if counts:
+            rows = [[*place, count] for place, count in sorted(counts.items())]
+            self._write_table("confusion.csv", ["model", "label", "predicted", "samples"], rows)
 
     def _write_changes(self, changes: Sequence[tuple[int, int, int]]) -> None:
         keys = {client.number: key for key, client in self._clients.items()}

@@ -3,9 +3,8 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from florets.strategies.settings import ASKS, PrivacyKind, RunKeys, Settings
+from florets.strategies.settings import ASKS, PERSONAL, PrivacyKind, RunKeys, Settings
 
 COVERS: dict[str, frozenset[str]] = {
     "privacy.kind": frozenset({"losses", "choices"}),
@@ -18,8 +17,12 @@ COMPARED = 5
 """Rounds after the first in which, with central noise, clients' choices are made by comparing noised sums."""
 
 _WITHOUT_NOISE = {
-    **{"clustering": "kmeans", "matching": "min_cost", "square_root": False, "choose_by": "loss"},
-    **{"stop_when_stable": True, "memory": False},
+    "clustering": "kmeans",
+    "matching": "min_cost",
+    "square_root": False,
+    "choose_by": "loss",
+    "stop_when_stable": True,
+    "memory": False,
 }
 """Keys of algorithms that make groups without noise, with the value that makes none."""
 
@@ -87,7 +90,7 @@ def _of_masks(settings: Settings, run: RunKeys, on: str) -> Iterator[str]:
         )
     if run.robust != "none":
         yield f"{on}: robust={run.robust} looks at single updates, of which only sums come; use one of both."
-    if run.personal not in (None, "none"):
+    if run.personal in PERSONAL:
         yield f"{on}: personal={run.personal} has clients send statistics of their own; use one of both."
 
 
@@ -115,35 +118,27 @@ def _of_noise(settings: Settings, run: RunKeys, kind: str) -> Iterator[str]:
             f"privacy.delta={delta:g}: from 1 / clients on a run may give a client away; give less than "
             f"{1 / count:g}, or leave it out."
         )
-    everywhere = {
-        "personal": (("intercept", "slopes"), "what is kept for single clients has no noise"),
-        "k": (("auto",), "losses without noise decide on the number"),
-    }
-    by_server = {
-        "robust": (tuple({run.robust} - {"none"}), "the noise is made for sums, and a robust rule takes none"),
-        "secure_aggregation": ((releases.hidden,), "masks need groups whose sizes every member knows"),
-    }
-    by_clients = {
-        "first_round": (("update",), "single clients' updates decide on groups"),
-        "statistics": ((True,), "sums of tests have no noise"),
-        "fine_tune_epochs": (tuple({run.fine_tune_epochs} - {0}), "tests have no noise"),
-    }
-    by_record = {
-        "secure_aggregation": ((True,), "clients add noise for themselves alone"),
-        "averaging": (("gradients",), "clients send models"),
-        "loss_data": (("held_out",), "fewer records train"),
-    }
-    refused: dict[str, tuple[tuple[Any, ...], str]] = everywhere | (by_clients if local else by_server)
-    for key, (values, why) in (refused | (by_record if example else {})).items():
-        value = getattr(run, key)
-        if value and value in values:
+    conflicts = [
+        ("personal", run.personal in PERSONAL, "what is kept for single clients has no noise"),
+        ("k", run.k == "auto", "losses without noise decide on the number"),
+        ("robust", not local and run.robust != "none", "the noise is made for sums, and a robust rule takes none"),
+        ("secure_aggregation", releases.hidden, "masks need groups whose sizes every member knows"),
+        ("first_round", local and run.first_round == "update", "single clients' updates decide on groups"),
+        ("statistics", local, "sums of tests have no noise"),
+        ("fine_tune_epochs", local, "tests have no noise"),
+        ("secure_aggregation", example, "clients add noise for themselves alone"),
+        ("averaging", example and run.averaging == "gradients", "clients send models"),
+        ("loss_data", example and run.loss_data == "held_out", "fewer records train"),
+    ]
+    for key, is_refused, why in conflicts:
+        if is_refused and (value := getattr(run, key)):
             remedy = "give an integer" if key == "k" else "leave it out"
             yield f"{key}={str(value).lower()}: not covered by {kind}: {why}; {remedy}."
 
 
 def least_clients(settings: Settings, run: RunKeys) -> int:
     """Return how many clients a run needs for its noise or masks, so that each round has enough; at least 1."""
-    in_round = run.privacy.least_group if run.privacy.has_noise else 1
+    in_round = run.privacy.min_group if run.privacy.has_noise and not run.privacy.hides_records else 1
     if run.secure_aggregation:
         # It brings cryptography, which few runs need.
         from florets.task.wire.masking import LEAST

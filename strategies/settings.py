@@ -84,11 +84,6 @@ class Privacy:
         """Whether there is a guarantee for single records."""
         return self.kind == "example" and self.has_noise
 
-    @property
-    def least_group(self) -> int:
-        """Clients that a round and a group need."""
-        return 1 if self.hides_records else self.min_group
-
 
 ASKS = {
     "losses": "clients' losses of the models",

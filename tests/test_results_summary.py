@@ -13,7 +13,6 @@ from florets.engines.engine import run
 from florets.reports.scores import metrics_of
 from florets.reports.summary import RunSummary, reaches, round_line, stability_words, summarise
 from florets.server_app.recorder import Recorder
-from florets.strategies.base.evaluation import confusions_of
 from florets.strategies.base.report import STABLE_FROM
 from florets.studies.sweep.jobs import Job
 from florets.studies.sweep.report import summary_markdown, write_sweep
@@ -111,33 +110,20 @@ def test_the_figures_of_a_score_over_the_clients():
     assert (found["auc"]["clients"], found["auc"]["worst"]) == (10, 0.1)
 
 
-def test_counts_of_a_models_clients_are_added_up():
-    def test_of(*counts):
-        cells = np.array(counts, dtype=np.int32).reshape(-1, 3)
-        return Evaluation(4, 0.5, 0.5, sums=SimpleNamespace(confusion=cells))
-
-    tests = [
-        ("a", test_of(0, 0, 2, 1, 0, 2)),
-        ("b", test_of(0, 1, 4)),
-        ("c", test_of(0, 0, 1, 0, 1, 1, 2, 2, 2)),
-        ("d", test_of()),
-        ("nobody", test_of(9, 9, 4)),
-    ]
-    assignment = {"a": 1, "b": 0, "c": 1, "d": 1}
-    assert confusions_of(tests, assignment) == {0: [0, 1, 4], 1: [0, 0, 3, 0, 1, 1, 1, 0, 2, 2, 2, 2]}
-
-
 def recorded(folder):
+    counts = {"00": [(1, 1, 40)], "02": [(0, 0, 20), (0, 1, 10)], "03": [(0, 0, 10)]}
+    sums = {key: SimpleNamespace(confusion=np.array(cells)) for key, cells in counts.items()}
     tests = {
-        key: Evaluation(20, 0.25, accuracy, scores={"balanced_accuracy": accuracy / 2, "macro_f1": 0.25})
+        key: Evaluation(
+            20, 0.25, accuracy, scores={"balanced_accuracy": accuracy / 2, "macro_f1": 0.25}, sums=sums.get(key)
+        )
         for key, accuracy in zip(TRUTH, (0.5, 0.75, 1.0, 0.75), strict=True)
     }
     with Recorder(folder, "k: 2\n", "tiny", "clove", 0, 1, quiet=True) as recorder:
         recorder.clients(CLIENTS)
         recorder.round(report(1, evaluations=tests, work=Work(2.0, 1_500_000, 0)))
         models = {"0/w": np.zeros(2, dtype=np.float32)}
-        counts = {0: [0, 0, 30, 0, 1, 10], 1: [1, 1, 40]}
-        return recorder.finish(models, tests, FOUND, pictures=False, confusions=counts)
+        return recorder.finish(models, tests, FOUND, pictures=False)
 
 
 def test_files_summary_and_report_have_the_scores(tmp_path):

@@ -158,7 +158,8 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
             return codec.read(ClosestCounts, content, K=count)
 
         with r.meter.part("losses"):
-            replies = r.ask_custom(CLOSEST, due, read, r.models.record, category="evaluate")
+            requests = [r.request_custom(CLOSEST, one, r.models.record, category="evaluate") for one in due]
+            replies = r.ask(requests, read)
         for key, reply in replies.ok:
             found[key] = Estimate(importance(reply.counts), r.server_round)
 

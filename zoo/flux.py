@@ -173,7 +173,9 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
             return read_descriptor(content, classes, dimensions)
 
         with r.meter.part("describe"):
-            return r.ask_custom(DESCRIPTOR, clients, read, common.one(0), settings)
+            model = common.one(0)
+            requests = [r.request_custom(DESCRIPTOR, one, model, settings, category="query") for one in clients]
+            return r.ask(requests, read)
 
     def _without_outliers(self, replies: Replies[Descriptor], r: Round) -> Replies[Descriptor]:
         # One huge value would be the range of its row, in which all others are then equal.

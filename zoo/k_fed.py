@@ -92,7 +92,8 @@ class KFED(FrozenClusters[KFEDSettings, FrozenGroups]):
         def read(_: str, content: RecordDict) -> LocalCentres:
             return codec.read(LocalCentres, content, D=length, n=range(1, own.local_clusters + 1))
 
-        replies = r.ask_custom(KMEANS, clients, read, settings=settings)
+        requests = [r.request_custom(KMEANS, one, None, settings, category="query") for one in clients]
+        replies = r.ask(requests, read)
         means = [np.average(found.centres, axis=0, weights=found.sizes) for _, found in replies.ok]
         r.note_vectors("means", [key for key, _ in replies.ok], means)
         return replies

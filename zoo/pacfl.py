@@ -106,7 +106,8 @@ class PACFL(LinkedClusters[PACFLSettings]):
         def read(_: str, content: RecordDict) -> PrincipalVectors:
             return codec.read(PrincipalVectors, content, D=length, m=range(1, most + 1), most=most)
 
-        return r.ask_custom(SEND_VECTORS, clients, read, settings=settings)
+        requests = [r.request_custom(SEND_VECTORS, one, None, settings, category="query") for one in clients]
+        return r.ask(requests, read)
 
     def distances(self, clients: Sequence[PrincipalVectors]) -> FloatArray:
         """Return the angles between the clients' vectors."""

@@ -1,10 +1,9 @@
 """Test evaluations: what clients do besides a test, and how a round reports their replies."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from flwr.app import MetricRecord, RecordDict
 
 from florets.task.tested import Evaluation
@@ -37,22 +36,6 @@ class EvaluationSettings:
     def read(self, content: RecordDict) -> Evaluation:
         """Return the reply to a test, checked for what was asked."""
         return read_evaluation(content, bool(self.fine_tune_epochs), self.validation, self.sums_of)
-
-
-def confusions_of(tests: Iterable[tuple[str, Evaluation]], assignment: Mapping[str, int]) -> dict[int, list[int]]:
-    """Return the counts of each model's clients together (`RoundReport.confusions`), of those that send sums."""
-    parts: dict[int, list[npt.NDArray[np.int32]]] = {}
-    for key, test in tests:
-        if key in assignment and test.sums is not None and len(test.sums.confusion):
-            parts.setdefault(assignment[key], []).append(test.sums.confusion)
-    found = {}
-    for model in sorted(parts):
-        cells = np.concatenate(parts[model], dtype=np.int64)
-        pairs, place = np.unique(cells[:, :2], axis=0, return_inverse=True)
-        counts = np.zeros(len(pairs), dtype=np.int64)
-        np.add.at(counts, place.ravel(), cells[:, 2])
-        found[model] = np.column_stack([pairs, counts]).ravel().tolist()
-    return found
 
 
 def mean_results(evaluations: Collection[Evaluation]) -> MetricRecord | None:

@@ -85,8 +85,7 @@ class RoundReport:
 
     `phase` is "clustering", "stable" (the clustering is frozen), "training" (the strategy does not cluster),
     "discovery", or one of mixed regression's, "moment_descent" and "refine". `replies` counts ok, error, missing and
-    invalid; `rejected` says why values of a client are too large. `confusions` has by model a sequence of label, what
-    was predicted for it, how often; the next label. `details` are values for JSON.
+    invalid; `rejected` says why values of a client are too large. `details` are values for JSON.
     """
 
     server_round: int
@@ -104,7 +103,6 @@ class RoundReport:
     details: Mapping[str, Detail] = field(default_factory=dict)
     tries: int = 1
     rejected: Mapping[str, str] = field(default_factory=dict)
-    confusions: Mapping[int, Sequence[int]] = field(default_factory=dict)
     work: Work = field(default_factory=Work)
     clients: Mapping[str, ClientRound] = field(default_factory=dict)
     compared: Compared | None = None
@@ -161,8 +159,6 @@ class State:
         Phase of the current round, for the report: "clustering", "stable", "training" or the algorithm's own.
     evaluations
         Results of the last test evaluation, by client key; empty after a round without one.
-    confusions
-        Counts of the same tests by model, see `RoundReport.confusions`.
     train_loss
         Mean training loss of the last round, weighted by examples.
     kept
@@ -176,7 +172,6 @@ class State:
     assignment: dict[str, int] = field(default_factory=dict)
     phase: str = "training"
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
-    confusions: dict[int, list[int]] = field(default_factory=dict)
     train_loss: float | None = None
     kept: Any = None
     details: dict[str, Any] = field(default_factory=dict)

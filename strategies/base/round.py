@@ -169,25 +169,11 @@ class Round:
         `model` is the one that is sent. An answer that is `needed` from the quorum is asked for again.
         """
         sent = None if model is None else self.models.one(model)
-        replies = self.ask_custom(
-            handler, clients, lambda _, content: read_answer(content, returns or {}, numbers), sent, settings
-        )
+        requests = [self.request_custom(handler, one, sent, settings, category="query") for one in clients]
+        replies = self.ask(requests, lambda _, content: read_answer(content, returns or {}, numbers))
         if needed:
             self.require(replies, "answer")
         return dict(replies.ok)
-
-    def ask_custom(
-        self,
-        handler: Handler,
-        clients: Iterable[Client],
-        read: Read[T],
-        arrays: ArrayRecord | None = None,
-        settings: Mapping[str, object] | None = None,
-        category: Literal["train", "evaluate", "query"] = "query",
-    ) -> Replies[T]:
-        """Ask clients, all the same, by a client handler (one exchange); see `request_custom`."""
-        requests = [self.request_custom(handler, one, arrays, settings, category=category) for one in clients]
-        return self.ask(requests, read)
 
     def request_custom(
         self,

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
-from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, mean_results
+from florets.strategies.base.evaluation import EvaluationSettings, mean_results
 from florets.strategies.base.exchange import Meter, handler_path, log, sort_replies
 from florets.strategies.base.federation import Federation, RoundFailed
 from florets.strategies.base.groups import Frozen, sealed
@@ -299,7 +299,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
             )
         self.open_round(server_round, arrays, config, grid)
         r = self.context
-        self.state.evaluations, self.state.confusions, self.state.details = {}, {}, {}
+        self.state.evaluations, self.state.details = {}, {}
         for layer in self.layers:
             layer.begin(r)
         self._steps = begun(self, r)
@@ -371,7 +371,6 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         tests.warn()
         self.context.meter.count(tests)
         self.state.evaluations = dict(tests.ok)
-        self.state.confusions = confusions_of(tests.ok, self.assignment)
         return mean_results(self.state.evaluations.values())
 
     def close_round(self) -> RoundReport:
@@ -395,7 +394,6 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
             replies=dict(r.meter.replies),
             train_loss=self.state.train_loss,
             evaluations=dict(self.state.evaluations),
-            confusions=dict(self.state.confusions),
             work=r.meter.work,
             details={**self.details(), **of_layers},
             tries=r.meter.tries,
