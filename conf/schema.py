@@ -12,7 +12,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from florets.conf.problems import did_you_mean
-from florets.strategies.registry import DEFAULT, UnknownStrategy, find_strategy, settings_type
+from florets.strategies.registry import DEFAULT, UnknownStrategy, find_strategy, settings_type, strategy_names
 from florets.strategies.settings import Experiment, Settings
 from florets.task.keys import Mismatch, as_declared, convert, describe, setting, type_hints
 
@@ -195,9 +195,9 @@ def read_strategy(name: str, problems: list[str]) -> type[Settings] | None:
     try:
         settings = settings_type(name)
     except UnknownStrategy as error:
-        hint = "" if ":" in name else did_you_mean(name, error.known)
+        hint = "" if ":" in name else did_you_mean(name, strategy_names())
         problems.append(
-            f"strategy={name}: {error}; there are {', '.join(error.known)}, or package.module:Class.{hint}"
+            f"strategy={name}: {error}; there are {', '.join(strategy_names())}, or package.module:Class.{hint}"
         )
         return None
     if ":" in name and (wrong := as_declared(settings())[1]):

@@ -24,11 +24,7 @@ _READ = ("florets.strategies.", "florets.zoo.")
 
 
 class UnknownStrategy(ValueError):
-    """There is no such strategy; the message says why, `known` lists the names that there are."""
-
-    def __init__(self, reason: str, known: list[str]) -> None:
-        super().__init__(reason)
-        self.known = known
+    """There is no such strategy; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +53,15 @@ class StrategyName:
 
 def find_strategy(name: str) -> StrategyName:
     """Return the strategy of a name, without importing it; `UnknownStrategy` if the name has no such form."""
-    offered = _offered()
     ours = {own: f"{module_of(own)}:{cls}" for own, cls in STRATEGIES.items()}
-    for own, path in (ours | offered).items():
+    for own, path in (ours | _offered()).items():
         if name in (own, path):
             return StrategyName(own, path, trusted=True)
     module, _, attribute = name.partition(":")
     parts = [*module.split("."), attribute]
     if ":" in name and all(part.isidentifier() for part in parts):
         return StrategyName(name, name, trusted=False)
-    raise UnknownStrategy("no such strategy", [*STRATEGIES, *sorted(offered)])
+    raise UnknownStrategy("no such strategy")
 
 
 def strategy_names() -> list[str]:
@@ -96,8 +91,7 @@ def settings_type(name: str) -> type[Settings]:
     if not decorated or not issubclass(settings, Settings):
         raise UnknownStrategy(
             f"class {found.path.rpartition(':')[2]} has no Settings (a frozen dataclass that builds on "
-            "florets.strategies.settings.Settings, with @dataclass(frozen=True) above it)",
-            strategy_names(),
+            "florets.strategies.settings.Settings, with @dataclass(frozen=True) above it)"
         )
     checked: type[Settings] = settings
     return checked
@@ -111,11 +105,9 @@ def strategy_class(name: str) -> type[Any]:
         cls = getattr(importlib.import_module(module_name), attribute, None)
     # A user's module may raise anything while it is imported.
     except Exception as error:
-        raise UnknownStrategy(
-            f"module {module_name} cannot be imported ({type(error).__name__}: {error})", strategy_names()
-        ) from error
+        raise UnknownStrategy(f"module {module_name} cannot be imported ({type(error).__name__}: {error})") from error
     if not isinstance(cls, type):
-        raise UnknownStrategy(f"module {module_name} has no class {attribute}", strategy_names())
+        raise UnknownStrategy(f"module {module_name} has no class {attribute}")
     return cls
 
 

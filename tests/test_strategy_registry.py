@@ -70,9 +70,8 @@ def test_the_keys_of_an_own_class_are_checked_as_ours(given: str, message: str) 
     ],
 )
 def test_what_is_no_strategy_is_told_with_the_names_that_there_are(name: str, reason: str) -> None:
-    with pytest.raises(UnknownStrategy, match=f"^{reason}") as caught:
+    with pytest.raises(UnknownStrategy, match=f"^{reason}"):
         settings_type(name)
-    assert caught.value.known == strategy_names()
     with pytest.raises(
         ConfigError, match=rf"^strategy={name}: {reason}.*; there are clove, .* or package.module:Class"
     ):

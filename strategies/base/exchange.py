@@ -3,16 +3,16 @@
 import logging
 import re
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from florets.strategies.base.report import ClientRound, Compared, named
+from florets.strategies.base.report import Costs, named
 from florets.task.given import hold
 from florets.task.tested import Work, total_work
 from florets.task.wire import MalformedMessage, payload_bytes
@@ -225,17 +225,11 @@ def clean_reason(reason: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in last)
 
 
-class Meter:
+class Meter(Costs):
     """Adds up the costs of a round, by part and by client."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.replies = Counter(ok=0, error=0, missing=0, invalid=0)
-        self.rejected: dict[str, str] = {}
-        self.tries = 0
-        self.work = Work()
-        self.clients = defaultdict[str, ClientRound](ClientRound)
-        self.compared: Compared | None = None
+        super().__init__(tries=0)
         self._start = time.perf_counter()
         self._inner = 0.0
 
@@ -253,12 +247,7 @@ class Meter:
 
     def count(self, replies: Replies[Any]) -> None:
         """Count the replies of one exchange by kind."""
-        self.replies.update(
-            ok=len(replies.ok),
-            error=len(replies.error),
-            missing=len(replies.missing),
-            invalid=len(replies.invalid),
-        )
+        self.replies.update({kind: len(getattr(replies, kind)) for kind in ("ok", "error", "missing", "invalid")})
 
     def reject(self, keys: Sequence[str], reason: str) -> None:
         """Count valid replies as invalid after all."""
@@ -301,6 +290,9 @@ class Meter:
         part = self.clients[key]
         part.kept = kept if part.kept is None else min(part.kept, kept)
 
-    def finish(self) -> None:
-        """Close the round: its whole wall time becomes the part "total"."""
+    def finish(self) -> dict[str, Any]:
+        """Close the round, whose whole wall time becomes the part "total"; return its `Costs` by name."""
         self.seconds["total"] = time.perf_counter() - self._start
+        self.bytes_down = sum(part.bytes_down for part in self.clients.values())
+        self.bytes_up = sum(part.bytes_up for part in self.clients.values())
+        return {one.name: copy(getattr(self, one.name)) for one in fields(Costs)}

@@ -1,5 +1,6 @@
 """A strategy's state and its reports: clients, and one report per round."""
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,13 +80,31 @@ MOST_NUMBERS = 64
 """Most numbers of a client's vector that are kept in a round; longer vectors are projected."""
 
 
-@dataclass(frozen=True)
-class RoundReport:
-    """Everything that is recorded of one round, in all its `tries`; tests count in no bytes or work.
+@dataclass(kw_only=True)
+class Costs:
+    """What a round cost, in all its `tries`; tests count in no bytes or work.
+
+    `seconds` are by part; `replies` counts ok, error, missing and invalid; `rejected` says why values of a client are
+    too large.
+    """
+
+    bytes_down: int = 0
+    bytes_up: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    replies: Counter[str] = field(default_factory=lambda: Counter(ok=0, error=0, missing=0, invalid=0))
+    tries: int = 1
+    rejected: dict[str, str] = field(default_factory=dict)
+    work: Work = field(default_factory=Work)
+    clients: dict[str, ClientRound] = field(default_factory=lambda: defaultdict(ClientRound))
+    compared: Compared | None = None
+
+
+@dataclass(kw_only=True)
+class RoundReport(Costs):
+    """Everything that is recorded of one round.
 
     `phase` is "clustering", "stable" (the clustering is frozen), "training" (the strategy does not cluster),
-    "discovery", or one of mixed regression's, "moment_descent" and "refine". `replies` counts ok, error, missing and
-    invalid; `rejected` says why values of a client are too large. `details` are values for JSON.
+    "discovery", or one of mixed regression's, "moment_descent" and "refine". `details` are values for JSON.
     """
 
     server_round: int
@@ -94,18 +113,9 @@ class RoundReport:
     assignment: Mapping[str, int]
     num_clusters: int
     stable: bool
-    bytes_down: int
-    bytes_up: int
-    seconds: Mapping[str, float]
-    replies: Mapping[str, int]
     train_loss: float | None
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
     details: Mapping[str, Detail] = field(default_factory=dict)
-    tries: int = 1
-    rejected: Mapping[str, str] = field(default_factory=dict)
-    work: Work = field(default_factory=Work)
-    clients: Mapping[str, ClientRound] = field(default_factory=dict)
-    compared: Compared | None = None
 
 
 _MOST_NAMED = 10

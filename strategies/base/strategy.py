@@ -376,7 +376,6 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
     def close_round(self) -> RoundReport:
         """Return the report of the round that just ended."""
         r = self.context
-        r.meter.finish()
         if r.meter.compared is None and self.mixtures:
             r.note_vectors("shares", list(self.mixtures), list(self.mixtures.values()))
         self._meter = None
@@ -388,18 +387,10 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
             assignment=dict(self.assignment),
             num_clusters=len(set(self.assignment.values())),
             stable=self.state.phase == "stable",
-            bytes_down=sum(part.bytes_down for part in r.meter.clients.values()),
-            bytes_up=sum(part.bytes_up for part in r.meter.clients.values()),
-            seconds=dict(r.meter.seconds),
-            replies=dict(r.meter.replies),
             train_loss=self.state.train_loss,
             evaluations=dict(self.state.evaluations),
-            work=r.meter.work,
             details={**self.details(), **of_layers},
-            tries=r.meter.tries,
-            rejected=dict(r.meter.rejected),
-            clients=dict(r.meter.clients),
-            compared=r.meter.compared,
+            **r.meter.finish(),
         )
 
     def restore(self, state: Any, arrays: ArrayRecord) -> None:
