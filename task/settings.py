@@ -70,27 +70,18 @@ class TableConfig:
     drop: list[str] = setting([], "columns that are not inputs")
     id: list[str] = setting([], "columns that identify a record: never trained on, returned with predictions")
     group: str = setting(
-        "",
-        "column that identifies a subject (a patient, a device), whose records stay together in every split and fold",
+        "", "column that identifies a subject (a patient), whose records stay together in all splits"
     )
-    owner: str = setting(
-        "", "one table for all: the column that says which client each record is of; for short owner=<column>"
-    )
-    categorical: list[str] = setting(
-        [], "columns of numbers that are codes of categories; words are categories anyway"
-    )
+    owner: str = setting("", "of one table for all, the column of each record's client; for short owner=<column>")
+    categorical: list[str] = setting([], "columns of numbers that are codes of categories, as words are anyway")
     missing: list[str] = setting(
-        [],
-        "cells that mean a missing value, besides empty ones, ., ?, NA, N/A, NaN, NaT, \\N, null, None and errors "
-        "such as #N/A",
+        [], "cells that mean a missing value, besides ., ?, NA, null and errors such as #N/A"
     )
     preprocessing: dict[str, Any] = setting(
-        {},
-        "file that says how tables are prepared, a preprocessing.json of another run or written by hand: sites then "
-        "describe nothing (docs/tables.md); none: they agree on it",
+        {}, "preprocessing.json of another run, or written by hand (docs/tables.md); none: sites agree on one"
     )
     classes: dict[str, Any] = setting(
-        {}, "classes of the target with the cells that mean each, {none: [0], disease: [1,2,3,4]}; none: as they are"
+        {}, "classes of the target with the cells that mean each: {no: [0], yes: [1,2]}"
     )
     regression: bool | None = setting(None, "whether the target is numeric; null: detected")
     stratify: bool = setting(True, "split each class, or quantile of a regression's target, in the same fractions")
@@ -146,8 +137,7 @@ class TaskConfig:
     loss: str = setting(
         "cross_entropy",
         "cross_entropy, squared_error, half_squared_error, reconstruction, binary_cross_entropy (several labels a "
-        "sample), poisson, quantile_<percent>, or a function of (outputs, targets) as package.module:function, which "
-        "returns one loss a sample",
+        "sample), poisson, quantile_<percent>, or a function of (outputs, targets), package.module:function",
     )
     num_clusters: int = setting(4, "true number of clusters of the partition; 0: unknown (natural, or your own)")
     data_options: dict[str, Any] = setting({}, "options of the data set's function")
@@ -159,11 +149,7 @@ class TaskConfig:
     adapter_options: Adapter = setting(Adapter(), "adapters", needs="task.adapter=lora")
     head_layers: list[str] = setting([], "name prefixes of the model's head; none: the built-in model's own")
     validation_fraction: float = setting(
-        0.0,
-        "fraction of each client's training samples that is never trained on and is tested in addition to the test "
-        "set (clients.csv); 0: none",
-        least=0,
-        below=1,
+        0.0, "fraction of each client's training samples that is tested on and never trained on", least=0, below=1
     )
     table: TableConfig = setting(TableConfig(), "tables of real sites")
     drift: Drift = setting(Drift(), "clients that change groups")

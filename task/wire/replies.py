@@ -175,9 +175,8 @@ def check_examples(claimed: int | None, introduced: int | None) -> None:
         raise MalformedMessage(f"{kinds.NUM_EXAMPLES} is {claimed}, more than the {introduced} of its introduction")
 
 
-MOST_PASSES = 10**15
-MOST_SECONDS = 1e8
-_COST = {"seconds", "gradients", "losses"}
+_COST: dict[str, tuple[Any, float]] = {"seconds": (float, 1e8), "gradients": (int, 1e15), "losses": (int, 1e15)}
+"""Type and largest value of each figure."""
 
 
 def take_work(content: RecordDict) -> Work:
@@ -186,14 +185,13 @@ def take_work(content: RecordDict) -> Work:
     if record is None:
         return Work()
     sent: Mapping[str, Any] = record if isinstance(record, ConfigRecord) else {}
-    if sent.keys() != _COST:
-        raise MalformedMessage(f"record {kinds.WORK!r} does not hold seconds, gradients and losses")
-    seconds, gradients, losses = sent["seconds"], sent["gradients"], sent["losses"]
-    if not (type(gradients) is type(losses) is int and 0 <= gradients <= MOST_PASSES and 0 <= losses <= MOST_PASSES):
-        raise MalformedMessage(f"record {kinds.WORK!r} holds {(gradients, losses)!r} passes")
-    if type(seconds) is not float or not 0 <= seconds <= MOST_SECONDS:
-        raise MalformedMessage(f"record {kinds.WORK!r} holds {seconds!r} seconds")
-    return Work(seconds, gradients, losses)
+    for name, (kind, most) in _COST.items():
+        value: Any = sent.get(name)
+        if type(value) is not kind or not 0 <= value <= most:
+            raise MalformedMessage(f"{name} of the record {kinds.WORK!r} is {value!r:.60}, not from 0 to {most:g}")
+    if len(sent) > len(_COST):
+        raise MalformedMessage(f"record {kinds.WORK!r} holds more than {', '.join(_COST)}")
+    return Work(**sent)
 
 
 _LONGEST_NAME = 200

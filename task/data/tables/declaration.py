@@ -3,8 +3,9 @@
 import difflib
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,21 +36,13 @@ class Declaration(TableConfig):
     min_count: int = 5
 
     def __post_init__(self) -> None:
-        roles: dict[str, list[str]] = {}
-        for role, names in (
-            ("target", (self.target,)),
-            ("group", (self.group,)),
-            ("owner", (self.owner,)),
-            ("id", self.id),
-            ("drop", self.drop),
-        ):
-            for name in filter(None, names):
-                roles.setdefault(name, []).append(role)
-        # A person's id may also say which records belong together.
-        twice = {name: of for name, of in roles.items() if len(of) > 1 and set(of) != {"group", "id"}}
-        if twice:
-            name, of = next(iter(twice.items()))
-            raise ValueError(f"task.table: column {name!r} is named as {' and as '.join(of)}; keep one of them.")
+        single = {"target": [self.target], "group": [self.group], "owner": [self.owner]}
+        roles = {**single, "id": self.id, "drop": self.drop}
+        for name in filter(None, chain(*roles.values())):
+            of = [role for role, names in roles.items() if name in names]
+            # A person's id may also say which records belong together.
+            if len(of) > 1 and of != ["group", "id"]:
+                raise ValueError(f"task.table: column {name!r} is named as {' and as '.join(of)}; keep one of them.")
         cells = [cell for of in self.classes.values() for cell in of]
         if self.classes and (len(self.classes) < 2 or len(set(cells)) < len(cells) or not all(self.classes.values())):
             raise ValueError("task.table.classes: name two classes or more, each with a cell, and no cell twice.")
@@ -64,13 +57,8 @@ class Declaration(TableConfig):
     @property
     def named(self) -> dict[str, str]:
         """The columns that some sites at least must have, with the key that names each."""
-        keys: dict[str, Iterable[str]] = {
-            "drop": self.drop,
-            "id": self.id,
-            "categorical": self.categorical,
-            "columns": self.columns,
-        }
-        return {name: key for key, names in keys.items() for name in names}
+        keys = ("drop", "id", "categorical", "columns")
+        return {name: key for key in keys for name in getattr(self, key)}
 
     def inputs_of(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of a table's columns that may be inputs, in their order."""

@@ -11,8 +11,9 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+One = TypeVar("One")
 MOST_CATEGORIES = 100
 """Different words of a column that are still categories; with more it holds names, texts or keys."""
 MOST_CLASSES = 50
@@ -147,16 +148,11 @@ class Description:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Description":
         """Return what `to_json` wrote, read as JSON; raise KeyError, TypeError or ValueError for anything else."""
-        read = {entry.name: values[entry.name] for entry in fields(cls)}
-        if len(read) != len(values):
+        if values.keys() != {entry.name for entry in fields(cls)}:
             raise ValueError("a description with other entries")
-        read["columns"] = tuple(
-            ColumnSummary(**{**_read(column), **_tuples(column, "knots")}) for column in read["columns"]
-        )
-        read["target"] = None if read["target"] is None else TargetSummary(**_read(read["target"]))
-        for name in ("feature_means", "feature_m2", "shape", "classes", "trained", "notes", "lacking", "leaking"):
-            read[name] = tuple(read[name])
-        return cls(**read)
+        columns = tuple(_read(ColumnSummary, column) for column in values["columns"])
+        target = None if values["target"] is None else _read(TargetSummary, values["target"])
+        return replace(_read(cls, values), columns=columns, target=target)
 
 
 def _known(summary: ColumnSummary | TargetSummary) -> dict[str, Any]:
@@ -164,9 +160,6 @@ def _known(summary: ColumnSummary | TargetSummary) -> dict[str, Any]:
     return {name: value for name, value in vars(summary).items() if value == value and value not in ((), {})}
 
 
-def _read(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {**values, **_tuples(values, "quantiles")}
-
-
-def _tuples(values: Mapping[str, Any], *names: str) -> dict[str, tuple[Any, ...]]:
-    return {name: tuple(values.get(name, ())) for name in names}
+def _read(kind: type[One], values: Mapping[str, Any]) -> One:
+    """Return what `_known` wrote, whose tuples are lists in JSON."""
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})

@@ -78,13 +78,12 @@ class SiteTable:
                 raise ValueError(f"the table has no column {owner!r} (task.table.owner).")
             frames = [frame[frame[owner] == rows_of] for frame in frames]
         target = prepared.target if prepared else target_name(declared, frames[0].columns)
-        for frame in frames:
-            if target not in frame.columns:
-                raise ValueError(f"the table has no column {target!r}, the target.")
-            # Where the sites found the group among their columns, one may have no such column.
-            if prepared is None and declared.group and declared.group not in frame.columns:
-                raise ValueError(f"the table has no column {declared.group!r} (task.table.group).")
+        if target not in frames[0].columns:
+            raise ValueError(f"the table has no column {target!r}, the target.")
         if prepared is None:
+            # Where the sites found the group among their columns, one may have no such column.
+            if declared.group and declared.group not in frames[0].columns:
+                raise ValueError(f"the table has no column {declared.group!r} (task.table.group).")
             for path, part, frame in zip(paths, parts, frames, strict=True):
                 check_target(path, part, frame[target], declared)
         kept = [frame.dropna(subset=[target]) for frame in frames]
