@@ -81,22 +81,16 @@ def look_in(folder: Path) -> None:
 @contextmanager
 def for_children(paths: Iterable[str]) -> Iterator[None]:
     """Let processes that this one starts find the objects among import paths, while the block runs."""
-    files = files_of(paths)
-    if not files:
-        yield
-        return
     with TemporaryDirectory(prefix="florets-given-") as folder:
-        for name, data in files.items():
+        for name, data in files_of(paths).items():
             (Path(folder) / f"{name}{SUFFIX}").write_bytes(data)
-        before = os.environ.get(_VARIABLE)
         # This process may have been started so itself, and needs the folder that it was given again.
-        os.environ[_VARIABLE] = str(folder) if before is None else os.pathsep.join((str(folder), before))
+        before = os.environ.get(_VARIABLE, "")
+        os.environ[_VARIABLE] = os.pathsep.join((str(folder), before))
         try:
             yield
         finally:
-            del os.environ[_VARIABLE]
-            if before is not None:
-                os.environ[_VARIABLE] = before
+            os.environ[_VARIABLE] = before
 
 
 def modules_of(path: str) -> list[str]:

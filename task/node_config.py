@@ -94,21 +94,12 @@ def check_node_config(node_config: Mapping[str, Any]) -> None:
 
 def folders_config(file: Path) -> dict[str, Any]:
     """Return the node config in a data folder's file, without what it says of tables; empty where there is none."""
-    values, problems = read_toml(file), []
+    values, known = read_toml(file), [*SITE_KEYS, *NODE_KEYS]
     for name, value in values.items():
-        if name in SITE_KEYS or (name in NODE_KEYS and not isinstance(value, dict | list)):
-            continue
-        if name in NODE_KEYS:
-            problems.append(
-                f'{file.name}: {name}: must be one value; several in one text: {name} = "<first>, <second>".'
-            )
-            continue
-        near = difflib.get_close_matches(name.replace("_", "-").lower(), [*SITE_KEYS, *NODE_KEYS], n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        problems.append(
-            f"{file.name}: {name}: there is no such key.{hint} Of tables there are {', '.join(SITE_KEYS)}; of the "
-            f"node {', '.join(NODE_KEYS)}."
-        )
-    if problems:
-        raise ValueError("\n".join(problems))
+        if name not in known:
+            near = difflib.get_close_matches(name.replace("_", "-").lower(), known, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise ValueError(f"{file.name}: {name}: there is no such key.{hint} There are {', '.join(known)}.")
+        if name in NODE_KEYS and isinstance(value, dict | list):
+            raise ValueError(f'{file.name}: {name}: must be one text, such as {name} = "<first>, <second>".')
     return {name: value for name, value in values.items() if name not in SITE_KEYS}

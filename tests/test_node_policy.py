@@ -210,7 +210,7 @@ def test_a_run_goes_on_without_a_site_that_never_sends_what_it_needs(
     assert "2 of 3 clients could start: client north cannot take part" in capsys.readouterr().err
     (tmp_path / "sites" / "north" / "node.toml").write_text('never-send = ["folds"]\n')
     assert main([*keys]) == 2
-    assert "never-send: must be one value; several in one text: never-send = " in capsys.readouterr().err
+    assert "never-send: must be one text, such as never-send = " in capsys.readouterr().err
 
 
 def bundle(path: Path, **files: str) -> Path:

@@ -43,9 +43,7 @@ class ArrayScale:
             lists = {name: tuple(given.get(name, ())) for name in ("mean", "std")}
             return cls(**{**given, **lists})
         except TypeError as error:
-            raise ValueError(
-                f"task.data_options.scale={str(values)[:80]}: must have mean, std, target_mean, target_std."
-            ) from error
+            raise ValueError("task.data_options.scale: must have mean, std, target_mean, target_std.") from error
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values, as JSON has them."""

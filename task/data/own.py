@@ -270,9 +270,7 @@ def find_files(data: Path | None) -> Files:
     if not found:
         raise ValueError(f"{data.name} holds no data set: give {_FORMS}.")
     if len(found) > 1:
-        raise ValueError(
-            f"{data.name} holds several data sets ({'; '.join(found)}): leave one, or start a SuperNode for each."
-        )
+        raise ValueError(f"{data.name} holds several data sets ({'; '.join(found)}): leave one, for each node one.")
     return Files(next(iter(found.values())))
 
 

@@ -56,9 +56,7 @@ def conv_autoencoder(
     )
     factor = 2 ** len(widths)
     if len(input_shape) != 3 or any(side % factor for side in input_shape[1:]):
-        raise ValueError(
-            f"model conv_autoencoder needs images with sides of multiples of {factor}, not {input_shape}."
-        )
+        raise ValueError(f"model conv_autoencoder needs images with sides of multiples of {factor}: {input_shape}.")
     inner = (widths[-1], input_shape[1] // factor, input_shape[2] // factor)
     size = inner[0] * inner[1] * inner[2]
     encoder: list[nn.Module] = []

@@ -94,9 +94,7 @@ def composed(
     clusters = np.repeat(np.arange(num_clusters), counts)
     fractions = amounts.cluster_fractions(clusters, num_clusters, own_fraction)
     if own_fraction < 1 and labels_per_client is not None and labels_per_cluster is not None:
-        raise ValueError(
-            "task.partition_options: labels_per_client needs own_fraction or labels_per_cluster left out."
-        )
+        raise ValueError("task.partition_options.labels_per_client: leave out own_fraction or labels_per_cluster.")
     sizes = amounts.sizes_asked(num_clients, samples_per_client, rng)
     if reuse == "clients" and sizes is None:
         raise ValueError("task.partition_options.reuse=clients needs to know how many: give samples_per_client.")

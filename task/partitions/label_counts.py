@@ -58,9 +58,7 @@ def _table(counts: list[list[int]] | None, num_clusters: int, num_labels: int) -
 def _drawn(client: int, counts: IntArray, test: list[IntArray], rng: np.random.Generator) -> IntArray:
     for label, (count, rows) in enumerate(zip(counts, test, strict=True)):
         if count > len(rows):
-            raise ValueError(
-                f"client {client} needs {count} test samples of label {label}, and there are {len(rows)}."
-            )
+            raise ValueError(f"client {client} needs {count} test samples of label {label}, of {len(rows)}.")
     return np.concatenate(
         [rng.choice(rows, size=n, replace=False) for n, rows in zip(counts, test, strict=True) if n]
     )

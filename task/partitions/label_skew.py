@@ -60,9 +60,7 @@ def overlapping_label_sets(
 
     family = extend([], every)
     if family is None:
-        raise ValueError(
-            f"no {num_sets} sets of labels, any two sharing {shared}, were found: lower task.num_clusters."
-        )
+        raise ValueError(f"no {num_sets} such sets of labels were found: lower task.num_clusters.")
     return [tuple(sorted(chosen)) for chosen in family]
 
 
@@ -110,9 +108,7 @@ def _proportions(
                 sizes[own] += np.diff(_cuts(len(rows), shares))
         if sizes.min() >= minimum:
             return proportions
-    raise ValueError(
-        f"a cluster would have {sizes.min()} samples: lower task.partition_options.min_share={min_share}."
-    )
+    raise ValueError(f"a cluster would have {sizes.min()} samples: lower task.partition_options.min_share.")
 
 
 def _cuts(num_rows: int, shares: NDArray[np.float64]) -> IntArray:

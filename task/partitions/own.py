@@ -25,9 +25,7 @@ class Agreement:
     def __post_init__(self) -> None:
         if not self.input_shape or min(self.input_shape) < 1:
             shape = list(self.input_shape)
-            raise ValueError(
-                f"task.partition_options.input_shape={shape} must list the sizes of one input: [3,32,32]."
-            )
+            raise ValueError(f"task.partition_options.input_shape={shape} must list the sizes of one input.")
         if self.num_outputs < 1:
             raise ValueError(f"task.partition_options.num_outputs={self.num_outputs} must be at least 1.")
 

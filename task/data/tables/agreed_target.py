@@ -114,9 +114,7 @@ def common_classes(sites: Mapping[str, Set[str]], decided: Decisions, remedy: st
         alike = _alike_names(pairs)
         if alike or len({all(natural_order(name)[0] == 0 for name in part) for part in parts}) > 1:
             each = "; ".join(listed(sorted(part)) for part in parts[:3])
-            raise ValueError(
-                f"the sites share no class of the target: {each}{alike}. Use the same names, or {remedy}."
-            )
+            raise ValueError(f"the sites share no class of the target: {each}{alike}. Name them alike, or {remedy}.")
         decided.notes.append(f"the sites share no class of the target: all of {listed(sorted(common))} are classes")
         return sorted(common, key=natural_order)
     for key, names in sites.items():

@@ -159,9 +159,7 @@ def _target_name(sites: Mapping[str, Description], decided: Decisions) -> str:
     names = Counter(_target_of(site).name for site in sites.values())
     name, count = names.most_common(1)[0]
     if len(names) > 1 and count * 2 <= len(sites):
-        raise ValueError(
-            f"the sites' last columns differ ({listed(sorted(names))}), and no target is named: give target=<column>."
-        )
+        raise ValueError(f"the sites' last columns differ ({listed(sorted(names))}): give target=<column>.")
     others = {key: own for key, site in sites.items() if (own := _target_of(site).name) != name}
     why = f"as its last column, the other sites {name!r}, and no target is named: give target=<column>"
     decided.left_out.update({key: f"has {own!r} {why}" for key, own in others.items()})

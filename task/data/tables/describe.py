@@ -58,9 +58,7 @@ def target_name(declared: Declaration, names: "pd.Index[str]") -> str:
     apart = {declared.group, declared.owner, *declared.id, *declared.drop, *declared.columns}
     rest = [name for name in names if name not in apart]
     if not rest:
-        raise ValueError(
-            f"the table has no column to predict; name it, target=<column>. Its columns are {listed(names)}."
-        )
+        raise ValueError(f"the table has no column to predict: name it, target=<column>, of {listed(names)}.")
     return rest[-1]
 
 
@@ -334,9 +332,7 @@ def _check_kind(name: str, counts: Mapping[str, int], numeric: bool, declared: D
     are_words = not numeric and not declared.classes
     are_many = len(words) > description.MOST_GUESSED or 2 * len(words) > known
     if are_words and declared.regression is not False and are_many and are_marked(words):
-        raise ValueError(
-            f"the target {name!r}: its cells {MARKED}. If they are classes, task.table.regression=false says so."
-        )
+        raise ValueError(f"the target {name!r}: its cells {MARKED}. Of classes say task.table.regression=false.")
     if bad := sum(not is_sendable(text) for text in counts):
         raise ValueError(f"the target {name!r}: {bad} of its classes have names that are too long or not printable.")
     if are_words and (role := _role_of_words(name, words, known, may_be_marked=False)) != "input":
