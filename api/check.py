@@ -1,7 +1,7 @@
 """`florets.check`: problems of clients' data on this machine, before anything is trained."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ _REPEATS, _FEWEST_OTHERS = 3, 5
 """Records that have a code for a missing value, and different other values of its column, at least."""
 
 
+@dataclass(frozen=True, repr=False)
 class Check:
     """Findings about clients' data.
 
@@ -54,23 +55,18 @@ class Check:
         Clients that cannot take part.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        sites: Mapping[str, Description],
-        agreed: Agreed | None,
-        found: Sequence[Finding],
-        unfit: Sequence[str],
-    ) -> None:
-        self.folder = folder
-        self._sites, self._agreed, self._findings, self._unfit = sites, agreed, found, unfit
+    folder: Path
+    sites: Mapping[str, Description]
+    agreed: Agreed | None
+    found: Sequence[Finding]
+    unfit: Sequence[str]
 
     @property
     def findings(self) -> "pd.DataFrame":
         """A row for each finding, errors first: level, client (empty: all), text, remedy."""
         import pandas as pd
 
-        rows = [(one.level, one.site, one.text, one.remedy) for one in self._findings]
+        rows = [(one.level, one.site, one.text, one.remedy) for one in self.found]
         return pd.DataFrame(rows, columns=["level", "client", "text", "remedy"])
 
     @property
@@ -81,21 +77,21 @@ class Check:
     @property
     def text(self) -> str:
         """The findings and what the clients have in common, as the command prints them."""
-        texts = [f"{one.level:7s} {one}" for one in self._findings]
-        texts += [] if self._agreed is None else lines(self._sites, self._agreed)
-        if self._unfit:
-            texts.append(f"{counted(len(self._unfit), 'site')} cannot take part: {listed(self._unfit)}")
+        texts = [f"{one.level:7s} {one}" for one in self.found]
+        texts += [] if self.agreed is None else lines(self.sites, self.agreed)
+        if self.unfit:
+            texts.append(f"{counted(len(self.unfit), 'site')} cannot take part: {listed(self.unfit)}")
         return "\n".join([*texts, f"{self._counts('error', 'warning')}; {self.folder / CHECK}"])
 
     def _number(self, level: str) -> int:
-        return sum(one.level == level for one in self._findings)
+        return sum(one.level == level for one in self.found)
 
     def _counts(self, *levels: str) -> str:
         return ", ".join(counted(self._number(level), level) for level in levels)
 
     def __repr__(self) -> str:
         kinds = self._counts("error", "warning", "note")
-        return f"<florets.Check of {counted(len(self._sites), 'client')}: {kinds}; .findings, .text>"
+        return f"<florets.Check of {counted(len(self.sites), 'client')}: {kinds}; .findings, .text>"
 
 
 def check(clients: Any = None, /, **keys: Any) -> Check:

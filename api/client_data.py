@@ -253,10 +253,7 @@ def declares_codes(column: "pd.Series[Any]") -> bool:
 def _samples_of(data: Any) -> list[Any]:
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise WrongData("is a torch IterableDataset; give a map-style Dataset, with len() and [index].")
-    samples = [data[row] for row in range(len(data))]
-    if not samples:
-        raise WrongData("is empty; give samples, or leave the client out.")
-    return samples
+    return [data[row] for row in range(len(data))]
 
 
 def of_torch(data: Any) -> Arrays:
@@ -270,6 +267,8 @@ def of_torch(data: Any) -> Arrays:
 def _stacked(inputs: Sequence[Any]) -> NDArray[Any]:
     """Return inputs, tensors or pictures, in one array."""
     rows = [array_of(one) for one in inputs]
+    if not rows:
+        raise WrongData("is empty; give samples, or leave the client out.")
     if len({row.shape for row in rows}) > 1:
         shapes = sorted({row.shape for row in rows})
         raise WrongData(
@@ -286,7 +285,12 @@ def _of_hugging_face(data: Any, target: str | None) -> Part:
     inputs = [name for name in kinds if name != target]
     if target not in kinds or not inputs:
         raise WrongData(f"name the column of the targets, target=<column>; the columns are {', '.join(kinds)}.")
+    names = {name: dict(enumerate(data.features[name].names)) for name in labels}
     if len(inputs) > 1 or kinds[inputs[0]] in ("Value", "ClassLabel"):
-        return _table(data.with_format(None).to_pandas(), target)
+        frame = data.with_format(None).to_pandas()
+        return _table(frame.assign(**{name: frame[name].map(of) for name, of in names.items()}), target)
     columns = data.with_format("numpy")
-    return arrays(_stacked(columns[inputs[0]][:]), columns[target][:])
+    y = columns[target][:]
+    # Minus one marks what has no label.
+    y = [names[target].get(one) for one in y.tolist()] if target in names else y
+    return arrays(_stacked(columns[inputs[0]][:]), y)

@@ -63,14 +63,11 @@ class Exported:
 def read_exported(folder: Path, trust: bool) -> Exported:
     """Read a finished run's folder, see `florets.server_app.run_models.load_run`."""
     run = load_run(folder, trust)
-    try:
-        rows = read_clients(folder)
-        models = {f"model_{index}": run.whole(state) for index, state in enumerate(run.models)}
-        names = {key: f"client_{number}" for number, key in enumerate(run.own)}
-        models |= {names[key]: run.whole(state) for key, state in run.own.items()}
-        sites = {row.client: shares for row in rows if (shares := _shares(row, len(run.models), names))}
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder / 'clients.csv'} cannot be read ({error}); run the experiment again.") from None
+    rows = read_clients(folder)
+    models = {f"model_{index}": run.whole(state) for index, state in enumerate(run.models)}
+    names = {key: f"client_{number}" for number, key in enumerate(run.own)}
+    models |= {names[key]: run.whole(state) for key, state in run.own.items()}
+    sites = {row.client: shares for row in rows if (shares := _shares(row, len(run.models), names))}
     return Exported(run, models, sites, rows)
 
 

@@ -97,12 +97,7 @@ def chosen_model(run: RunModels, folder: Path, model: int | None, client: str | 
 
 def _found_models(folder: Path) -> dict[str, int | None]:
     """Return the model of each client, by key, as a run's ``clients.csv`` has it."""
-    try:
-        return {row.client: row.found_cluster for row in read_clients(folder)}
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{folder / CLIENTS} cannot be read ({error}); `florets predict` needs model=<number> then."
-        ) from None
+    return {row.client: row.found_cluster for row in read_clients(folder)}
 
 
 def read_data(run: RunModels, path: Path, labelled: bool, client: str | None = None) -> NewData:

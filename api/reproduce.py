@@ -103,15 +103,12 @@ class Reproduction:
 
     def _known(self, measure: str | None) -> str:
         """Return the measure that is asked for, by default the item's first."""
-        if measure is None:
-            return self.measures[0]
-        columns = list(self._table.item.columns)
+        measure, columns = measure or self.measures[0], list(self._table.item.columns)
         try:
-            other = read_measure(measure)[1]
+            if (other := read_measure(measure)[1]) not in (None, *columns):
+                raise ValueError(f"{measure}: there is no column {other}. There are: {', '.join(columns)}.")
         except ValueError as error:
             raise ConfigError(f"measure={error}") from None
-        if other not in (None, *columns):
-            raise ConfigError(f"measure={measure}: there is no column {other}. There are: {', '.join(columns)}.")
         return measure
 
     def __repr__(self) -> str:

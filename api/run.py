@@ -62,11 +62,7 @@ class Run:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The whole configuration, as ``config.yaml`` holds it."""
-        path = self.folder / "config.yaml"
-        try:
-            config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError):
-            raise ConfigError(f"{path}: cannot be read; run the experiment again.") from None
+        config: dict[str, Any] = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
         return config
 
     @property

@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from florets.commands.verbs import VERBS, verb
-from florets.conf.presets import choices, text_of
+from florets.conf.presets import choices, texts
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, read_strategy, show, walk
 from florets.strategies.registry import find_strategy, settings_type, strategy_names
@@ -115,7 +115,7 @@ def strategy_help(strategy: str, width: int = 110) -> str:
 
 def _comment(group: str, name: str) -> list[str]:
     """Return the comment at the head of a preset, line by line, without the line that names it."""
-    lines = takewhile(lambda line: line.startswith("#"), text_of(group, name).splitlines())
+    lines = takewhile(lambda line: line.startswith("#"), texts(group)[name].splitlines())
     return [line.removeprefix("# ") for line in lines if not line.startswith("# florets ")]
 
 

@@ -37,18 +37,17 @@ def own_dir() -> Path | None:
 
 def choices(group: str) -> list[str]:
     """Return the names that a group offers, sorted: `choices("experiment")` holds `clove/linear`."""
+    return sorted(texts(group))
+
+
+def texts(group: str) -> dict[str, str]:
+    """Return the texts of the presets that a group offers, by name."""
     built_in, own = _sources(CONFIG_DIR, group), own_dir()
     mine = {} if own is None else _sources(own, group)
     # Which is meant would depend on who reads it.
     if both := sorted(mine.keys() & built_in.keys()):
         raise ConfigError(f"{own}/{group}/{both[0]}.yaml: florets has one of this name; choose another.")
-    return sorted([*built_in, *mine])
-
-
-def text_of(group: str, name: str) -> str:
-    """Return the text of a group's preset of a name that it offers."""
-    own = own_dir()
-    return (_sources(CONFIG_DIR, group) | ({} if own is None else _sources(own, group)))[name]
+    return built_in | mine
 
 
 def _sources(folder: Path, group: str) -> dict[str, str]:
@@ -78,7 +77,7 @@ def _documents(path: str, _changed: int, group: str, own_name: str) -> dict[str,
 def read_file(group: str, name: str) -> dict[str, Any]:
     """Return what a group's preset holds; raise ConfigError where it cannot be read."""
     try:
-        return copy.deepcopy(_read(text_of(group, name)))
+        return copy.deepcopy(_read(texts(group)[name]))
     except (ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(

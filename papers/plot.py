@@ -6,7 +6,6 @@ from textwrap import fill
 
 import numpy as np
 
-from florets.conf.problems import ConfigError
 from florets.papers.cells import Place
 from florets.papers.item import Line
 from florets.papers.measures import read_measure
@@ -148,12 +147,7 @@ def _losses(table: Table) -> Pictures:
 def run_lines(place: Place, seed: int) -> Sequence[RoundLine]:
     """Return the rounds of a run, none where its folder is not there: its record outlives one that was removed."""
     folder = place.folder / f"seed-{seed}"
-    try:
-        return read_lines(folder) if (folder / MARKER).is_file() else ()
-    except ValueError as error:
-        raise ConfigError(
-            [f"{folder / MARKER}: cannot be read ({error}); remove {folder} and {folder.name}.json to run it anew."]
-        ) from None
+    return read_lines(folder) if (folder / MARKER).is_file() else ()
 
 
 def _spectra(table: Table) -> dict[str, list[Spectrum]]:

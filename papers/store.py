@@ -31,15 +31,10 @@ class Store:
         self._others: list[dict[str, str]] = []
         self._runs: dict[tuple[str, str, int], tuple[str, Progress]] = {}
         for line in _lines(path):
-            if line["table"] != table:
-                self._others.append(line)
-                continue
-            try:
+            if line["table"] == table:
                 self._runs[line["row"], line["column"], int(line["seed"])] = line["settings"], _read(line)
-            except (ValueError, KeyError, TypeError) as error:
-                raise ConfigError(
-                    [f"{path}: cannot be read as stored cells ({error}); restore or remove it."]
-                ) from None
+            else:
+                self._others.append(line)
 
     def _found(self, place: Place, seed: int) -> Progress | None:
         """Return what is stored of a run; nothing if it was stored with other settings."""

@@ -75,7 +75,6 @@ def test_a_presets_open_k_is_the_true_number_for_strategies_that_need_a_number()
     [
         ("task.table.id", "rec", ["rec"]),
         ("tracker", "mlflow", "mlflow"),
-        ("task.data_options.classes", "good", ["good"]),
     ],
 )
 def test_one_value_is_a_list_of_one(key, value, wanted, conf_copy):

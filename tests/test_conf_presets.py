@@ -6,7 +6,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from florets.conf.compose import compose
-from florets.conf.presets import OWN_DIR, choices, text_of
+from florets.conf.presets import OWN_DIR, choices, texts
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
 from florets.conf.schema import Config
@@ -54,7 +54,7 @@ def test_every_preset_composes_with_every_strategy():
 
 def test_a_preset_begins_with_its_command_line_and_says_what_it_is():
     for experiment in choices("experiment"):
-        lines = text_of("experiment", experiment).splitlines()
+        lines = texts("experiment")[experiment].splitlines()
         assert lines[0] == f"# florets experiment={experiment}"
         assert len(lines[1]) > 20
 

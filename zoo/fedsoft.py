@@ -124,7 +124,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
 
     def round(self, r: Round) -> Steps:
         """Bring the importance weights up to date, and let clients train near their centres."""
-        state, layout = self.state, r.models.layout
+        state, layout, mu = self.state, r.models.layout, self.settings.proximal_lambda
         start = state.reference = state.reference or r.models
         self._estimate(r)
         r.participants = [client for client in r.participants if client.key in state.estimates]
@@ -133,7 +133,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
                 TRAIN_ANCHORED,
                 client,
                 state.personal.of(client.key, start).one(0),
-                {**r.averaging.settings, kinds.GLOBAL_MU: self._mu(client.key)},
+                {**r.averaging.settings, kinds.GLOBAL_MU: mu * float(state.estimates[client.key].weights.sum())},
                 {kinds.GLOBAL: self._anchor(client.key, r.models)},
             )
             for client in r.participants
@@ -162,9 +162,6 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
             replies = r.ask(requests, read)
         for key, reply in replies.ok:
             found[key] = Estimate(importance(reply.counts), r.server_round)
-
-    def _mu(self, key: str) -> float:
-        return self.settings.proximal_lambda * float(self.state.estimates[key].weights.sum())
 
     def _anchor(self, key: str, models: Models) -> ArrayRecord:
         """Return the mean of the centres by a client's importance weights."""

@@ -129,8 +129,7 @@ def decomposed_cosines(updates: FloatArray, count: int) -> FloatArray:
 
     The distance of two rows is the "Euclidean distance of decomposed cosine similarity" (EDC). The directions are
     singular vectors of the matrix of updates: with U S V^T = updates, the cosine of row i with direction j is U_ij
-    S_j / |update_i|, so that no direction is ever formed. A column's entry of largest size is positive; an update of
-    zeros has cosines of 0.
+    S_j / |update_i|, so that no direction is ever formed. An update of zeros has cosines of 0.
 
     Source: Duan et al. 2022 (FlexCFL) and 2020 (FedGroup), EDC.
     Deviation: all singular values are found, where the released code takes a randomised decomposition.
@@ -141,8 +140,5 @@ def decomposed_cosines(updates: FloatArray, count: int) -> FloatArray:
         left, values, _ = svd(scaled, full_matrices=False)
     features = (left * values)[:, :count]
     lengths = np.sqrt(np.sum((left * values) ** 2, axis=1, keepdims=True))
-    features = features / np.where(lengths > 0, lengths, 1.0)
-    largest = np.argmax(np.abs(features), axis=0)
-    signs = np.where(np.take_along_axis(features, largest[np.newaxis], axis=0) < 0, -1.0, 1.0)
-    signed: FloatArray = features * signs
-    return signed
+    found: FloatArray = features / np.where(lengths > 0, lengths, 1.0)
+    return found

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from florets.conf.problems import ConfigError
 from florets.reports.folder import write_whole
 from florets.reports.summary import RunSummary
 from florets.reports.tables import write_csv
@@ -72,11 +71,7 @@ def write_jobs(folder: Path, jobs: Sequence[Job]) -> None:
 
 def read_jobs(folder: Path) -> list[Job]:
     """Return the jobs of an earlier sweep."""
-    try:
-        return [Job.of(values) for values in json.loads((folder / JOBS).read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{folder / JOBS}: cannot be read ({reason}); name the sweep's folder.") from None
+    return [Job.of(values) for values in json.loads((folder / JOBS).read_text(encoding="utf-8"))]
 
 
 @dataclass(frozen=True)

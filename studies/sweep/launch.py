@@ -1,6 +1,5 @@
 """`florets -m`: Hydra's sweepers and launchers run the jobs; one that fails does not take the others along."""
 
-import itertools
 import json
 import os
 import sys
@@ -170,19 +169,17 @@ def _sweep_folder(parsed: Sequence[Override], caller: Path) -> Path:
     """Make and return a new folder for the summary, under the results folder that all jobs share."""
     shared = [one for one in parsed if one.key_or_group == "results_dir" and not one.is_sweep_override()]
     results_dir = str(shared[-1].value()) if shared else Config.results_dir
-    stem = absolute(results_dir, caller) / "sweeps" / time.strftime("%Y-%m-%d_%H-%M-%S")
+    folder = stem = absolute(results_dir, caller) / "sweeps" / time.strftime("%Y-%m-%d_%H-%M-%S")
+    number = 1
+    # Another sweep may have begun in the same second.
+    while folder.exists():
+        folder = stem.with_name(f"{stem.name}-{number:= number + 1}")
     try:
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        for number in itertools.count(1):
-            # Another sweep may have begun in the same second.
-            folder = stem if number == 1 else stem.with_name(f"{stem.name}-{number}")
-            if not folder.exists():
-                folder.mkdir()
-                return folder
+        folder.mkdir(parents=True)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError([f"results_dir={results_dir}: cannot be written ({reason}); name another."]) from None
-    raise AssertionError("unreachable: count() does not end")
+    return folder
 
 
 def _run_hydra(overrides: Sequence[str], sweep: Sweep) -> None:
