@@ -10,7 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Context, Message
 from numpy.typing import NDArray
 
-from florets.client_app.client import NOTHING, Client, Prepared, clients_at_hand
+from florets.client_app.client import NOTHING, Client, Prepared, at_hand
 from florets.client_app.session import State, session
 from florets.client_app.training import reported, sends_gradient, trains_by_newton
 from florets.task.client_data import Part
@@ -55,8 +55,11 @@ def in_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> Iterator[li
         yield alone
     for block in blocks:
         _prepare(block)
-        with clients_at_hand({id(sent[asked.place][0]): asked.client for asked in block}):
+        at_hand.update((id(sent[asked.place][0]), asked.client) for asked in block)
+        try:
             yield [asked.place for asked in block]
+        finally:
+            at_hand.clear()
         # Clients outlast their block, and its models are as large as all replies.
         for asked in block:
             asked.client.prepared = NOTHING

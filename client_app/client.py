@@ -1,7 +1,5 @@
 """`Client`: a message to one client, with what its process keeps (`session`) and its node allows."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -203,19 +201,10 @@ class Client:
         return generator(int(self.number(kinds.SEED, 0)), server_round, purpose, number_of(self.config, self.context))
 
 
-_at_hand: dict[int, Client] = {}
-
-
-@contextmanager
-def clients_at_hand(clients: Mapping[int, Client]) -> Iterator[None]:
-    """Keep a block's clients, by their messages' ``id``, while it is answered: what they have looked up stays."""
-    _at_hand.update(clients)
-    try:
-        yield
-    finally:
-        _at_hand.clear()
+at_hand: dict[int, Client] = {}
+"""A block's clients, by their messages' ``id``, while it is answered: what they have looked up stays."""
 
 
 def client_of(message: Message, context: Context) -> Client:
     """Return the client that has been sent a message."""
-    return _at_hand.get(id(message)) or Client(message, context)
+    return at_hand.get(id(message)) or Client(message, context)

@@ -140,7 +140,7 @@ def answered(
     Raise Refused if it does not, or the log cannot be written. `is_stated`: whether an error's text quotes no data.
     """
     log = _log_of(context)
-    if log is None and not any(key in context.node_config for key in POLICY_KEYS):
+    if log is None and context.node_config.keys().isdisjoint(POLICY_KEYS):
         return handle(client_of(message, context))
     begun, answer, reason, sent = time.perf_counter(), node_log.ANSWERED, "", dict[str, leaving.Left]()
     config = config_of(message.content)

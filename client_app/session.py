@@ -1,15 +1,12 @@
 """`session`: tasks, modules and unpacked models that the process keeps between the messages that it answers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
 
-import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
@@ -29,25 +26,6 @@ from florets.task.wire import bank, kinds
 from florets.task.wire.records import view_array
 
 State = dict[str, Tensor]
-Found = TypeVar("Found")
-
-
-class Recent(Generic[Found]):
-    """What was made of the last few records, which are known by their identity."""
-
-    def __init__(self, most: int = 1) -> None:
-        self._most = most
-        self._entries: list[tuple[ArrayRecord, Found]] = []
-
-    def of(self, record: ArrayRecord, make: Callable[[ArrayRecord], Found]) -> Found:
-        """Return what was made of this very record, or make it."""
-        for place, (known, found) in enumerate(self._entries):
-            if known is record:
-                # Now the latest.
-                self._entries.append(self._entries.pop(place))
-                return found
-        self._entries = [*self._entries, (record, make(record))][-self._most :]
-        return self._entries[-1][1]
 
 
 @dataclass
@@ -61,9 +39,8 @@ class Session:
     _modules: dict[str, Module] = field(default_factory=dict)
     _in_use: dict[str, Module] = field(default_factory=dict)
     _moved: dict[tuple[str, int, str], tuple[ClientData, ClientData]] = field(default_factory=dict)
-    _unpacked: Recent[list[State]] = field(default_factory=Recent)
+    _unpacked: tuple[ArrayRecord, list[State]] | None = None
     _on_device: dict[int, dict[str, State]] = field(default_factory=dict)
-    _arrays: Recent[dict[str, NDArray[np.float32]]] = field(default_factory=lambda: Recent(2))
     _linear: LinearNames | None = None
     _kept: tuple[str, ArrayRecord] | None = None
 
@@ -122,8 +99,8 @@ class Session:
 
     def _forget(self) -> None:
         self._tasks, self._modules, self._in_use, self._moved = {}, {}, {}, {}
-        self._unpacked, self._on_device = Recent(), {}
-        self._linear = self._kept = None
+        self._on_device = {}
+        self._unpacked = self._linear = self._kept = None
 
     def client(self, config: Config, context: Context, server_round: int) -> ClientData:
         """Return this node's data of a round on the device that it computes on; moved there once."""
@@ -181,15 +158,14 @@ class Session:
 
     def states(self, record: ArrayRecord) -> list[State]:
         """Return the models of a record as state dicts; unpacked once where clients are sent one record object."""
-        return self._unpacked.of(record, self._unpack)
-
-    def _unpack(self, record: ArrayRecord) -> list[State]:
-        states: list[State] = []
-        self._on_device = {}
-        for model in bank.models(record):
-            states.append({name: torch.from_numpy(view_array(one).copy()) for name, one in model.items()})
-            self._on_device[id(states[-1])] = {}
-        return states
+        if self._unpacked is None or self._unpacked[0] is not record:
+            states: list[State] = []
+            self._on_device = {}
+            for model in bank.models(record):
+                states.append({name: torch.from_numpy(view_array(one).copy()) for name, one in model.items()})
+                self._on_device[id(states[-1])] = {}
+            self._unpacked = record, states
+        return self._unpacked[1]
 
     def on_device(self, state: State, device: torch.device) -> State:
         """Return a model's entries on a device; a model of the record that was unpacked last is moved there once."""
@@ -200,14 +176,6 @@ class Session:
         if str(device) not in moved:
             moved[str(device)] = {name: value.to(device) for name, value in state.items()}
         return moved[str(device)]
-
-    def arrays(self, record: ArrayRecord) -> dict[str, NDArray[np.float32]]:
-        """Return a record's arrays as float32; unpacked once, as in `states`, and the last two records are kept."""
-
-        def read(record: ArrayRecord) -> dict[str, NDArray[np.float32]]:
-            return {name: view_array(array).astype(np.float32, copy=False) for name, array in record.items()}
-
-        return self._arrays.of(record, read)
 
     def linear(self, config: Config, context: Context) -> LinearNames | None:
         """Return the names of the model's entries if it is linear and computed on the CPU, else None."""

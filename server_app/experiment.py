@@ -324,7 +324,13 @@ class _Run:
         if self._stopped:
             rounds = f"round {len(recorder.lines)} of {self._total}"
             recorder.warn(f"stopped after {rounds}. {self._checkpointing.how_to_go_on('')}")
-        for warning in self._diagnoses(recorder.lines[:best_round]):
+        lines = recorder.lines[:best_round]
+        end = (
+            divergence(config.task.loss, lines)
+            or worse_than_constant(strategy.state.evaluations)
+            or chance_level(self._task.num_outputs, lines)
+        )
+        for warning in filter(None, (end, *refusals(recorder.lines))):
             recorder.warn(warning)
         # A run that was resumed after its last round has had no round since.
         self._note_clients()
@@ -357,15 +363,6 @@ class _Run:
 
     def _note_clients(self) -> None:
         self._recorder.clients(list(self._strategy.federation.clients.values()))
-
-    def _diagnoses(self, lines: Sequence[RoundLine]) -> Iterator[str]:
-        """Yield what may be wrong with the results of a run that ended with these lines."""
-        end = (
-            divergence(self._config.task.loss, lines)
-            or worse_than_constant(self._strategy.state.evaluations)
-            or chance_level(self._task.num_outputs, lines)
-        )
-        yield from filter(None, (end, *refusals(self._recorder.lines)))
 
 
 def _prepared(grid: Grid, config: Config, task: Task) -> Config:

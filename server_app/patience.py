@@ -24,27 +24,19 @@ def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> fl
     Of the values of `measure`, ``auto`` is the loss, ``accuracy``, ``log_loss`` and a user's function are means
     weighted by records, and the others follow from the sums that clients send (`statistics=true`).
     """
-    tests = [
-        (one.validation.num_examples, one.validation) for one in evaluations.values() if one.validation is not None
-    ]
-    if not tests:
-        return None
-    total = sum(count for count, _ in tests)
+    tests = [one.validation for one in evaluations.values() if one.validation is not None]
     if measure in ("auto", "log_loss"):
-        value = math.fsum(count * test.loss for count, test in tests) / total
+        known = [(test.num_examples, test.loss) for test in tests]
+    elif measure == "accuracy":
+        known = [(test.num_examples, math.nan if test.accuracy is None else test.accuracy) for test in tests]
     elif ":" in measure:
         name = kinds.VALIDATED + name_of(measure)
+        # What is not defined on one client's records says nothing about the model.
         known = [
             (one.validation.num_examples, one.scores[name])
             for one in evaluations.values()
             if one.validation is not None and name in one.scores
         ]
-        # What is not defined on one client's records says nothing about the model.
-        count = sum(count for count, _ in known)
-        value = math.fsum(count * score for count, score in known) / count if count else math.nan
-    elif measure == "accuracy":
-        value = math.fsum(count * (math.nan if test.accuracy is None else test.accuracy) for count, test in tests)
-        value /= total
     else:
         from florets.reports.pooled import pooled, statistics_of
 
@@ -53,6 +45,9 @@ def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> fl
         # A model that diverged on one client is no good on all, although that one has no sums.
         diverged = any(part.sums is None and part.n >= MIN_RECORDS for part in parts)
         value = math.nan if diverged else pooled(parts, measure)  # type: ignore[arg-type]  # they are the key's words
+        return value if math.isfinite(value) else None
+    count = sum(count for count, _ in known)
+    value = math.fsum(count * figure for count, figure in known) / count if count else math.nan
     return value if math.isfinite(value) else None
 
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from florets.client_app.client import Client
-from florets.client_app.session import session
 from florets.client_app.training import reported
 from florets.strategies.two_phase.messages import LocalFactors, Term
 from florets.task.layers import untrained_entries
@@ -20,6 +19,7 @@ from florets.task.training.linear import CURVATURES, linear_names
 from florets.task.training.losses import count, mean_loss, per_sample_losses, targets_of
 from florets.task.wire import Layout, kinds
 from florets.task.wire.codec import pack
+from florets.task.wire.records import view_array
 from florets.task.wire.replies import Update
 
 Float32 = NDArray[np.float32]
@@ -187,7 +187,7 @@ def subspace(client: Client) -> RecordDict:
 
     Source: mixed regression, Alg. 3, l. 5 and 8.
     """
-    bases = session.arrays(client.arrays(kinds.BASES))[kinds.BASES]
+    bases = _sent(client, kinds.BASES, kinds.BASES)
     return pack(Term, terms=local_moments(client).term(_estimates(client), bases), num_examples=client.num_examples)
 
 
@@ -203,7 +203,7 @@ def moment_descent(client: Client) -> RecordDict:
     # Flat vectors are in the order of the module's own entries, whatever order a record arrived in.
     layout = Layout.of({name: received[name] for name in names}, untrained_entries(moments.module))
     estimate = layout.flatten(received)
-    basis = session.arrays(client.arrays(kinds.BASES))[kinds.BASIS]
+    basis = _sent(client, kinds.BASES, kinds.BASIS)
     projected = moments.projected(estimate.astype(np.float32), basis)
     step = anchor_step(projected)
     moments.module.load_state_dict(client.states()[0])
@@ -219,9 +219,13 @@ def local_moments(client: Client) -> LocalMoments:
     return LocalMoments(client.module, client.data.x_train, client.data.y_train, client.loss)
 
 
+def _sent(client: Client, record: str, name: str) -> Float32:
+    return view_array(client.arrays(record)[name]).astype(np.float32, copy=False)
+
+
 def _estimates(client: Client) -> Float32:
     """Return the anchors' estimates (A, R)."""
-    return session.arrays(client.arrays(kinds.ESTIMATES))[kinds.ESTIMATES]
+    return _sent(client, kinds.ESTIMATES, kinds.ESTIMATES)
 
 
 def anchor_step(projected: Float64) -> Float64:
