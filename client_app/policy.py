@@ -56,8 +56,8 @@ class Policy:
         return cls(
             leaving.named(node_config.get(kinds.NEVER_SEND, "")),
             patterns,
-            _count(node_config, LEAST_RECORDS),
-            _epsilon(node_config),
+            _above_0(node_config, LEAST_RECORDS, int) or 0,
+            _above_0(node_config, MOST_EPSILON, float),
         )
 
     def check(self, name: str, client: Client) -> None:
@@ -115,17 +115,12 @@ class Policy:
         return (math.sqrt(log_delta + self.most_epsilon) - math.sqrt(log_delta)) ** 2
 
 
-def _epsilon(node_config: Mapping[str, Any]) -> float | None:
-    value = node_config.get(MOST_EPSILON)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
-        raise ValueError(f"this node's config has {MOST_EPSILON}={value!r}, which must be a number above 0")
-    return value
-
-
-def _count(node_config: Mapping[str, Any], key: str) -> int:
-    value = node_config.get(key, 0)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0 or (key in node_config and not value):
-        raise ValueError(f"this node's config has {key}={value!r}, which must be an integer above 0")
+def _above_0(node_config: Mapping[str, Any], key: str, kind: type[int] | type[float]) -> Any:
+    """Return a number of the policy, None where the owner gives none."""
+    value = node_config.get(key)
+    if key in node_config and (isinstance(value, bool) or not isinstance(value, (int, kind)) or not value > 0):
+        what = "an integer" if kind is int else "a number"
+        raise ValueError(f"this node's config has {key}={value!r}, which must be {what} above 0")
     return value
 
 

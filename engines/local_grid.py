@@ -43,14 +43,9 @@ def answered(app: ClientApp, message: Message, context: Context) -> Message:
         return failed(message, f"{type(error).__name__}: {error}")
 
 
-def failed(message: Message, reason: str) -> Message:
-    """Return the reply to a message whose client has failed."""
-    return Message(Error(code=flower.CLIENT_APP_RAISED, reason=reason), reply_to=message)
-
-
-def no_such_node(message: Message) -> Message:
-    """Return the reply to a message to nobody."""
-    return Message(Error(code=flower.NODE_UNAVAILABLE, reason="no such node"), reply_to=message)
+def failed(message: Message, reason: str, code: int = flower.CLIENT_APP_RAISED) -> Message:
+    """Return the reply to a message whose client has failed, or does not exist."""
+    return Message(Error(code, reason), reply_to=message)
 
 
 class LocalGrid(Grid):
@@ -176,7 +171,7 @@ class LocalGrid(Grid):
         for block in self.in_blocks(sent, self.block_size):
             for message, context in map(sent.__getitem__, block):
                 replies[message.metadata.message_id] = answered(self._app, message, context)
-        return [replies.get(m.metadata.message_id) or no_such_node(m) for m in messages]
+        return [replies.get(m.metadata.message_id) or self._deliver(m) for m in messages]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Send messages and return all replies; `timeout` has no effect without processes."""
@@ -189,5 +184,5 @@ class LocalGrid(Grid):
     def _deliver(self, message: Message) -> Message:
         context = self._contexts.get(message.metadata.dst_node_id)
         if context is None:
-            return no_such_node(message)
+            return failed(message, "no such node", flower.NODE_UNAVAILABLE)
         return answered(self._app, message, context)

@@ -125,10 +125,13 @@ def _panel(lines: Sequence[RoundLine], key: Curve) -> list[figures.Line]:
 
 def run_line(lines: Sequence[RoundLine], key: Figure, spread: Figure | None = None) -> figures.Line:
     """Return a quantity over the rounds in which it is known."""
-    known = [line for line in lines if line[key] is not None]
-    std = None if spread is None else np.array([line[spread] or 0.0 for line in known], dtype=np.float64)
-    rounds = np.array([line["round"] for line in known], dtype=np.int64)
-    return figures.Line(rounds, np.array([line[key] for line in known], dtype=np.float64), std)
+    rounds, values, spreads = list[int](), list[float](), list[float]()
+    for line in lines:
+        if (value := line[key]) is not None:
+            rounds.append(line["round"])
+            values.append(value)
+            spreads.append(0.0 if spread is None else line[spread] or 0.0)
+    return figures.Line(np.array(rounds), np.array(values), None if spread is None else np.array(spreads))
 
 
 def mean_line(runs: Runs, key: Curve) -> figures.Line:
@@ -197,10 +200,14 @@ def losses_of(folder: Path, clients: Sequence[ClientRow]) -> figures.Picture | N
         return None
     with path.open(newline="", encoding="utf-8") as file:
         _, *rows = csv.reader(file)
-    losses = np.array([row[2:] for row in rows], dtype=np.float64)
-    truth = {key: int(cluster) for key, cluster, *_ in rows if cluster}
+    keys, losses, truth = list[str](), list[list[str]](), dict[str, int]()
+    for key, cluster, *values in rows:
+        keys.append(key)
+        losses.append(values)
+        if cluster:
+            truth[key] = int(cluster)
     found = {row.client: row.found_cluster for row in clients if row.found_cluster is not None}
-    return losses_figure([row[0] for row in rows], losses, truth, found)
+    return losses_figure(keys, np.array(losses, dtype=np.float64), truth, found)
 
 
 # Evidence for groups

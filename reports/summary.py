@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict
+
+import numpy as np
 
 from florets.reports.console import counted
 from florets.reports.scores import WORST, finite, means, metrics_of
@@ -215,7 +216,6 @@ def round_line(
     `truth`: the true cluster of each client that reported one; `clients`: all clients' keys.
     """
     evaluations = list(report.evaluations.values())
-    sizes = Counter(report.assignment.values())
     return {
         "round": report.server_round,
         "phase": report.phase,
@@ -231,7 +231,7 @@ def round_line(
         "model_error": finite(distances.model_error),
         "cluster_error": finite(distances.cluster_error),
         "cluster_loss": finite(distances.cluster_loss),
-        "cluster_sizes": [sizes[model] for model in range(max(sizes, default=-1) + 1)],
+        "cluster_sizes": np.bincount(np.fromiter(report.assignment.values(), dtype=np.int64)).tolist(),
         "unplaced": len(clients) - sum(map(clients.__contains__, report.assignment)),
         "num_clusters": report.num_clusters,
         "stable": report.stable,

@@ -263,7 +263,7 @@ class Recorder:
         self._write_table("true_clusters.csv", ["client", "from_round", "true_cluster"], rows)
 
     def _write_losses(self, keys: Sequence[str], losses: NDArray[np.float64]) -> None:
-        head = ["client", "true_cluster", *(f"model_{k}" for k in range(losses.shape[1]))]
+        head = ["client", "true_cluster", *map("model_{}".format, range(losses.shape[1]))]
         # repr of a Python float is the shortest text that reads back to the same bits.
         by_key = sorted(zip(keys, losses.tolist(), strict=True))
         self._write_table("loss_matrix.csv", head, [[key, self._truth.get(key), *row] for key, row in by_key])

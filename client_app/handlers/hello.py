@@ -1,6 +1,6 @@
 """`query.hello` and `query.describe`: what a client says of itself before the first round."""
 
-from flwr.app import Context, RecordDict
+from flwr.app import RecordDict
 
 from florets.client_app.client import Client
 from florets.client_app.handlers.custom import handler_of
@@ -37,7 +37,7 @@ def hello(client: Client) -> RecordDict:
     if nodes in (0, task.spec.num_clients) or task.is_own:
         examples = _count(client)
         # Truth is for simulations: a real node tells it only where its owner wrote it into the node config.
-        cluster = _stated_cluster(client.context)
+        cluster = int(client.context.node_config.get(kinds.CLUSTER, kinds.NO_CLUSTER))
         if nodes and task.spec.num_clusters and not task.is_own:
             cluster = task.cluster_of(partition_id(client.context))
     if kinds.PRIVACY in client.config:
@@ -76,7 +76,3 @@ def _count(client: Client) -> int:
     if client.task.counts_are_known and client.config.get(kinds.LOSS_DATA) != kinds.HELD_OUT:
         return client.task.num_examples_of(partition_id(client.context))
     return client.num_examples
-
-
-def _stated_cluster(context: Context) -> int:
-    return int(context.node_config.get(kinds.CLUSTER, kinds.NO_CLUSTER))
