@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +29,10 @@ def rounds(folder: Path) -> "DataFrame":
 
     text = _text(folder / ROUNDS)
     try:
-        table = pd.DataFrame([dict(_flat(json.loads(line))) for line in text.splitlines()])
-    except (ValueError, AttributeError, TypeError):
+        table = pd.json_normalize([_flat(json.loads(line)) for line in text.splitlines()], sep="_")
+    except (ValueError, AttributeError, TypeError, KeyError):
         raise _damaged(folder / ROUNDS) from None
+    table = table.loc[:, ~table.map(lambda value: isinstance(value, list)).any()]
     # Columns of what no round has are numbers, too.
     return table.astype(dict.fromkeys(table.columns[table.isna().all()], "float64"))
 
@@ -112,32 +113,11 @@ def _table(path: Path) -> "DataFrame":
         raise _damaged(path) from None
 
 
-def _flat(line: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the columns of a round's line."""
-    for name, value in line.items():
-        if name == "cluster_sizes":
-            yield from ((f"cluster_size_{model}", size) for model, size in enumerate(value))
-        elif name == "rejected":
-            yield name, len(value)
-        elif name == "metrics":
-            # The mean has the score's own name. Of accuracy and loss mean and spread stand there already.
-            figures = (
-                (score if figure == "mean" else f"{score}_{figure}", number)
-                for score, of in value.items()
-                for figure, number in of.items()
-            )
-            yield from ((column, number) for column, number in figures if column not in line)
-        elif name == "details":
-            yield from ((detail, number) for detail, number in _scalars(value) if detail not in line)
-        elif isinstance(value, Mapping):
-            yield from ((f"{name}_{part}", number) for part, number in value.items())
-        else:
-            yield name, value
-
-
-def _scalars(details: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in details.items():
-        if isinstance(value, Mapping):
-            yield from ((f"{name}_{part}", number) for part, number in _scalars(value))
-        elif not isinstance(value, list):
-            yield name, value
+def _flat(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a round's line as columns, but for nested mappings, which pandas joins."""
+    details, metrics, sizes = line.pop("details"), line.pop("metrics"), line.pop("cluster_sizes")
+    more = {f"cluster_size_{model}": size for model, size in enumerate(sizes)}
+    for score, of in metrics.items():
+        # The mean has the score's own name. Of accuracy and loss mean and spread stand there already.
+        more |= {score if figure == "mean" else f"{score}_{figure}": number for figure, number in of.items()}
+    return {**details, **more, **line, "rejected": len(line["rejected"])}

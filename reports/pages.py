@@ -59,7 +59,6 @@ tr:last-child > * { border-bottom: 0; }
 table.confusion td { min-width: 2.2rem; text-align: center; border: 2px solid var(--paper); border-radius: 5px; }
 table.confusion thead th { text-align: center; white-space: normal; }
 td[style] { background: rgb(var(--shade) / var(--s)); }
-.wide th:first-child, .wide td:first-child { position: sticky; left: 0; background: var(--paper); }
 td.amiss { color: var(--bad); font-weight: 600; }
 td.none { color: var(--faint); }
 details > summary { cursor: pointer; font-weight: 600; }
@@ -69,7 +68,6 @@ pre { margin: 0; padding: .9rem; overflow-x: auto; background: var(--ground); bo
 footer { color: var(--quiet); font-size: .84rem; }
 @media (max-width: 40rem) { main { padding: 1.2rem .7rem 2rem; } section { padding: .9rem .8rem; }
   h1 { font-size: 1.4rem; } th, td { padding: .28rem .4rem; } table.confusion { width: 100%; } }
-@media print { body { background: #fff; } section, dl.tiles div { break-inside: avoid; } }
 """
 
 _FRAME = """<!doctype html>

@@ -183,37 +183,30 @@ def verdict_of(summary: summaries.RunSummary, clients: Sequence[ClientRow], num_
 
 def tiles_of(summary: summaries.RunSummary, lines: Sequence[summaries.RoundLine]) -> list[Tile]:
     """Return the headline figures: name, value and a note; what is not known has no tile."""
-    tiles = []
     mean = "mean over clients"
     if words := summaries.unplaced_words(summary.final_unplaced, summary.final_num_clusters):
         mean = f"mean over those with a model; {words}"
-    if summary.final_accuracy is not None:
-        std = summaries.last(lines, "accuracy_std")
-        note = f"{mean}, std {100 * std:.1f}" if std is not None else mean
-        tiles.append(("test accuracy", f"{summary.final_accuracy:.2%}", note))
-    elif summary.final_loss is not None:
-        tiles.append(("test loss", f"{summary.final_loss:.4g}", mean))
-    if summary.final_tuned_accuracy is not None:
-        tiles.append(("after fine-tuning", f"{summary.final_tuned_accuracy:.2%}", mean))
-    elif summary.final_tuned_loss is not None:
-        tiles.append(("loss after fine-tuning", f"{summary.final_tuned_loss:.4g}", mean))
-    if (worst := summary.final_worst_tenth) is not None:
-        tiles.append(
-            ("test accuracy, worst tenth", f"{worst:.2%}", "mean over the tenth of the clients with the lowest")
-        )
-    if summary.final_ari is not None:
-        first = summary.first_round_ari_90
-        note = f"at least 0.9 from round {first}" if first is not None else "never reached 0.9"
-        clients = summaries.ari_words(summary.final_ari_clients, summary.final_ari_of)
-        note = f"over {clients}; {note}" if clients else note
-        tiles.append(("adjusted Rand index", f"{summary.final_ari:.3f}", note))
-    if (error := summary.final_model_error) is not None:
-        tiles.append(("model error", f"{error:.4g}", "largest distance from a true model"))
-    note = "of the best model for each true cluster, mean over clusters"
-    if summary.final_cluster_error is not None:
-        tiles.append(("cluster error", f"{summary.final_cluster_error:.2%}", note))
-    elif summary.final_cluster_loss is not None:
-        tiles.append(("cluster loss", f"{summary.final_cluster_loss:.4g}", note))
+    std = summaries.last(lines, "accuracy_std")
+    first = summary.first_round_ari_90
+    found = f"at least 0.9 from round {first}" if first is not None else "never reached 0.9"
+    if clients := summaries.ari_words(summary.final_ari_clients, summary.final_ari_of):
+        found = f"over {clients}; {found}"
+    best = "of the best model for each true cluster, mean over clusters"
+    # Of a test whose accuracy or error is known nobody reads the loss.
+    tuned_loss = summary.final_tuned_loss if summary.final_tuned_accuracy is None else None
+    cluster_loss = summary.final_cluster_loss if summary.final_cluster_error is None else None
+    figures: list[tuple[str, float | None, str, str]] = [
+        ("test accuracy", summary.final_accuracy, ".2%", mean if std is None else f"{mean}, std {100 * std:.1f}"),
+        ("test loss", summary.final_loss if summary.final_accuracy is None else None, ".4g", mean),
+        ("after fine-tuning", summary.final_tuned_accuracy, ".2%", mean),
+        ("loss after fine-tuning", tuned_loss, ".4g", mean),
+        ("test accuracy, worst tenth", summary.final_worst_tenth, ".2%", "mean over the lowest tenth of clients"),
+        ("adjusted Rand index", summary.final_ari, ".3f", found),
+        ("model error", summary.final_model_error, ".4g", "largest distance from a true model"),
+        ("cluster error", summary.final_cluster_error, ".2%", best),
+        ("cluster loss", cluster_loss, ".4g", best),
+    ]
+    tiles = [(name, format(value, form), note) for name, value, form, note in figures if value is not None]
     tiles.append(("rounds", str(summary.rounds), summaries.stability_words(summary)))
     traffic = f"{size(summary.bytes_down)} down, {size(summary.bytes_up)} up"
     tiles.append(("traffic", size(summary.bytes_down + summary.bytes_up), traffic))

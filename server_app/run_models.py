@@ -94,8 +94,7 @@ class RunModels:
 
         Source: CLoVE Alg. 1, l. 16.
         """
-        if self.frozen is None:
-            raise RuntimeError("this run froze no clusters")
+        assert self.frozen is not None, "this run froze no clusters"
         return self.frozen.nearest_model(losses)
 
 
