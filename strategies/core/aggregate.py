@@ -5,7 +5,7 @@ bits, and one model gives the same bits by every path.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from florets.strategies.core.robust import Robust
 from florets.strategies.core.rows import Columns, Rows, add_weighted
 
 WEIGHTINGS = ("examples", "uniform", "all_participants")
-OPTIMIZERS = ("sgd", "adam")
 
 ADAM_EPSILON = 1e-8
 _CURVATURE = 0.25
@@ -44,23 +43,14 @@ def average_models(
     factors = _factors(weights, weighting)
     everybody = float(factors.sum()) if everybody is None else everybody
     result = np.array(bank, dtype=np.float64)
-    for model in np.unique(assignment):
-        members = np.flatnonzero(assignment == model)
-        share = float(factors[members].sum())
-        if share <= 0.0:
-            continue
-        if robust is None:
-            total = np.zeros(result.shape[1])
-            add_weighted(updates, factors[members], members, total)
-        else:
-            total = robust.mean(members, factors[members], result[model]) * share
+    for model, members, share, total in _sums(updates, assignment, factors, result, robust):
         if weighting == "all_participants" and everybody > share:
             # theta + sum n_i / N (theta_i - theta), written so that a group of all participants gives
             # the bits of `examples`.
             total += (everybody - share) * result[model]
             share = everybody
         np.divide(total, share, out=result[model])
-        del total  # Of large models it would lie beside the members' vectors that are read next.
+        del total
         if integers.any():
             counters = Columns(updates, integers)
             result[model, integers] = (_largest if robust is None else _middle)(counters, members)
@@ -85,20 +75,11 @@ def average_gradients(
     factors = _factors(weights, weighting)
     if weighting == "all_participants":
         factors = np.ones_like(factors)  # As in the IFCA paper, where all clients have equally many examples.
-    gradient = np.zeros(shape)
-    members = np.zeros(len(gradient), dtype=np.bool_)
-    for model in np.unique(assignment):
-        group = np.flatnonzero(assignment == model)
-        share = float(factors[group].sum())
-        if share <= 0.0:
-            continue
-        divisor = float(len(assignment)) if weighting == "all_participants" else share
-        if robust is None:
-            add_weighted(gradients, factors[group], group, gradient[model])
-        else:
-            gradient[model] = robust.mean(group, factors[group], gradient[model]) * share
-        gradient[model] /= divisor
+    gradient, members = np.zeros(shape), np.zeros(shape[0], dtype=np.bool_)
+    for model, _, share, total in _sums(gradients, assignment, factors, gradient, robust):
+        np.divide(total, len(assignment) if weighting == "all_participants" else share, out=gradient[model])
         members[model] = True
+        del total
     return gradient, members
 
 
@@ -112,8 +93,6 @@ def apply_step(
     Source: CLoVE Alg. 1, line 26.
     Deviation: ``"adam"`` is what the published code does instead; the default is the paper's plain step.
     """
-    if optimizer not in OPTIMIZERS:
-        raise ValueError(f"server optimizer {optimizer!r} is unknown: choose one of {', '.join(OPTIMIZERS)}.")
     stepped: FloatArray = np.array(bank, dtype=np.float64)
     for model in np.flatnonzero(members):
         own = gradient[model]
@@ -154,9 +133,26 @@ def pooled_step(
 
 
 def _factors(weights: FloatArray, weighting: str) -> FloatArray:
-    if weighting not in WEIGHTINGS:
-        raise ValueError(f"weighting {weighting!r} is unknown: choose one of {', '.join(WEIGHTINGS)}.")
     return np.ones(len(weights)) if weighting == "uniform" else np.asarray(weights, dtype=np.float64)
+
+
+def _sums(
+    rows: Rows, assignment: IntArray, factors: FloatArray, start: FloatArray, robust: Robust | None
+) -> Iterator[tuple[int, IntArray, float, FloatArray]]:
+    """Yield each model with its members, the sum of their factors, and that of their rows times these."""
+    for model in np.unique(assignment).tolist():
+        members = np.flatnonzero(assignment == model)
+        share = float(factors[members].sum())
+        if share <= 0.0:
+            continue
+        if robust is None:
+            total = np.zeros(start.shape[1])
+            add_weighted(rows, factors[members], members, total)
+        else:
+            total = robust.mean(members, factors[members], start[model]) * share
+        yield model, members, share, total
+        # Of large models it would lie beside the members' vectors that are read next.
+        del total
 
 
 def _largest(rows: Rows, members: IntArray) -> FloatArray:
