@@ -1,11 +1,7 @@
 """Discovery of groups of clients from one round: whether there are any, how many, and which.
 
-Each client trains one common model on folds of its data and sends an update for each fold.
-
-1. *How many*: the score of every number of groups, a cross-validated cosine; see `number_of_groups`.
-2. *Are there any*: the largest score against its distribution when the clients of each fold are permuted.
-3. *Which*: the tree of the clients' means over all folds, of the kind that scored best at K, cut there. Clients
-   with small folds, whose rows are noisy, may each join the nearest group of a tree of the others.
+Each client trains one common model on folds of its data and sends an update for each fold; docs/discovery.md has the
+method. Clients with small folds, whose rows are noisy, may each join the nearest group of a tree of the others.
 
 Notation: ``m`` folds, ``x_f(i)`` the row of client i in fold f, unit length, minus the mean of all clients in that
 fold; ``a_f(i)`` the mean of client i's rows in the other folds; ``c_f(i)`` the mean of a_f over the group of i. The
@@ -14,7 +10,7 @@ score is ::
     score(K) = mean over f of  sum_i <c_f(i), x_f(i)> / ( |c_f| |x_f| ),     |c|^2 = sum_i |c(i)|^2
 
 with the groups of a tree of a_f, cut at K. Ward's tree finds groups of like size even where single clients are noisy;
-average linkage sets one or two clients apart. At each K the better one counts; see docs/discovery.md.
+average linkage sets one or two clients apart. At each K the better one counts.
 """
 
 import math

@@ -9,7 +9,6 @@ from florets.strategies.coverage import Releases
 from florets.strategies.layers.budget import GROUPING, Budget, multiplier
 from florets.strategies.layers.noise import Ledger
 from florets.strategies.settings import Privacy
-from florets.task.training.settings import Training
 from florets.task.wire import kinds, noise
 from florets.task.wire.sampled_noise import Declared
 
@@ -21,7 +20,7 @@ class ExampleLedger(Ledger):
     """Keeps a run within the releases that clients choose their noise for (`Declared`); see `Ledger`.
 
     In the ledger a client can spend 1 on rounds and 1 on losses. Updates arrive noised, so groups of any size have
-    models. `training` is the local training that clients are asked for.
+    models.
     """
 
     def __init__(self, privacy: Privacy, releases: Releases, visits: int, earlier: Budget | None = None) -> None:
@@ -33,7 +32,6 @@ class ExampleLedger(Ledger):
         super().__init__(dataclasses.replace(privacy, min_group=1), releases, budget)
         own = multiplier(GROUPING * level_of(epsilon, delta) ** 2 / losses) if losses else 0.0
         self.declared = Declared(epsilon, delta, visits, losses, own)
-        self.training = Training()
         self._samples: dict[str, int] = {}
 
     @property
@@ -45,9 +43,6 @@ class ExampleLedger(Ledger):
     @property
     def planned(self) -> dict[str, str | float]:
         return {"kind": self.privacy.kind, "epsilon": self.declared.epsilon, "delta": self.declared.delta}
-
-    def trains(self, training: Training) -> None:
-        self.training = training
 
     def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
         self._samples.update({client.key: client.num_examples for client in online})

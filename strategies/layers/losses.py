@@ -1,6 +1,6 @@
 """Losses and updates as algorithms get them: without outliers, with absent clients' losses, and on probes."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -69,27 +69,20 @@ class UpdateOutliers(Layer):
         return without_outliers(replies, r)
 
 
-@dataclass
-class Known:
-    """Latest losses of each client seen, by key."""
-
-    latest: dict[str, Losses] = field(default_factory=dict)
-
-
 class Memory(Layer):
     """Adds the latest losses of all other clients seen, so that small groups are found by more rows."""
 
     name = "memory"
-    State = Known
+    State = dict
 
     def losses(self, replies: Replies[Losses], r: Round, everybody: bool) -> Replies[Losses]:
         if not everybody:
             return replies
         r.require(replies, "loss vector")
-        known: Known = self.kept(r)
+        known: dict[str, Losses] = self.kept(r)
         fresh, present = dict(replies.ok), {client.key for client in r.participants}
-        old = {key: own for key, own in known.latest.items() if key not in present}
-        known.latest |= {key: replace(own, kept=False) for key, own in fresh.items()}
+        old = {key: own for key, own in known.items() if key not in present}
+        known |= {key: replace(own, kept=False) for key, own in fresh.items()}
         return replace(replies, ok=tuple(sorted({**old, **fresh}.items())))
 
 

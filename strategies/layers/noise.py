@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -42,11 +42,15 @@ _COVERED = {
 
 
 class Ledger:
-    """Keeps a run within its privacy budget; `save` is called before each release, `ended` says why a run ended."""
+    """Keeps a run within its privacy budget; `save` is called before each release, `ended` says why a run ended.
+
+    `training` is the local training that clients are asked for.
+    """
 
     def __init__(self, privacy: Privacy, releases: Releases, budget: Budget) -> None:
         self.privacy, self.releases, self.budget = privacy, releases, budget
         self.is_local = privacy.is_local
+        self.training = Training()
         self.save: Callable[[Budget], None] | None = None
         self.ended = ""
         self._is_due = False
@@ -93,9 +97,6 @@ class Ledger:
                 f"{len(participants)} clients take part, fewer than privacy.min_group={self.privacy.min_group}"
             )
         raise BudgetSpent(self._end_words())
-
-    def trains(self, training: Training) -> None:
-        """Note how clients train in this round."""
 
     def _crowd(self, online: Sequence[Client]) -> int:
         """Return among how many one is hidden."""
@@ -254,16 +255,6 @@ class Ledger:
         noised = multiplier(budget.update) / math.sqrt(1 - SIZES if releases.hidden else 1)
         return {"kind": self.privacy.kind, "epsilon": budget.epsilon, "delta": budget.delta, "noise": noised, **alone}
 
-    @property
-    def details(self) -> dict[str, Any]:
-        """What is reported of each round."""
-        return {
-            "epsilon": self.budget.reached,
-            "delta": self.budget.delta,
-            "target": self.budget.epsilon,
-            "kind": self.privacy.kind,
-        }
-
 
 def shrunk_sizes(counts: IntArray, deviation: float, total: float) -> FloatArray:
     """Return group sizes (K,), at least 1, from noised counts, shrunk towards equal sizes according to the noise."""
@@ -295,7 +286,7 @@ class Noise(Layer):
         return replace(averaging, privacy=self.ledger)
 
     def begin(self, r: Round) -> None:
-        self.ledger.trains(Training.received(r.config))
+        self.ledger.training = Training.received(r.config)
         self.ledger.begin(r.participants, r.online)
 
     def allow(self, kind: str, handler: object) -> None:
@@ -356,4 +347,5 @@ class Noise(Layer):
         return self.ledger.merged(bank, r.strategy.assignment)
 
     def details(self, r: Round) -> Mapping[str, Detail]:
-        return {PRIVACY: self.ledger.details}
+        budget, kind = self.ledger.budget, self.ledger.privacy.kind
+        return {PRIVACY: {"epsilon": budget.reached, "delta": budget.delta, "target": budget.epsilon, "kind": kind}}

@@ -170,9 +170,8 @@ class FoldRound:
         found = {
             key: frozen.place_rows(reply.rows, in_run=True)[0] if len(reply.rows) else -1 for key, reply in replies.ok
         }
-        return {key: group for key, group in found.items() if group >= 0}, {
-            key for key, group in found.items() if group < 0
-        }
+        unfit = {key for key, group in found.items() if group < 0}
+        return {key: group for key, group in found.items() if key not in unfit}, unfit
 
     def frozen(self, groups: Centres) -> Frozen:
         """Return what a new client is assigned by."""
@@ -185,14 +184,15 @@ class FoldRound:
         return self.plan.folds if size > 0 else 1
 
     def _settings(self, size: int) -> dict[str, str | float]:
-        # Only what is not usual: every message costs its bytes.
-        rate = {} if self.plan.rate == LEARNING_RATE else {kinds.FOLD_RATE: self.plan.rate}
-        classes = {kinds.FOLD_CLASSES: True} if self.place_one_class else {}
-        estimates = {kinds.FOLD_ESTIMATES: True} if self.estimates else {}
+        rate = self.plan.rate if self.plan.rate != LEARNING_RATE else 0
+        further = {
+            kinds.FOLD_RATE: rate,
+            kinds.FOLD_CLASSES: self.place_one_class,
+            kinds.FOLD_ESTIMATES: self.estimates,
+        }
         return {
-            **rate,
-            **classes,
-            **estimates,
+            # Only what is not usual: every message costs its bytes.
+            **{name: value for name, value in further.items() if value},
             kinds.NUM_FOLDS: self._folds(size),
             kinds.FOLD_SIZE: size or self.plan.size,
             kinds.FOLD_STEPS: self.plan.steps,
