@@ -9,7 +9,8 @@ from scipy.stats import trim_mean
 
 from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models, Updates
 from florets.strategies.core import FloatArray
-from florets.strategies.core.robust import SKETCH, RobustName, RobustRule, bounded, distances_of, gram_of
+from florets.strategies.core.robust import SKETCH, Robust, RobustName, RobustRule, bounded, distances_of, gram_of
+from florets.strategies.core.rows import Rows
 from florets.task.wire import Layout, bank
 from florets.task.wire.flower import filled
 from florets.task.wire.replies import Update
@@ -17,17 +18,20 @@ from florets.task.wire.replies import Update
 ALL: tuple[RobustName, ...] = ("clip", "trimmed_mean", "median", "geometric_median", "multi_krum")
 
 
-def average(name: RobustName, rows: FloatArray, hostile: float = 0.2, typical: float = np.inf) -> FloatArray:
-    members = np.arange(len(rows))
-    rule = RobustRule(name, hostile)
-    return rule.average(rows, members, np.ones(len(rows)), np.zeros(rows.shape[1]), typical).value
+def averages(name: RobustName, rows: Rows, start: FloatArray, hostile: float = 0.2) -> tuple[FloatArray, FloatArray]:
+    """Return the average of all rows and the part of each that counted."""
+    robust = Robust(RobustRule(name, hostile), rows, np.zeros(len(rows), np.int64), start[np.newaxis])
+    return robust.mean(np.arange(len(rows)), np.ones(len(rows)), start), robust.kept
+
+
+def average(name: RobustName, rows: FloatArray) -> FloatArray:
+    return averages(name, rows, np.zeros(rows.shape[1]))[0]
 
 
 def test_clip_shortens_changes_to_twice_the_median_length() -> None:
-    rows = np.array([[3.0, 4.0], [0.0, 1.0], [60.0, 80.0]])
-    found = RobustRule("clip").average(rows, np.arange(3), np.array([1.0, 1.0, 1.0]), np.zeros(2))
-    np.testing.assert_allclose(found.kept, [1.0, 1.0, 0.1])
-    np.testing.assert_allclose(found.value, [9.0 / 3, 13.0 / 3])
+    value, kept = averages("clip", np.array([[3.0, 4.0], [0.0, 1.0], [60.0, 80.0]]), np.zeros(2))
+    np.testing.assert_allclose(kept, [1.0, 1.0, 0.1])
+    np.testing.assert_allclose(value, [9.0 / 3, 13.0 / 3])
 
 
 def test_weights_are_at_most_five_times_the_median_and_the_hostile_ones_less_than_half() -> None:
@@ -44,8 +48,9 @@ def test_weights_are_at_most_five_times_the_median_and_the_hostile_ones_less_tha
 
 
 def test_two_clients_are_clipped_to_the_participants_median_and_one_is_left_alone() -> None:
-    rows = np.array([[8.0, 0.0], [0.0, 1.0]])
-    np.testing.assert_allclose(average("median", rows, typical=2.0), [1.0, 0.5])
+    rows = np.array([[8.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
+    robust = Robust(RobustRule("median"), rows, np.array([0, 0, 1]), np.zeros((2, 2)))
+    np.testing.assert_allclose(robust.mean(np.arange(2), np.ones(2), np.zeros(2)), [1.0, 0.5])
     np.testing.assert_allclose(average("multi_krum", rows[:1]), [8.0, 0.0])
 
 
@@ -117,10 +122,10 @@ def test_updates_as_they_were_sent_give_what_their_vectors_give() -> None:
     sent = [("", Update(0, layout.checked(layout.arrays(row.astype(np.float64))), 1, 0.0)) for row in rows]
     members, theta = np.arange(100)[::-1], layout.flatten(start)
     for name in ("clip", "trimmed_mean", "median"):
-        expected = RobustRule(name).average(rows.astype(np.float64), members, np.ones(100), theta)
-        found = RobustRule(name).average(Updates(sent), members, np.ones(100), theta)
-        np.testing.assert_allclose(found.value, expected.value, rtol=1e-5)
-        np.testing.assert_allclose(found.kept, expected.kept, atol=0.01)
+        value, kept = averages(name, rows.astype(np.float64), theta)
+        found, counted = averages(name, Updates(sent), theta)
+        np.testing.assert_allclose(found, value, rtol=1e-5)
+        np.testing.assert_allclose(counted, kept, atol=0.01)
     exact = distances_of((rows[members] - theta) @ (rows[members] - theta).T)
     off = ~np.eye(100, dtype=bool)
     assert np.abs(distances_of(gram_of(Updates(sent), members, theta, 2).products)[off] / exact[off] - 1).max() < 0.1

@@ -42,8 +42,6 @@ def model_error(bank: FloatArray, true_models: FloatArray) -> float:
 
     Source: mixed regression, Sec. IV, d(theta, theta*), there with K = L.
     """
-    if not len(bank) or not len(true_models) or bank.shape[1] != true_models.shape[1]:
-        raise ValueError(f"models of shapes {bank.shape} and {true_models.shape} cannot be compared.")
     # It takes a fifth of a second, which the command's --help need not spend.
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_bipartite_matching

@@ -34,14 +34,6 @@ STEPS = 100
 
 
 @dataclass(frozen=True)
-class Average:
-    """A group's robust average (R,), and the part of each member's update that counted, (n,) in [0, 1]."""
-
-    value: FloatArray
-    kept: FloatArray
-
-
-@dataclass(frozen=True)
 class Gram:
     """Inner products (n, n) of changes, or of the count sketches of long ones, and the exact lengths (n,)."""
 
@@ -77,38 +69,6 @@ class RobustRule:
     name: RobustName
     hostile: float = 0.2
 
-    def average(
-        self,
-        rows: Rows,
-        members: IntArray,
-        weights: FloatArray,
-        start: FloatArray,
-        typical: float = np.inf,
-        gram: Gram | None = None,
-    ) -> Average:
-        """Return the average of the rows `members` (n,) of (P, R) with `weights` (n,), as changes from `start` (R,).
-
-        In a group of two no change counts as longer than `typical`; `gram` is that of the changes, where it is known.
-        """
-        count = len(members)
-        most = most_hostile(count, self.hostile)
-        weights = bounded(weights, most)
-        if count < LEAST_GROUP or self.name == "clip":
-            lengths = lengths_of(rows, members, start) if gram is None else gram.lengths
-            kept = clip_factors(lengths, LONGEST * lower_median(lengths) if count >= LEAST_GROUP else typical)
-            return Average(_combined(rows, members, weights * kept / weights.sum(), start), kept)
-        if self.name in ("trimmed_mean", "median"):
-            cut = (count - 1) // 2 if self.name == "median" else most
-            return trimmed(rows, members, len(start), cut)
-        products = (gram or gram_of(rows, members, start, most + 1)).products
-        if self.name == "multi_krum":
-            kept = multi_krum(distances_of(products), most).astype(np.float64)
-            shares = weights * kept / (weights * kept).sum()
-        else:
-            shares = geometric_median(products, weights)
-            kept = np.minimum(shares * weights.sum() / weights, 1.0)
-        return Average(_combined(rows, members, shares, start), kept)
-
 
 @dataclass(eq=False)
 class Robust:
@@ -136,13 +96,37 @@ class Robust:
         return lower_median(lengths)
 
     def mean(self, members: IntArray, weights: FloatArray, start: FloatArray) -> FloatArray:
-        """Return the average (R,) of a group's rows; see `RobustRule.average`."""
-        gram = self.grams.get(int(self.assignment[members[0]]))
-        is_pair = len(members) == LEAST_GROUP - 1 and len(self.assignment) >= LEAST_GROUP
-        typical = self._typical if is_pair else np.inf
-        average = self.rule.average(self.rows, members, weights, start, typical, gram)
-        self.kept[members] = average.kept
-        return average.value
+        """Return the average (R,) of the rows `members` (n,) with `weights` (n,), as changes from `start` (R,)."""
+        count, name = len(members), self.rule.name
+        most = most_hostile(count, self.rule.hostile)
+        if count >= LEAST_GROUP and name in ("trimmed_mean", "median"):
+            cut = (count - 1) // 2 if name == "median" else most
+            middle, self.kept[members] = trimmed(self.rows, members, len(start), cut)
+            return middle
+        weights, gram = bounded(weights, most), self.grams.get(int(self.assignment[members[0]]))
+        if count < LEAST_GROUP or name == "clip":
+            lengths = lengths_of(self.rows, members, start) if gram is None else gram.lengths
+            kept = clip_factors(lengths, self._longest(lengths))
+            shares = weights * kept / weights.sum()
+        else:
+            products = (gram or gram_of(self.rows, members, start, most + 1)).products
+            if name == "multi_krum":
+                kept = multi_krum(distances_of(products), most).astype(np.float64)
+                shares = weights * kept / (weights * kept).sum()
+            else:
+                shares = geometric_median(products, weights)
+                kept = np.minimum(shares * weights.sum() / weights, 1.0)
+        self.kept[members] = kept
+        # theta + sum of share_i (x_i - theta).
+        total: FloatArray = start * (1.0 - shares.sum())
+        add_weighted(self.rows, shares, members, total)
+        return total
+
+    def _longest(self, lengths: FloatArray) -> float:
+        """Return up to which length changes of these lengths, of one model's members, count as a whole."""
+        if len(lengths) >= LEAST_GROUP:
+            return LONGEST * lower_median(lengths)
+        return self._typical if len(lengths) == 2 and len(self.assignment) > 2 else np.inf
 
 
 def bounded(weights: FloatArray, hostile: int) -> FloatArray:
@@ -178,8 +162,8 @@ def clip_factors(lengths: FloatArray, limit: float) -> FloatArray:
     return np.minimum(1.0, limit / np.maximum(lengths, np.finfo(np.float64).tiny))
 
 
-def trimmed(rows: Rows, members: IntArray, size: int, cut: int) -> Average:
-    """Return the mean of each coordinate of some rows, without its `cut` smallest and largest values."""
+def trimmed(rows: Rows, members: IntArray, size: int, cut: int) -> tuple[FloatArray, FloatArray]:
+    """Return the mean (R,) of each coordinate of n rows without its `cut` least and largest, and the part of each."""
     count, begin = len(members), 0
     mean, inside, looked = np.empty(size), np.zeros(count), 0
     for number, columns in enumerate(columns_of(rows, members, size, max(BLOCK // count, 1))):
@@ -191,7 +175,7 @@ def trimmed(rows: Rows, members: IntArray, size: int, cut: int) -> Average:
         looked += len(unsorted)
         if len(unsorted):
             inside += ((unsorted >= middle[:, :1]) & (unsorted <= middle[:, -1:])).sum(axis=0)
-    return Average(mean, inside / max(looked, 1))
+    return mean, inside / max(looked, 1)
 
 
 def gram_of(rows: Rows, members: IntArray, start: FloatArray, salt: int) -> Gram:
@@ -264,10 +248,3 @@ def most_hostile(count: int, fraction: float) -> int:
 def most_expelled(count: int, fraction: float) -> int:
     """Return how many of `count` may be left out of all: `fraction` of them, of three or more at least one."""
     return min(most_hostile(count, fraction), max(int(fraction * count + 1e-9), 1))
-
-
-def _combined(rows: Rows, members: IntArray, shares: FloatArray, start: FloatArray) -> FloatArray:
-    """Return theta + sum of share_i (x_i - theta)."""
-    total: FloatArray = start * (1.0 - shares.sum())
-    add_weighted(rows, shares, members, total)
-    return total

@@ -80,10 +80,8 @@ class Evidence:
         """In what clients of a linear model differ, be it by groups or each by itself; None: not known."""
         if self.p_levels is None or self.p_coefficients is None:
             return None
-        levels, coefficients = self.p_levels <= _DIFFERS, self.p_coefficients <= _DIFFERS
-        if levels:
-            return "both" if coefficients else "levels"
-        return "coefficients" if coefficients else "nothing"
+        names: tuple[Differs, ...] = ("nothing", "levels", "coefficients", "both")
+        return names[(self.p_levels <= _DIFFERS) + 2 * (self.p_coefficients <= _DIFFERS)]
 
     def details(self) -> dict[str, Detail]:
         """Return it as plain values for the round's line, with its texts."""
@@ -104,15 +102,13 @@ class Evidence:
             return f"groups cannot be tested for: too few records or clients{why}; one model for all"
         if self.verdict == "none" and self.given:
             return "one group of all clients, as k says; one model for all"
-        if self.verdict == "none" and self.differs in ("levels", "coefficients", "both"):
-            return f"no groups ({self._figures()}); one model for all; {self._difference}"
         if self.verdict == "none":
-            return f"no groups: the clients cannot be told apart ({self._figures()}); one model for all"
-        difference = f"; {self._difference}" if self._difference else ""
+            why = "" if self._difference else ": the clients cannot be told apart"
+            return f"no groups{why} ({self._figures()}); one model for all{self._difference}"
         if self.verdict == "all_differ":
             return (
                 f"every client differs: groups of clients explain less than the {self.seen} clients alone "
-                f"({self._figures()}); one model for all{difference}"
+                f"({self._figures()}); one model for all{self._difference}"
             )
         sizes = [str(size) for size in self.sizes[:_MOST_SIZES]]
         more = f" and {len(self.sizes) - _MOST_SIZES} smaller groups" if len(self.sizes) > _MOST_SIZES else ""
@@ -122,7 +118,7 @@ class Evidence:
             found += ", as k says"
         plural = "" if self.small == 1 else "s"
         after = f"; {self.small} client{plural} with too few samples placed afterwards" if self.small else ""
-        return f"{found} ({self._figures()}){after}{difference}"
+        return f"{found} ({self._figures()}){after}{self._difference}"
 
     @property
     def _difference(self) -> str:
@@ -130,7 +126,7 @@ class Evidence:
         if (words := _DIFFERENCES.get(self.differs or "nothing")) is None:
             return ""
         figures = f"levels: p = {self.p_levels:.2g}; coefficients: p = {self.p_coefficients:.2g}"
-        return f"clients differ in {words} ({figures})"
+        return f"; clients differ in {words} ({figures})"
 
     @property
     def advice(self) -> str:
