@@ -160,4 +160,4 @@ def _is_installed(source: Path) -> bool:
 def _python_files(folder: Path) -> Iterable[Path]:
     if folder.is_file():
         return [folder]
-    return sorted(file for file in folder.rglob("*.py") if "__pycache__" not in file.parts)
+    return sorted(folder.rglob("*.py"))

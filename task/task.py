@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -81,11 +81,6 @@ class Task:
     def num_outputs(self) -> int:
         """Number of outputs that a model needs."""
         return self._agreement.num_outputs if self.is_own else self.data.num_outputs
-
-    @property
-    def target_scale(self) -> float:
-        """Unit of a regression's targets, see `Dataset`; 1 for classes. A server without data has none of them."""
-        return self.data.target_scale
 
     @cached_property
     def _agreement(self) -> Agreement:
@@ -193,17 +188,11 @@ class Task:
     def build_client(self, partition_id: int, server_round: int = 0) -> ClientData:
         """Return the data of one client in a round, made anew; `client` keeps them."""
         shard = self._shard(partition_id, server_round)
-        data = self.data
-        x_train, y_train = _joined(
-            [_part(piece, data.x_train, data.y_train, piece.train) for piece in shard.pieces if len(piece.train)]
-        )
-        x_test, y_test = _joined(
-            [_part(piece, data.x_test, data.y_test, piece.test) for piece in shard.pieces if len(piece.test)]
-        )
+        (x_train, y_train), (x_test, y_test) = (_samples(self.data, shard.pieces, part) for part in ("train", "test"))
         if self.is_own:
             # Elsewhere the server has seen the data already.
             self._check_targets(y_train)
-        rows, numbers = np.concatenate([piece.train for piece in shard.pieces]), data.subjects_train
+        rows, numbers = np.concatenate([piece.train for piece in shard.pieces]), self.data.subjects_train
         subjects = None if numbers is None else torch.from_numpy(numbers[rows])
         whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster, subjects=subjects)
         if fraction := self.spec.validation_fraction:
@@ -229,9 +218,8 @@ class Task:
         parts = []
         for name, transform in transforms.items():
             rows = np.unique(np.concatenate([shard.test for shard in shards if id(shard.transform) == name]))
-            whole = Shard(shards[0].cluster, rows, rows, transform)
-            parts.append(_part(whole, self.data.x_test, self.data.y_test, rows))
-        return _joined(parts)
+            parts.append(Shard(shards[0].cluster, rows, rows, transform))
+        return _samples(self.data, parts, "test")
 
     def build_model(self) -> Module:
         """Build a fresh module for this task's inputs and outputs, initialised by torch's global generator."""
@@ -336,8 +324,10 @@ def _part(shard: Shard, x: Inputs, y: TargetArray, rows: IntArray) -> tuple[Tens
     return inputs, torch.from_numpy(y_part)
 
 
-def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Return inputs and targets of several parts as one."""
+def _samples(data: Dataset, shards: Sequence[Shard], part: str) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets of the rows that some shards have of a part, ``train`` or ``test``."""
+    x, y = getattr(data, f"x_{part}"), getattr(data, f"y_{part}")
+    parts = [_part(shard, x, y, rows) for shard in shards if len(rows := getattr(shard, part))]
     if len(parts) == 1:
         return parts[0]
     return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])

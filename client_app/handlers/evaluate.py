@@ -49,7 +49,7 @@ def answer_tests(
         metrics |= {name: value for name, value in tuned_metrics.items() if not name.endswith(kinds.NUM_EXAMPLES)}
     content = reply(None, metrics)
     scores = results["test"].scores
-    values = in_unit(scores, client.task.target_scale)
+    values = in_unit(scores, client.task.data.target_scale)
     if client.loss == "cross_entropy" and values and (loss := reported(results["test"].loss)) < kinds.DIVERGED:
         values[LOG_LOSS] = loss
     if measure := client.task.spec.measure:
@@ -97,7 +97,7 @@ def _sums(
 
 def _in_unit(client: Client, values: NDArray[Any]) -> NDArray[Any]:
     """Return a regression's outputs or targets in the unit that the targets came in, but for their mean."""
-    scale = client.task.target_scale
+    scale = client.task.data.target_scale
     return values if scale == 1 else values.astype(np.float64) * scale
 
 

@@ -124,7 +124,8 @@ class PackedVector:
     @property
     def largest(self) -> float:
         """Largest absolute value, 0 without any."""
-        return max((_largest(part) for part in self.parts if part.size), default=0.0)
+        # As Python's floats: no integer type has the negative of its lowest number.
+        return max((max(float(part.max()), -float(part.min())) for part in self.parts if part.size), default=0.0)
 
     def unpacked(self, out: Vector | None = None) -> Vector:
         """Return the values as float64, in `out` where it is given; new at every call without it."""
@@ -172,11 +173,6 @@ def add_scaled(vectors: Sequence[PackedVector], factors: Sequence[float], total:
                 some *= factor
                 piece += some
         start += flat[0].size
-
-
-def _largest(part: npt.NDArray[Any]) -> float:
-    # As Python's floats: no integer type has the negative of its lowest number.
-    return max(float(part.max()), -float(part.min()))
 
 
 @dataclass(frozen=True)
