@@ -35,8 +35,7 @@ def trades(clusters: Sequence[int], fraction: float, rng: np.random.Generator) -
     others = sum(len(of) for cluster, of in by_cluster.items() if cluster != most)
     if not others:
         raise ValueError(
-            f"task.drift.fraction={fraction:g}: of {len(clusters)} clients no two of different groups would move; "
-            "raise it, or use more groups."
+            f"task.drift.fraction={fraction:g}: no two clients of different groups would move; raise it."
         )
     by_cluster[most] = by_cluster[most][:others]
     # In the order of the clusters, the largest first, half a turn leads everybody out of the own cluster.

@@ -113,10 +113,7 @@ def other_parameters(
         raise ValueError(f"{what}: its parameters cannot be read; write a function {expected}.") from None
     by_keyword = {p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     if missing := [name for name in given if name not in by_keyword]:
-        raise ValueError(
-            f"{what}: it has no parameter {missing[0]!r} that can be passed by keyword, and is not called; its "
-            f"signature must be {expected}."
-        )
+        raise ValueError(f"{what}: it has no parameter {missing[0]!r} by keyword; its signature must be {expected}.")
     others = [parameter for name, parameter in parameters.items() if name not in given]
     required = [parameter.name for parameter in others if parameter.default is parameter.empty]
     if required and not options:

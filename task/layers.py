@@ -101,8 +101,7 @@ def body_and_head(module: Module, head_layers: Sequence[str] = ()) -> tuple[tupl
     entries = list(module.state_dict())
     if not head:
         raise ValueError(
-            "the model does not say which layers are its head: give the name prefixes as task.head_layers; its "
-            f"entries are {', '.join(entries)}."
+            f"the model does not say which layers are its head: name task.head_layers of {', '.join(entries)}."
         )
     _check_layers("task.head_layers", entries, head)
     in_head = [name for name in entries if any(is_of_layer(name, prefix) for prefix in head)]

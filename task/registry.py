@@ -132,8 +132,7 @@ def check_options(function: Function, options: Mapping[str, Any], kind: Kind, na
             taken[option] = convert(options[option], hints[option])
         except Mismatch:
             raise ValueError(
-                f"{key}.{option}={options[option]!r} does not fit {kind} {name!r}: it takes "
-                f"{_readable(hints[option])}."
+                f"{key}.{option}={options[option]!r}: {kind} {name!r} takes {_readable(hints[option])}."
             ) from None
         except TypeError:
             # A type that no key of a configuration has is the function's own to check.

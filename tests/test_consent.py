@@ -238,7 +238,7 @@ def test_links_that_lead_out_are_refused(make: Callable[[Path], None], node_fold
 @pytest.mark.parametrize("name", ["../../elsewhere", "", "a/b", "a\0b"])
 def test_names_that_a_server_sends_are_no_paths(name: str, node_folder: Path) -> None:
     picture(node_folder / "data" / "cat" / "1.png")
-    with pytest.raises(ValueError, match=r"task.data_options.classes=.* must be a name"):
+    with pytest.raises(ValueError, match=r"task.data_options.classes=.* must be the name"):
         own(node_folder, 0, 0, classes=["cat", name])
-    with pytest.raises(ValueError, match=r"task.data_options.train_file=.* must be a name"):
+    with pytest.raises(ValueError, match=r"task.data_options.train_file=.* must be the name"):
         ag_news(node_folder, 0, 0, train_file=name)

@@ -48,7 +48,7 @@ def test_clients_that_move_trade_with_other_groups(sizes: list[int], fraction: f
     clusters = np.repeat(np.arange(len(sizes)), sizes).tolist()
     wanted = round(fraction * len(clusters))
     if wanted < 2:
-        with pytest.raises(ValueError, match="no two of different groups would move"):
+        with pytest.raises(ValueError, match="no two clients of different groups would move"):
             trades(clusters, fraction, np.random.default_rng(seed))
         return
     found = trades(clusters, fraction, np.random.default_rng(seed))

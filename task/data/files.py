@@ -89,7 +89,5 @@ def links_inside(data_dir: Path, folder: Path) -> None:
 def file_name(key: str, name: str) -> str:
     """Return a name that is to become that of a file or folder; refuse a path."""
     if name in ("", ".", "..") or set(name) & set("/\\\0") or ":" in name[1:2]:
-        raise ValueError(
-            f"{key}={name!r}: must be the name of a file or folder, without / and \\ and other than '..'."
-        )
+        raise ValueError(f"{key}={name!r}: must be the name of a file or folder, without / and \\ and no '..'.")
     return name

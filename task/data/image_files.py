@@ -100,8 +100,7 @@ def read_images(path: Path, classes: Sequence[str] | None, options: ImageOptions
     folders = [entry.name for entry in path.iterdir() if entry.is_dir() and not is_hidden(entry)]
     if unknown := sum(name not in classes for name in folders):
         raise ValueError(
-            f"{path}: {unknown} of its folders have names that are none of the classes ({', '.join(classes)}): "
-            "rename them, or correct task.data_options.classes."
+            f"{path}: {unknown} of its folders are called as none of the classes ({', '.join(classes)})."
         )
     files: list[tuple[Path, str]] = []
     labels: list[int] = []
@@ -124,10 +123,7 @@ def read_pixels(files: Sequence[tuple[Path, str]], options: ImageOptions) -> Flo
     for number, (file, shown) in enumerate(files[1:], start=1):
         found = read_image(file, shown, options)
         if found.shape != first.shape:
-            raise ValueError(
-                f"{shown}: images have different sizes, and this one differs from the first: set "
-                f"task.data_options.image_size=<pixels>."
-            )
+            raise ValueError(f"{shown}: images have different sizes, as this one: set task.data_options.image_size.")
         pixels[number] = found
     return pixels
 

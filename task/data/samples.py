@@ -71,10 +71,7 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
         texts = [text if text in label_of else class_name(text) for text in map(str, values.tolist())]
         unknown = next((row for row, text in enumerate(texts) if text not in label_of), None)
         if unknown is not None:
-            raise ValueError(
-                f"{path}: the target of sample {unknown} is none of the classes ({', '.join(classes)}): correct "
-                "it, or task.data_options.classes."
-            )
+            raise ValueError(f"{path}: the target of sample {unknown} is none of the classes ({', '.join(classes)}).")
         return np.array([label_of[text] for text in texts], dtype=np.int64)
     try:
         numbers = values.astype(np.float64) if values.dtype.kind in "biufU" else None

@@ -156,8 +156,7 @@ def _names(
         return names, notes
     if site.columns:
         raise ValueError(
-            f"{path.name}: the node's file names the columns of a file without header; add header=false, or leave "
-            "columns out."
+            f"{path.name}: the node's file names the columns of a file without header; add header=false."
         )
     names = [name.strip() for name in rows[0]]
     numbers = sum(is_number(name) or DATE.fullmatch(name) is not None for name in names)
