@@ -91,7 +91,7 @@ def one_group(own: Ledger, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     own.charge_training([str(row) for row in range(len(rows))], {})
     start = np.zeros((1, rows.shape[1]))
     shared = np.zeros(rows.shape[1], np.bool_)
-    return own.changes(rows, np.zeros(len(rows), np.int64), start, shared, False, lambda *_: None)[0][0]
+    return own.changes(rows, np.zeros(len(rows), np.int64), start, shared, False)[0][0]
 
 
 def test_a_client_moves_the_sum_by_at_most_the_clip_and_one_that_is_not_finite_by_nothing(
@@ -116,7 +116,7 @@ def test_noise_has_the_deviation_that_was_paid_for_and_never_repeats() -> None:
     hidden.begin(clients(60), clients(60))
     hidden.charge_training([str(row) for row in range(59)], {})
     start, groups = np.zeros((2, 40_000)), np.repeat([0, 1], 30)
-    sums, _ = hidden.changes(np.zeros((60, 40_000)), groups, start, np.zeros(40_000, np.bool_), True, lambda *_: None)
+    sums, *_ = hidden.changes(np.zeros((60, 40_000)), groups, start, np.zeros(40_000, np.bool_), True)
     level = 2.0 / (sums.std() * 60)
     assert level**2 == pytest.approx(0.9 * hidden.budget.update, rel=0.02)
 

@@ -207,13 +207,13 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
     def test(self, r: Round) -> Tests:
         """Let every tester that has shares test its mixture."""
         shares = {one.key: self.state.shares[one.key] for one in r.testers if one.key in self.state.shares}
-        settings = {key: {**self.evaluation.settings, **self._of_mixture(own)} for key, own in shares.items()}
+        settings = {key: {**self.test_settings, **self._of_mixture(own)} for key, own in shares.items()}
         requests = [
             r.request_custom(EVALUATE_MIXTURE, one, r.models.record, settings[one.key], category="evaluate")
             for one in r.testers
             if one.key in settings
         ]
-        return Plan(requests, lambda _, content: self.evaluation.read(content))
+        return Plan(requests, self.read_test)
 
 
 class Step(NamedTuple):

@@ -205,12 +205,22 @@ class Averaging(ABC):
         self, models: Models, vectors: Rows, assignment: IntArray, weights: FloatArray, keys: Sequence[str] = ()
     ) -> FloatArray:
         """Return the next bank (K, R) of what participants returned (P, R), by their models and weights (P,)."""
-        layout, privacy, bank = models.layout, self.privacy, models.bank
+        if self.privacy is not None and not self.privacy.is_local:
+            bank, kept = self._noised(models, vectors, assignment)
+        else:
+            bank, kept = self._averaged(models, vectors, assignment, weights)
+        if self.note is not None:
+            keys = keys or (vectors.keys if isinstance(vectors, Updates) else ())
+            for key, fraction in zip(keys, kept.tolist(), strict=False):
+                self.note(key, fraction)
+        return bank
+
+    def _averaged(
+        self, models: Models, vectors: Rows, assignment: IntArray, weights: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the next bank, and with a rule the part of each vector that counted (P,)."""
+        layout, rule, bank, kept = models.layout, self.robust, models.bank, np.zeros(0)
         shared = models.shared & (models.count > 1)
-        keys = keys or (vectors.keys if isinstance(vectors, Updates) else ())
-        if privacy is not None and not privacy.is_local:
-            return self._noised_bank(privacy, models, vectors, assignment, keys)
-        kept, rule = np.ones(len(assignment)), self.robust
         # A rule looks at parameters, running statistics and counters apart, as their sizes differ.
         statistics = layout.untrained & ~layout.integers
         kinds = (np.ones_like(shared),) if rule is None else (layout.integers, statistics, layout.trained)
@@ -233,30 +243,20 @@ class Averaging(ABC):
                 else:
                     bank = bank.copy() if bank is models.bank else bank
                     bank[:, columns] = found
-        if rule is not None and self.note is not None:
-            for key, fraction in zip(keys, kept.tolist(), strict=False):
-                self.note(key, fraction)
-        return bank
+        return bank, kept
 
     @abstractmethod
     def _moved(self, bank: FloatArray, changes: FloatArray, members: BoolArray) -> FloatArray:
         """Return models (K, R) after a step by the means of what their clients returned, as changes of `_start`."""
 
-    def _noised_bank(
-        self, privacy: Any, models: Models, vectors: Rows, assignment: IntArray, keys: Sequence[str]
-    ) -> FloatArray:
-        """Return the next bank by noised sums of clipped changes; models have trained entries alone."""
-
-        def note(row: int, kept: float) -> None:
-            if self.note is not None and row < len(keys):
-                self.note(keys[row], kept)
-
+    def _noised(self, models: Models, vectors: Rows, assignment: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return the same by noised sums of clipped changes; models have trained entries alone."""
         everybody = getattr(self, "weighting", "") == "all_participants"
         start = self._start(models.bank, models.layout.untrained)
-        changes, members = privacy.changes(vectors, assignment, start, models.shared, everybody, note)
+        changes, members, kept = self.privacy.changes(vectors, assignment, start, models.shared, everybody)
         bank = self._moved(models.bank, changes, members)
         bank[:, models.shared] = self._moved(models.bank[:1], changes[:1], np.ones(1, np.bool_))[:, models.shared]
-        return bank
+        return bank, kept
 
 
 def penalty_of(layout: Layout, training: Training) -> FloatArray:

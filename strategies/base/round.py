@@ -372,8 +372,7 @@ class Round:
         handler: Handler | None = None,
     ) -> Tests:
         """Plan the evaluation in which each tester tests the model under its key, or what a `handler` makes of it."""
-        asked, records = self.strategy.evaluation, others or {}
-        config = {**asked.settings, **(settings or {})}
+        config, records = {**self.strategy.test_settings, **(settings or {})}, others or {}
 
         def request(client: Client) -> Request:
             model, own = models[client.key], records.get(client.key)
@@ -382,7 +381,7 @@ class Round:
             return self.request_custom(handler, client, model, config, own, category="evaluate")
 
         requests = [request(client) for client in self.testers if client.key in models]
-        return Plan(requests, lambda _, content: asked.read(content))
+        return Plan(requests, self.strategy.read_test)
 
     def ask_losses(self, clients: Sequence[Client], models: Models, *, all_samples: bool = False) -> Replies[Losses]:
         """Ask clients for the mean loss of each of K models (one exchange); ValueError where they are protected.

@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
-from florets.strategies.base.evaluation import EvaluationSettings, mean_results
 from florets.strategies.base.exchange import Meter, handler_path, log, sort_replies
 from florets.strategies.base.federation import Federation, RoundFailed
 from florets.strategies.base.groups import Frozen, sealed
@@ -36,7 +35,9 @@ from florets.strategies.settings import (
 )
 from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
+from florets.task.tested import Evaluation
 from florets.task.wire import kinds
+from florets.task.wire.evaluation import read_evaluation
 from florets.task.wire.flower import filled
 from florets.task.wire.leaving import FOLDS, GRADIENTS, MASKED, MODELS
 from florets.task.wire.replies import Update
@@ -135,8 +136,13 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         self.first_round = choice_of(self.settings, "first_round", start_with(self.settings, run, self.choose_k))
         self.input_shape, self.num_outputs, self.loss = tuple(input_shape), num_outputs, loss
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
-        classes = num_outputs if loss == "cross_entropy" else 0
-        self.evaluation = EvaluationSettings(run.fine_tune_epochs, validation, classes if run.statistics else None)
+        more = {
+            kinds.FINE_TUNE_EPOCHS: run.fine_tune_epochs,
+            kinds.VALIDATION: validation,
+            kinds.TEST_SUMS: run.statistics,
+        }
+        # What clients do besides a test of the model that they are sent.
+        self.test_settings = {name: value for name, value in more.items() if value}
         personal = personal_method(choice_of(self.settings, "personal", run.personal))
         if self.method is not LocalTraining and personal is not None:
             raise ValueError(f"personal={personal.name}: {type(self).__name__} has its own method; leave it out")
@@ -190,7 +196,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
                 "algorithm adds; leave a layer out, or use one model (fedavg)"
             )
         self.personal.check(models)
-        if models.layout.untrained.any() and getattr(self, "run", RunKeys()).privacy.has_noise:
+        if models.layout.untrained.any() and self.run.privacy.has_noise:
             raise ValueError(
                 "privacy.kind: the model keeps running statistics or counters of its inputs, to which no noise is "
                 "added; use one without batch normalisation"
@@ -365,13 +371,24 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         self._tests = self.test(replace(self.context, config=config, testers=asked if due else []))
         return [request.message for request in self._tests.requests]
 
+    def read_test(self, _: str, content: RecordDict) -> Evaluation:
+        """Return the reply to a test, checked for what was asked."""
+        asked, classes = self.test_settings, self.num_outputs if self.loss == "cross_entropy" else 0
+        sums_of = classes if kinds.TEST_SUMS in asked else None
+        return read_evaluation(content, kinds.FINE_TUNE_EPOCHS in asked, kinds.VALIDATION in asked, sums_of)
+
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Keep every client's test result and return their unweighted means."""
         tests = sort_replies(self._tests.requests, list(replies), self._tests.read)
         tests.warn()
         self.context.meter.count(tests)
         self.state.evaluations = dict(tests.ok)
-        return mean_results(self.state.evaluations.values())
+        scores = {
+            kinds.EVAL_LOSS: [test.loss for _, test in tests.ok],
+            kinds.EVAL_ACCURACY: [test.accuracy for _, test in tests.ok if test.accuracy is not None],
+        }
+        means = {name: float(np.mean(values)) for name, values in scores.items() if values}
+        return MetricRecord(means) if means else None  # type: ignore[arg-type]  # of floats alone
 
     def close_round(self) -> RoundReport:
         """Return the report of the round that just ended."""

@@ -162,19 +162,13 @@ class Ledger:
         return nearest_centre(vectors, centres), centres + noise.LOSS_CLIP / 2
 
     def changes(
-        self,
-        vectors: Vectors,
-        assignment: IntArray,
-        start: FloatArray,
-        shared: BoolArray,
-        everybody: bool,
-        note: Callable[[int, float], None],
-    ) -> tuple[FloatArray, BoolArray]:
-        """Return the mean change (K, R) of each model's clients, with noise, and which models have one (K,).
+        self, vectors: Vectors, assignment: IntArray, start: FloatArray, shared: BoolArray, everybody: bool
+    ) -> tuple[FloatArray, BoolArray, FloatArray]:
+        """Return the mean change (K, R) of each model's clients, with noise; which models have one (K,).
 
         `vectors` (P, R) came from clients of the models `assignment` (P,) in `start` (K, R); entries `shared` (R,)
-        are averaged over all. `note` is called with each row and the part of it that counted. A mean is over those
-        that were asked, not those that replied, or over all participants with `everybody`; sizes of hidden groups are
+        are averaged over all. The third array is the part of each vector that counted (P,). A mean is over those that
+        were asked, not those that replied, or over all participants with `everybody`; sizes of hidden groups are
         noised.
         """
         if not self._is_due:
@@ -187,12 +181,13 @@ class Ledger:
             lengths = [np.linalg.norm(vectors[row] - start[model]) for row, model in enumerate(assignment.tolist())]
             clip = self._usual(np.array(lengths), z / math.sqrt(LENGTHS))
         part -= SIZES if hidden else 0.0
-        sums = np.zeros(start.shape)
+        sums, counted = np.zeros(start.shape), np.ones(len(assignment))
         for row, model in enumerate(assignment.tolist()):
             change = vectors[row] - start[model]
             kept = noise.within(change, clip)
             sums[model] += kept
-            note(row, 1.0 if kept is change else clip / max(float(np.linalg.norm(change)), 1e-300))
+            if kept is not change:
+                counted[row] = clip / max(float(np.linalg.norm(change)), 1e-300)
         sums += noise.gaussian(sums.shape, z * clip / math.sqrt(part))
         present = float(self._present)
         if hidden:
@@ -205,7 +200,7 @@ class Ledger:
         means[:, shared] = sums[:, shared].sum(axis=0) / present
         members = self._sizes > 0
         means[np.ix_(~members, ~shared)] = 0.0
-        return means, members
+        return means, members, counted
 
     def _usual(self, lengths: FloatArray, deviation: float) -> float:
         """Return the usual length of the clients' updates, or the default while noise may account for all counts.
