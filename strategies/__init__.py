@@ -7,6 +7,7 @@ The classes are attributes of this package by their names, `florets.strategies.C
 """
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -76,12 +77,6 @@ STRATEGIES = {
 }
 """The registry: a strategy's name, which is its folder's, and its class."""
 
-_IN_ZOO = frozenset(
-    {"per_fedavg", "fedala", "fedproto", "fedpac", "k_fed", "flexcfl", "cfl_s", "fesem", "pacfl", "stocfl"}
-    | {"fedclust", "sr_fca", "flux", "fedgwc", "fedem", "feddrift", "fedrc", "fedsoft"}
-)
-"""Those that are in `florets.zoo`."""
-
 TITLES = STRATEGIES | {
     "cfl_gp": "CFL-GP",
     "two_phase": "Two-phase",
@@ -96,8 +91,9 @@ TITLES = STRATEGIES | {
 
 
 def module_of(name: str) -> str:
-    """Return the module of a strategy of the registry."""
-    return f"florets.zoo.{name}" if name in _IN_ZOO else f"florets.strategies.{name}.strategy"
+    """Return the module of a strategy of the registry: in a folder of this package, else in `florets.zoo`."""
+    is_ours = Path(__file__).with_name(name).is_dir()
+    return f"florets.strategies.{name}.strategy" if is_ours else f"florets.zoo.{name}"
 
 
 def __getattr__(name: str) -> Any:

@@ -343,13 +343,6 @@ def start_with(settings: Settings, run: RunKeys, choose_k: ChooseK | None) -> Fi
     return "update"
 
 
-def loss_batch_of(settings: Settings, given: int | None) -> int | None:
-    """Return how many samples a client takes losses on, None for all."""
-    if given is not None and "loss_data" not in settings.follows:
-        raise ValueError(f"loss_batch={given}: the strategy cannot follow it; its losses are on all samples")
-    return given
-
-
 def sampled_of(fraction: float, clients: int) -> int:
     """Return how many of some clients a round samples."""
     # The small constant keeps products such as 0.29 * 100 from losing one to rounding.

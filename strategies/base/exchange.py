@@ -125,13 +125,10 @@ class Replies(Generic[T]):
         if self.missing:
             parts.append(f"{len(self.missing)} did not answer in time, for example client {self.missing[0]}")
         for title, reasons in (("failed", self.error), ("sent an invalid reply", self.invalid)):
-            groups = sorted(alike(reasons), key=len, reverse=True)
-            for keys in groups[:_MOST_REASONS]:
+            for keys in sorted(alike(reasons), key=len, reverse=True)[:_MOST_REASONS]:
                 parts.append(
                     f"{len(keys)} {title}, for example client {keys[0]}: {reasons[keys[0]].removesuffix('.')}"
                 )
-            if left := sum(map(len, groups[_MOST_REASONS:])):
-                parts.append(f"{left} {title} for other reasons")
         return "; ".join(parts)
 
 

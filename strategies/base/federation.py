@@ -109,7 +109,7 @@ class Federation:
     def wait_for_nodes(self, grid: Grid) -> list[int]:
         """Return the nodes online, once those that the run needs are there or the deadline has passed."""
         # As long as the deadline allows it is all of them that are waited for, not the least number.
-        wanted, is_own = self.num_clients or self.least, self.num_clients is None and self.min_clients is not None
+        wanted, is_own = self.num_clients or self.least, self.num_clients is None and self.least > 1
         # Simulated nodes register within moments; real ones come one by one, minutes apart.
         nodes = self._settled(lambda: list(grid.get_node_ids()), f"{wanted} nodes", wanted, settles=not is_own)
         if is_own and len(nodes) < wanted:

@@ -93,6 +93,7 @@ class Round:
     """
 
     server_round: int
+    seed: int
     strategy: Any
     config: ConfigRecord
     grid: Grid
@@ -107,12 +108,6 @@ class Round:
     answered: Sequence[str] = ()
     keepers: Mapping[str, str] = field(default_factory=dict)
     """Clients that have kept models for their training, and the models' `token`."""
-
-    @property
-    def seed(self) -> int:
-        """Seed of every draw of the run."""
-        seed: int = self.strategy.seed
-        return seed
 
     def name_of(self, node_id: int) -> str:
         """Return the key of the client at a node."""

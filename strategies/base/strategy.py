@@ -30,7 +30,6 @@ from florets.strategies.settings import (
     RunKeys,
     Settings,
     choice_of,
-    loss_batch_of,
     start_with,
 )
 from florets.task.keys import as_declared, range_problems
@@ -128,11 +127,10 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         ]:
             raise ValueError(" ".join(problems))
         run = self.run
-        self.k, self.seed, self.round_timeout = run.k, run.seed, run.round_timeout
+        self.k, self.seed, self.round_timeout, self.loss_batch = run.k, run.seed, run.round_timeout, run.loss_batch
         self.averaging = averaging if isinstance(averaging, Averaging) else averaging_of(self.settings, run)
         self.choose_k = choice_of(self.settings, "choose_k", run.choose_k)
         self.loss_data = choice_of(self.settings, "loss_data", run.loss_data)
-        self.loss_batch = loss_batch_of(self.settings, run.loss_batch)
         self.first_round = choice_of(self.settings, "first_round", start_with(self.settings, run, self.choose_k))
         self.input_shape, self.num_outputs, self.loss = tuple(input_shape), num_outputs, loss
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
@@ -149,10 +147,8 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         self.personal: Method[Any, Any] = (personal or self.method)(self.settings)
         self.personal.within(self)
         self.state: M = self.State()
-        least, needed = run.min_clients, least_clients(self.settings, run)
         # Noise or masks of fewer would fail in round 1.
-        if needed > 1 and (run.num_clients is None or least is not None):
-            least = max(least or 1, needed)
+        least = max(run.min_clients or run.num_clients or 1, least_clients(self.settings, run))
         batches = {kinds.LOSS_BATCH: self.loss_batch, kinds.GRADIENT_BATCH: getattr(self.averaging, "batch", None)}
         self.federation = Federation(
             *(run.num_clients, run.start_timeout, fingerprint, least, self.client_handlers, self.all_leaving()),
@@ -276,6 +272,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         drawn = {} if self.loss_batch is None else {kinds.LOSS_BATCH: self.loss_batch}
         self.last = Round(
             server_round=server_round,
+            seed=self.seed,
             strategy=self,
             config=filled(config.copy(), {**held_out, **drawn}),
             grid=grid,
