@@ -195,26 +195,31 @@ class Method(Generic[S, K]):
     def train(self, r: Round, groups: Mapping[str, int]) -> Plan[Update]:
         """Ask every participant with a group to train."""
         self._models, self._groups, self._round = r.models, dict(groups), r.server_round
-        requests = [self._request(r, client, groups[client.key]) for client in r.participants if client.key in groups]
+        plain, there = r.averaging.settings, [client for client in r.participants if client.key in groups]
+        requests = [self._request(r, client, groups[client.key], plain) for client in there]
 
         def read(key: str, content: RecordDict) -> Update:
             return read_update(content, r.models.layout, groups[key], self.returns, self.numbers)
 
         return Plan(requests, read, keep=self.keep if self.trains else None, groups=groups)
 
-    def _request(self, r: Round, client: Client, group: int) -> Request:
+    def _request(self, r: Round, client: Client, group: int, plain: Mapping[str, object]) -> Request:
         """Return the message by which a client trains; it may lack a model that the client has kept."""
-        start, beside = self._own(self.start, client.key, group), self.sends(client.key, group)
+        start = self._own(self.start, client.key, group)
         model: ArrayRecord | None = r.models.one(group) if start is None else self._record(start, "start")
-        if taken := sorted({*_SENT_ANYHOW, *r.config}.intersection(beside)):
-            raise ValueError(f"{type(self).__name__}.sends: messages already have {taken[0]!r}; take another name")
-        settings = {name: value for name, value in beside.items() if not hasattr(value, "dtype")}
-        others = {name: self._record(value, "sends") for name, value in beside.items() if name not in settings}
+        settings, others = dict[str, object](), dict[str, ArrayRecord]()
+        for name, value in self.sends(client.key, group).items():
+            if name in _SENT_ANYHOW or name in r.config:
+                raise ValueError(f"{type(self).__name__}.sends: messages already have {name!r}; take another name")
+            if hasattr(value, "dtype"):
+                others[name] = self._record(value, "sends")
+            else:
+                settings[name] = value
         if self.handler is not None:
             return r.request_custom(self.handler, client, model, settings, others)
         if not self.trains and client.key in r.keepers:
             model, settings = None, {kinds.BANK: r.keepers[client.key], kinds.MODEL_INDEX: group}
-        return r.request(kinds.TRAIN, client, model, {**r.averaging.settings, **settings}, others)
+        return r.request(kinds.TRAIN, client, model, {**plain, **settings}, others)
 
     def refuse_unused(self, r: Round) -> None:
         """Raise ValueError if the round's plan does not use what the method defines."""
