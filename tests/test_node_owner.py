@@ -146,7 +146,7 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
         (f"task.data=wipe:load {IMAGES}", "task.data=wipe:load: this node does not allow that code"),
         (
             f"task.data_options.classes=[cat,dog,../../hospital-a-elsewhere] {IMAGES}",
-            "task.data_options.classes='../../hospital-a-elsewhere': must be a name",
+            "task.data_options.classes='../../hospital-a-elsewhere': must be the name",
         ),
         (f"task.data_options.classes=[cat,dog] train.local_epochs=20000 {IMAGES}", "local-epochs=20000"),
     ],
