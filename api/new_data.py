@@ -24,7 +24,7 @@ from florets.api.federation import write_table
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.engines.own_nodes import own_nodes
 from florets.reports.clients import CLIENTS, read_clients
-from florets.reports.console import listed
+from florets.reports.console import listed, say
 from florets.server_app.data_agreement import declaration_of
 from florets.server_app.run_models import Arrays, RunModels
 from florets.strategies.base.groups import Frozen
@@ -380,7 +380,7 @@ def predict_new(
         same = [key for key in _found_models(folder) if key.isdecimal() and int(key) == client]
         client = same[0] if len(same) == 1 else str(client)
     state, whose = chosen_model(run, folder, model, client)
-    with in_own_words():
+    with _in_own_words():
         return predict_data(run, state, whose, _read(run, x, None, labelled=False, client=client))
 
 
@@ -390,7 +390,7 @@ def assign_new(run: RunModels, x: Any, y: Any = None) -> Assignment:
     labelled = run.task.spec.loss != "reconstruction"
     if labelled and y is None and not (isinstance(x, str | Path) or _holds_targets(x)):
         raise ConfigError("y: give the targets too; a run places data by them.")
-    with in_own_words():
+    with _in_own_words():
         return assign_data(run, _read(run, x, y, labelled))
 
 
@@ -403,7 +403,12 @@ def _read(run: RunModels, x: Any, y: Any, labelled: bool, client: str | None = N
     if y is not None and (in_file or _holds_targets(x)):
         raise ConfigError("y: a data frame, data set, file or folder has the targets in it; leave y out.")
     if in_file:
-        return read_data(run, Path(x).expanduser().absolute(), labelled, client)
+        path = Path(x).expanduser().absolute()
+        found = read_data(run, path, labelled, client)
+        if found.notes:
+            # How a table was read, where that is not plain.
+            say(f"{path.name}: {'; '.join(found.notes)}")
+        return found
     if is_frame(x):
         with tempfile.TemporaryDirectory() as place:
             # Read exactly as a site's file is.
@@ -412,12 +417,12 @@ def _read(run: RunModels, x: Any, y: Any, labelled: bool, client: str | None = N
         raise ConfigError("x: the run was on tables; give a data frame of raw records, or a file.")
     if not labelled:
         return _read_arrays(run, inputs_of_torch(x) if is_torch_data(x) else inputs_of(x), None)
-    found = of_torch(x) if is_torch_data(x) else arrays(x, y)
-    return _read_arrays(run, found.x, found.y)
+    pair = of_torch(x) if is_torch_data(x) else arrays(x, y)
+    return _read_arrays(run, pair.x, pair.y)
 
 
 @contextmanager
-def in_own_words() -> Iterator[None]:
+def _in_own_words() -> Iterator[None]:
     """Raise ConfigError where data cannot be used, in the words of the commands' keys and of keyword arguments."""
     try:
         yield

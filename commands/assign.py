@@ -6,7 +6,6 @@ from florets.api import new_data
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
 from florets.server_app.run_models import RunModels, load_run
-from florets.task.data.new_data import NewData
 
 _MOST_LISTED = 20
 
@@ -32,14 +31,8 @@ def assign(run: str | Path, data: str | Path, *, trust: bool = False) -> None:
     Data are read as in the run. If a table has other names, units or missing marks, declare them in node.toml in its
     folder, or in <name>.toml next to <name>.csv: rename, scale, missing, drop.
     """
-    folder, path = _absolute(run), _absolute(data)
-    loaded = load_run(folder, trust)
-    with new_data.in_own_words():
-        # An autoencoder's targets are its inputs.
-        labelled = loaded.task.spec.loss != "reconstruction"
-        new = new_data.read_data(loaded, path, labelled)
-        _print_notes(new, path)
-        _print_assignment(new_data.assign_data(loaded, new), loaded)
+    loaded = load_run(_absolute(run), trust)
+    _print_assignment(new_data.assign_new(loaded, _absolute(data)), loaded)
 
 
 def predict(
@@ -71,13 +64,8 @@ def predict(
     trust : bool
         Whether a run's own model function (``task.model=package.module:function``) may be imported.
     """
-    folder, path, target = _absolute(run), _absolute(data), _new_file(output)
-    loaded = load_run(folder, trust)
-    state, whose = new_data.chosen_model(loaded, folder, model, client)
-    with new_data.in_own_words():
-        new = new_data.read_data(loaded, path, False, client)
-        _print_notes(new, path)
-        found = new_data.predict_data(loaded, state, whose, new)
+    folder, target = _absolute(run), _new_file(output)
+    found = new_data.predict_new(folder, load_run(folder, trust), _absolute(data), client, model)
     try:
         found.write(target)
     except FileExistsError:
@@ -86,7 +74,7 @@ def predict(
         if counts.any():
             print(f"{name}: {counted(int(counts.sum()), 'value')} in {counted(int((counts > 0).sum()), 'record')}")
     what = found.target and f", {found.target}"
-    print(f"{counted(len(found), 'prediction')} of {whose}{what}: {target}")
+    print(f"{counted(len(found), 'prediction')} of {found.model}{what}: {target}")
 
 
 def _print_assignment(found: new_data.Assignment, run: RunModels) -> None:
@@ -117,12 +105,6 @@ def _print_assignment(found: new_data.Assignment, run: RunModels) -> None:
             "These figures are of the model as it was sent: each client of the run adapts it by a gradient step on "
             "its own training data before it uses it."
         )
-
-
-def _print_notes(new: NewData, path: Path) -> None:
-    """Print how a table was read, where that is not plain."""
-    if new.notes:
-        print(f"{path.name}: {'; '.join(new.notes)}")
 
 
 def _absolute(path: str | Path) -> Path:
