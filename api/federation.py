@@ -288,14 +288,10 @@ def _of_list(clients: Any) -> dict[str, Any]:
 
 def _by_owner(data: "pd.DataFrame", owner: str) -> dict[str, Any]:
     """Return the records of a data frame by the column that says whose they are."""
-    if not isinstance(owner, str):
-        raise ConfigError(f"owner={owner!r} is no string; give a column's name.")
-    given = list(data.columns)
-    names = [str(name).strip() for name in given]
-    if owner.strip() in names:
-        owner = given[names.index(owner.strip())]
-    else:
-        raise ConfigError(f"owner={owner}: there is no such column; there are {', '.join(names[:20])}.")
+    names = {str(name).strip(): name for name in data.columns}
+    if str(owner).strip() not in names:
+        raise ConfigError(f"owner={owner}: there is no such column; there are {', '.join(list(names)[:20])}.")
+    owner = names[str(owner).strip()]
     if missing := int(data[owner].isna().sum()):
         remedy = f".dropna(subset=[{owner!r}])"
         raise ConfigError(f"owner={owner}: {missing} records name no owner; leave them out, {remedy}.")

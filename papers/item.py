@@ -219,7 +219,7 @@ def _values(source: Source, below: tuple[Source, ...]) -> tuple[dict[str, Any], 
     base, _ = _values(_source_of(name, path.parent), (*below, source))
     for kind in ("rows", "columns"):
         if isinstance(names := values.get(kind), list):
-            _known(kind, names, base[kind], f"{kind[:-1]} in {name}")
+            hold_to(kind, names, base[kind], f"{kind[:-1]} in {name}")
             values[kind] = {one: base[kind][one] for one in names}
     found = {**base, **values, "why": {**base.get("why", {}), **values.get("why", {})}}
     if "measures" not in values:
@@ -238,16 +238,16 @@ def _item(values: dict[str, Any], is_whole: bool, name: str) -> Item:
             _, column = read_measure(measure)
         except ValueError as error:
             raise ConfigError([f"measures: {error}"]) from None
-        _known("measures", [column] if column else [], item.columns, "column")
-    _known("plot", [item.plot], PLOTS, "kind of plot")
-    _known("settings", [item.settings], SETTINGS, "kind of settings")
+        hold_to("measures", [column] if column else [], item.columns, "column")
+    hold_to("plot", [item.plot], PLOTS, "kind of plot")
+    hold_to("settings", [item.settings], SETTINGS, "kind of settings")
     # What an extended item says of rows, columns and measures that this one lacks is left out.
     for row in item.rows.values() if is_whole else ():
-        _known(f"rows.{row.name}", [*row.leave_out, *row.for_columns], item.columns, "column")
+        hold_to(f"rows.{row.name}", [*row.leave_out, *row.for_columns], item.columns, "column")
     for block in item.paper if is_whole else ():
-        _known("paper", [block.measure], item.measures, "measure of the item")
-        _known("paper", list(block.values), item.rows, "row")
-        _known("paper", [column for of_row in block.values.values() for column in of_row], item.columns, "column")
+        hold_to("paper", [block.measure], item.measures, "measure of the item")
+        hold_to("paper", list(block.values), item.rows, "row")
+        hold_to("paper", [column for of_row in block.values.values() for column in of_row], item.columns, "column")
     if item.settings == "default":
         item = replace(item, columns={name: replace(one, choose={}) for name, one in item.columns.items()})
     found: dict[tuple[str, str, str, str], Reference] = {}
@@ -276,7 +276,8 @@ def _references(item: Item) -> Iterator[Reference]:
                 raise ConfigError([f"paper: {row}.{column}: {error}"]) from None
 
 
-def _known(place: str, names: Sequence[str], known: Collection[str], what: str) -> None:
+def hold_to(place: str, names: Sequence[str], known: Collection[str], what: str) -> None:
+    """Raise ConfigError at the first of some names that is not among the known ones; `what` says what they are of."""
     for name in names:
         if name not in known:
             among = did_you_mean(name, known) or f" There are: {', '.join(sorted(known))}."
@@ -308,7 +309,7 @@ def _read(kind: Any, value: Any, place: str) -> Any:
 def _fields(kind: Any, values: Any, place: str) -> Any:
     _expect(isinstance(values, dict), values, place or "the file", "a mapping of keys to values")
     declared, hints = {one.name: one for one in fields(kind)}, type_hints(kind)
-    _known(place or "the file", list(values), declared, "key")
+    hold_to(place or "the file", list(values), declared, "key")
     for name, one in declared.items():
         if name not in values and one.default is MISSING and one.default_factory is MISSING:
             raise ConfigError([f"{place}.{name} is missing; docs/reproduce.md has an example.".lstrip(".")])

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.problems import ConfigError
 from florets.papers.cells import Cell, Place, folder_of
-from florets.papers.item import Item, as_mapping, find_item, item_names
+from florets.papers.item import Item, as_mapping, find_item, hold_to, item_names
 
 _OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds", "stored")
 _OF_NO_TABLE = ("results_dir", "workers")
@@ -86,12 +86,7 @@ def read_request(words: Sequence[str]) -> Request:
     for kind, known in (("rows", item.rows), ("columns", item.columns)):
         if kind in own:
             chosen[kind] = own[kind].strip("[]").replace(" ", "").split(",")
-            for name in (name for name in chosen[kind] if name not in known):
-                hint = did_you_mean(name, known)
-                at = "" if scale == "paper" else f" at scale={scale}"
-                raise ConfigError(
-                    [f"{kind}={name}: {names[0]} has no such {kind[:-1]}{at}.{hint} There are: {', '.join(known)}."]
-                )
+            hold_to(kind, chosen[kind], known, f"{kind[:-1]} of {names[0]} at scale={scale}")
     seeds = _count("seeds", own["seeds"]) if "seeds" in own else None
     n_jobs = _count("n_jobs", own.get("n_jobs", "1"))
     return Request(item, names[0], scale, n_jobs, chosen, seeds, given, own.get("stored", ""))

@@ -48,9 +48,9 @@ def test_an_item_that_does_not_exist_is_refused_with_those_that_do(capsys: pytes
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["columns=clove,ifca"], "columns=ifca: item.yaml has no such column"),
+        (["columns=clove,ifca"], "columns: ifca: there is no such column of item.yaml at scale=paper"),
         (["column=clove"], "column: there is no such key. Did you mean columns?"),
-        (["scale=small", "rows=two"], "rows=two: item.yaml has no such row at scale=small"),
+        (["scale=small", "rows=two"], "rows: two: there is no such row of item.yaml at scale=small"),
         (["strategy=fedprox"], "strategy=fedprox: columns have their own; columns=<name>,... chooses some"),
         (["other.yaml"], "takes one item, and item.yaml, other.yaml are 2"),
     ],
