@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from florets.api.clients import clients_of
 from florets.api.keys import overrides_of
 from florets.api.run import Run
-from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder
 from florets.conf.schema import Config
@@ -174,16 +173,7 @@ def discover(clients: Any = None, /, **keys: Any) -> Groups:
     """
     experiment, keys, federation = clients_of(clients, keys)
     overrides, caller = overrides_of(experiment, keys), Path.cwd()
-    problems: list[str] = []
-    given = read_overrides(overrides, problems)
-    problems += [
-        f"{entry.text}: `florets discover` decides that itself; leave it out."
-        for entry in given
-        if entry.key in _DECIDED
-    ]
-    if problems:
-        raise ConfigError(problems)
-    typed = {entry.key for entry in given}
+    typed = {entry.key for entry in one_run.refuse_decided(overrides, "discover", _DECIDED.__contains__)}
     base = one_run.prepare([*overrides, "strategy=discovery"], caller)
     asks = base.task.partition == "own"
     ours = {

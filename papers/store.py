@@ -53,11 +53,6 @@ class Store:
         """Return how far a cell is; one that was stored with other settings is not run."""
         return (self._found(place, seed) if place.chosen is not None else None) or Progress("not run")
 
-    def finished(self) -> dict[tuple[str, int], Progress]:
-        """Return the finished cells by the hash of their settings and their seed."""
-        runs = ((settings, seed, found) for (_, _, seed), (settings, found) in self._runs.items())
-        return {(settings, seed): found for settings, seed, found in runs if found.state == "finished"}
-
     def write(self, places: Sequence[Place]) -> None:
         """Write the cells of these places, then finished ones that none of them asks for now.
 
@@ -108,12 +103,10 @@ def stored_cells(folder: Path) -> dict[tuple[str, int], Progress]:
     Two items that have a run in common have it under one key. Cells of data that are named by their folder are left
     out: the hash does not know it.
     """
-    path = folder / CELLS
-    found: dict[tuple[str, int], Progress] = {}
-    for table in dict.fromkeys(line["table"] for line in _lines(path)):
-        if "data_dir=" not in table:
-            found |= Store(path, table).finished()
-    return found
+    lines = [
+        line for line in _lines(folder / CELLS) if line["state"] == "finished" and "data_dir=" not in line["table"]
+    ]
+    return {(line["settings"], int(line["seed"])): _read(line) for line in lines}
 
 
 def _written(value: Any) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from florets.conf.compose import compose
+from florets.conf.overrides import Given, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.conf.schema import Config
@@ -32,6 +33,17 @@ def prepare(overrides: Sequence[str], caller: Path) -> Config:
     config = compose(overrides)
     data_dir, results_dir = absolute(config.data_dir, caller), absolute(config.results_dir, caller)
     return dataclasses.replace(config, data_dir=str(data_dir), results_dir=str(results_dir))
+
+
+def refuse_decided(overrides: Sequence[str], command: str, decides: Callable[[str], bool]) -> list[Given]:
+    """Return what was typed; raise ConfigError where it holds keys that a command decides itself."""
+    problems: list[str] = []
+    given = read_overrides(overrides, problems)
+    own = [entry.text for entry in given if decides(entry.key)]
+    problems += [f"{text}: `florets {command}` decides that itself; leave it out." for text in own]
+    if problems:
+        raise ConfigError(problems)
+    return given
 
 
 def measure_name(config: Config) -> str:

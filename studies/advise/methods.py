@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from florets.conf.compose import compose
-from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.reports.console import counted, say
@@ -17,6 +16,7 @@ from florets.strategies.base.federation import FederationError
 from florets.studies.advise.compare import Criterion
 from florets.studies.advise.measures import Name, gain, named, unit_of, worth
 from florets.studies.advise.outcomes import Finding, Outcome, read_outcome
+from florets.studies.one_run import refuse_decided
 from florets.task.settings import scales_targets
 
 VALIDATION = 0.2
@@ -76,6 +76,10 @@ def note(text: str) -> None:
     say(f"advise: {text}", sys.stderr)
 
 
+def _is_decided(key: str) -> bool:
+    return key in _OURS or (key.startswith("strategy.") and key not in _MAY_STAY)
+
+
 def _key(text: str) -> str:
     return text.partition("=")[0]
 
@@ -96,12 +100,7 @@ class Question:
     @classmethod
     def of(cls, overrides: Sequence[str]) -> "Question":
         """Read what was typed."""
-        problems: list[str] = []
-        for entry in read_overrides(overrides, problems):
-            if entry.key in _OURS or (entry.key.startswith("strategy.") and entry.key not in _MAY_STAY):
-                problems.append(f"{entry.text}: `florets advise` decides that itself; leave it out.")
-        if problems:
-            raise ConfigError(problems)
+        refuse_decided(overrides, "advise", _is_decided)
         held_out = any(_key(text) == "task.validation_fraction" for text in overrides)
         held = [] if held_out else [f"task.validation_fraction={VALIDATION}"]
         base = compose([*overrides, "strategy=fedavg", *held])
