@@ -67,14 +67,16 @@ def test_a_skeletons_own_test_and_the_commands_of_its_readme_pass(kind: str, tmp
     lines = (tmp_path / "mine" / "README.md").read_text(encoding="utf-8").splitlines()
     commands = [shlex.split(line) for line in lines if line.startswith("    ")]
     assert len(commands) >= 3
-    for program, *arguments in commands:
+    for words in commands:
+        settings = dict([words.pop(0).split("=")]) if words[0].startswith("FLORETS_") else {}
+        program, *arguments = words
         module = ["-m", "florets"] if program == "florets" else []
         if program == "florets" and "--help" not in arguments and "plan" not in arguments:
             arguments = [*(text.replace("seed=0,1,2", "seed=0") for text in arguments), "num_rounds=1"]
         done = subprocess.run(
             [sys.executable, *module, *arguments],
             cwd=tmp_path / "mine",
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, **settings, "PYTHONPATH": str(ROOT)},
             text=True,
             capture_output=True,
             timeout=300,
