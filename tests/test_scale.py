@@ -1,10 +1,7 @@
-"""Very many clients: what is not kept, not made and not compared."""
-
-import pytest
+"""Very many clients: what is not kept and not made."""
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.task import task as task_module
@@ -34,8 +31,3 @@ def _session():
     from florets.client_app.session import session
 
     return session
-
-
-def test_pairs_of_too_many_clients_are_refused_before_any_work():
-    with pytest.raises(ConfigError, match="all pairs of"):
-        compose(["num_clients=50000", "strategy=pacfl"])
