@@ -40,13 +40,6 @@ class _Asked:
     like: Hashable
     samples: int
 
-    @property
-    def record(self) -> ArrayRecord:
-        """The record that the message's model is in."""
-        if kinds.MODEL_INDEX in self.client.config:
-            return session.kept(self.client.config)
-        return self.client.arrays()
-
 
 def in_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> Iterator[list[int]]:
     """Yield the places of all messages, block by block; a block's results are at hand until the next."""
@@ -190,7 +183,8 @@ def _by_record(block: Sequence[_Asked]) -> Iterator[tuple[list[State], list[int]
     records: list[ArrayRecord] = []
     rows: dict[int, list[int]] = {}
     for row, asked in enumerate(block):
-        records.append(asked.record)
+        is_kept = kinds.MODEL_INDEX in asked.client.config
+        records.append(session.kept(asked.client.config) if is_kept else asked.client.arrays())
         rows.setdefault(id(records[-1]), []).append(row)
     for own in rows.values():
         client = block[own[0]].client

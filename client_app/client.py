@@ -16,7 +16,6 @@ from florets.client_app.node import (
     device_of,
     has_owner,
     is_simulated,
-    num_partitions,
     number,
     number_of,
 )
@@ -85,11 +84,6 @@ class Client:
     def hides_records(self) -> bool:
         """Whether the server asks for `privacy.kind=example`."""
         return self.config.get(kinds.PRIVACY) == kinds.RECORDS
-
-    @property
-    def num_partitions(self) -> int:
-        """Number of simulated nodes, 0 on a node that is not simulated."""
-        return num_partitions(self.context)
 
     @cached_property
     def task(self) -> Task:

@@ -7,11 +7,10 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any
 
 from florets.conf.consent import import_paths
@@ -60,8 +59,8 @@ def answer_of(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
 class Connection:
     """A SuperLink, by its name in Flower's configuration."""
 
-    def __init__(self, name: str, environment: Mapping[str, str]) -> None:
-        self.name, self.environment = name, environment
+    def __init__(self, name: str, environment: Mapping[str, str], log: Path | None = None) -> None:
+        self.name, self.environment, self._log = name, environment, log
 
     def flwr(self, *arguments: str, capture: bool = False) -> "subprocess.CompletedProcess[str]":
         """Run Flower's command line against this SuperLink."""
@@ -81,11 +80,14 @@ class Connection:
         return answer_of(self.flwr(*arguments, "--format", "json", capture=True))
 
     def log_end(self) -> str:
-        """Return the last lines of the SuperLink's log, where this machine has it."""
-        return "its SuperLink's log says why"
+        """Return the last lines of the SuperLink's log, where this process has it."""
+        if self._log is None:
+            return "its SuperLink's log says why"
+        return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:])
 
 
-class SuperLink(Connection):
+@contextmanager
+def own_superlink() -> Iterator[Connection]:
     """Start a SuperLink for simulations on a free port of this machine, and end it with the block.
 
     It gets a Flower home of its own and an empty working directory, because simulated clients import from the folder
@@ -93,49 +95,29 @@ class SuperLink(Connection):
     their own where the environment does not name a cluster (``RAY_ADDRESS``). RuntimeError with the end of its log if
     it ends, or does not answer within three minutes.
     """
-
-    def __init__(self) -> None:
-        super().__init__(NAME, {})
-
-    def __enter__(self) -> "SuperLink":
-        with ExitStack() as stack:
-            folder = TemporaryDirectory(prefix="florets-superlink-", ignore_cleanup_errors=True)
-            root = Path(stack.enter_context(folder))
-            home, work = root / "flwr", root / "empty"
-            home.mkdir()
-            work.mkdir()
-            port = flower_processes.free_port()
-            (home / "config.toml").write_text(
-                f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "127.0.0.1:{port}"\n'
-                "insecure = true\n",
-                encoding="utf-8",
-            )
-            # Else Ray goes by this machine's last cluster, and waits for ever if that was killed.
-            ray = {RAY_ADDRESS: os.environ.get(RAY_ADDRESS) or _NO_CLUSTER}
-            self.environment = {**flower_processes.environment(home), **ray}
-            self._log = root / "superlink.log"
-            with self._log.open("wb") as log:
-                arguments = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
-                self._process = flower_processes.start("flower-superlink", arguments, work, self.environment, log)
-            stack.callback(flower_processes.end, self._process)
-            self._wait(port)
-            self._started = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._started.close()
-
-    def log_end(self) -> str:
-        """Return the last lines of the SuperLink's log."""
-        return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:])
-
-    def _wait(self, port: int) -> None:
-        if not flower_processes.wait_for_port(self._process, port, _START_SECONDS, http=True):
-            ended = self._process.poll() is not None
+    with ExitStack() as stack:
+        folder = TemporaryDirectory(prefix="florets-superlink-", ignore_cleanup_errors=True)
+        root = Path(stack.enter_context(folder))
+        home, work = root / "flwr", root / "empty"
+        home.mkdir()
+        work.mkdir()
+        port = flower_processes.free_port()
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "127.0.0.1:{port}"\ninsecure = true\n',
+            encoding="utf-8",
+        )
+        # Else Ray goes by this machine's last cluster, and waits for ever if that was killed.
+        ray = {RAY_ADDRESS: os.environ.get(RAY_ADDRESS) or _NO_CLUSTER}
+        found = Connection(NAME, {**flower_processes.environment(home), **ray}, root / "superlink.log")
+        with (root / "superlink.log").open("wb") as log:
+            arguments = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
+            process = flower_processes.start("flower-superlink", arguments, work, found.environment, log)
+        stack.callback(flower_processes.end, process)
+        if not flower_processes.wait_for_port(process, port, _START_SECONDS, http=True):
+            ended = process.poll() is not None
             why = "ended at once" if ended else f"did not answer within {_START_SECONDS:.0f} s; is the machine busy?"
-            raise RuntimeError(f"the SuperLink {why}\n{self.log_end()}")
+            raise RuntimeError(f"the SuperLink {why}\n{found.log_end()}")
+        yield found
 
 
 _POLL_SECONDS = 2.0
@@ -187,7 +169,7 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
             found = Connection(config.superlink, flower_processes.environment(None))
             _follow(found, app_to_send(place / "app"), place, folder, config, resume)
         else:
-            with given.for_children(paths_of(config)), SuperLink() as own:
+            with given.for_children(paths_of(config)), own_superlink() as own:
                 _follow(own, write_app(place / "app"), place, folder, config, resume)
     try:
         return RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))

@@ -166,7 +166,7 @@ _WAITS = (0.02,) * 10
 """Seconds between the attempts to lock a folder: `is_held` holds it for an instant."""
 
 
-class FolderLock:
+class FolderLock(contextlib.AbstractContextManager["FolderLock"]):
     """Hold a run's folder, which is made where it is missing, until `release`, or the end of the block or process.
 
     The folder itself is locked: no file shows, and none stays behind. Systems that cannot do that hold nothing.
@@ -192,9 +192,6 @@ class FolderLock:
                         f"another process writes to {folder}; end it first, or set results_dir."
                     ) from None
                 time.sleep(wait)
-
-    def __enter__(self) -> "FolderLock":
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

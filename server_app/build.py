@@ -87,7 +87,9 @@ def build_checked(config: Config, task: Task) -> tuple[Strategy[Any, Any], Model
     """Return the strategy, its initial models and the messages' settings; ConfigError where they do not fit."""
     with refused():
         task.check()
-        check_training(config, task)
+        if config.privacy.hides_records:
+            # What local training takes from Opacus is tried before clients are asked for it.
+            dp_sgd.check(task.build_model(), task.input_shape, task.two_examples[1], config.task.loss)
         if ":" in config.measure:
             measure_function(config.measure)
         strategy = build_strategy(config, task)
@@ -95,12 +97,6 @@ def build_checked(config: Config, task: Task) -> tuple[Strategy[Any, Any], Model
         models = Models(build_models(config, task), strategy.shared_layers, untrained_of(settings))
         strategy.check(models)
     return strategy, models, settings
-
-
-def check_training(config: Config, task: Task) -> None:
-    """Try what local training takes from Opacus, before clients are asked for it."""
-    if config.privacy.hides_records:
-        dp_sgd.check(task.build_model(), task.input_shape, task.two_examples[1], config.task.loss)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from florets.server_app.build import build_checked, build_task, refused
 from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpointing, Checkpoints
 from florets.server_app.final_models import Truth, loss_matrix
 from florets.server_app.own_code import record_code
-from florets.server_app.own_data import OwnData, is_own, not_described, saved_data
+from florets.server_app.own_data import is_own, not_described, saved_data
 from florets.server_app.patience import Patience, validation_figure
 from florets.server_app.recorder import Recorder
 from florets.server_app.resume import (
@@ -85,16 +85,6 @@ def run_experiment(
         return _run(grid, config, folder, by_flower, lock, find_checkpoint(folder, config))
 
 
-def _own_data(grid: Grid, config: Config) -> OwnData:
-    """Return what the nodes' own data have in common, where they have any."""
-    if not is_own(config):
-        return not_described(config)
-    # It imports all that reads tables.
-    from florets.server_app.data_agreement import agree_on_data
-
-    return agree_on_data(grid, config)
-
-
 def _run(
     grid: Grid,
     config: Config,
@@ -111,7 +101,15 @@ def _run(
 
         tracking = tracking_of(config)
     with _kept_warnings() as earlier:
-        own = _own_data(grid, config) if checkpoint is None else saved_data(config, folder)
+        if checkpoint is not None:
+            own = saved_data(config, folder)
+        elif not is_own(config):
+            own = not_described(config)
+        else:
+            # It imports all that reads tables.
+            from florets.server_app.data_agreement import agree_on_data
+
+            own = agree_on_data(grid, config)
         config = own.config
         task = build_task(config, own.table)
         strategy, models, settings = build_checked(config, task)
@@ -341,7 +339,6 @@ class _Run:
             losses,
             strategy.federation.left_out,
             config.pictures,
-            self._truth.changes(strategy.context.server_round),
             strategy.mixtures,
             best_round,
             self._stopped,

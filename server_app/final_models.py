@@ -58,19 +58,6 @@ class Truth:
         pairs = zip(task.shards_at(server_round - 1), list(task.shards_at(server_round)), strict=True)
         return sum(old is not new for old, new in pairs)
 
-    def changes(self, last_round: int) -> list[tuple[int, int, int]]:
-        """Return (partition id, round, true cluster) of each client in round 1 and wherever it changes later."""
-        if not self._task.drifts:
-            return []
-        found: list[tuple[int, int, int]] = []
-        known: list[int | None] = [None] * self._task.num_clients
-        for server_round in range(1, last_round + 1):
-            for client, shard in enumerate(self._task.shards_at(server_round)):
-                if shard.cluster != known[client]:
-                    known[client] = shard.cluster
-                    found.append((client, server_round, shard.cluster))
-        return sorted(found)
-
 
 _MOST_ENTRIES = 2500
 """Entries (clients x models) that still make a legible picture."""

@@ -25,6 +25,8 @@ def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> fl
     weighted by records, and the others follow from the sums that clients send (`statistics=true`).
     """
     tests = [one.validation for one in evaluations.values() if one.validation is not None]
+    if not tests:
+        return None
     if measure in ("auto", "log_loss"):
         known = [(test.num_examples, test.loss) for test in tests]
     elif measure == "accuracy":

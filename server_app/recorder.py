@@ -8,7 +8,7 @@ import logging
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -35,7 +35,7 @@ def read_summary(folder: Path) -> RunSummary:
     return RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
 
 
-class Recorder:
+class Recorder(AbstractContextManager["Recorder"]):
     """Write what a run leaves behind, each round as soon as it is over.
 
     Leaving it closes log and progress bar. A killed run's ``rounds.jsonl`` has all whole rounds.
@@ -169,7 +169,6 @@ class Recorder:
         loss_matrix: tuple[Sequence[str], NDArray[np.float64]] | None = None,
         left_out: Sequence[str] = (),
         pictures: bool = True,
-        changes: Sequence[tuple[int, int, int]] = (),
         mixtures: Mapping[str, NDArray[np.float64]] | None = None,
         best_round: int | None = None,
         stopped: bool = False,
@@ -178,7 +177,6 @@ class Recorder:
 
         `models` are the K models, ``<k>/<name>`` to values; `loss_matrix` are client keys and the mean loss of each
         model on each one's training data, (M, K); `mixtures` the shares of the models (K,) in clients that mix them.
-        For `changes` see `Truth`.
         """
         self._progress.close()
         # The figures come first and the pictures last: a failure while drawing costs no results.
@@ -187,8 +185,6 @@ class Recorder:
             self._write_losses(*loss_matrix)
         pooled = self._write_tests(evaluations)
         self._write_confusions(evaluations, assignment)
-        if changes:
-            self._write_changes(changes)
         names = {"experiment": self._experiment, "strategy": self._strategy, "seed": str(self._seed)}
         with run_folder.whole_file(self.folder / "models.safetensors", "wb") as file:
             run_folder.write_arrays(file, models, names)
@@ -257,11 +253,6 @@ class Recorder:
             rows = [[*place, count] for place, count in sorted(counts.items())]
             self._write_table("confusion.csv", ["model", "label", "predicted", "samples"], rows)
 
-    def _write_changes(self, changes: Sequence[tuple[int, int, int]]) -> None:
-        keys = {client.number: key for key, client in self._clients.items()}
-        rows = [[keys.get(number, number), *when] for number, *when in changes]
-        self._write_table("true_clusters.csv", ["client", "from_round", "true_cluster"], rows)
-
     def _write_losses(self, keys: Sequence[str], losses: NDArray[np.float64]) -> None:
         head = ["client", "true_cluster", *map("model_{}".format, range(losses.shape[1]))]
         # repr of a Python float is the shortest text that reads back to the same bits.
@@ -283,9 +274,6 @@ class Recorder:
             self._handler = None
             log.setLevel(self._level_before)
         self._lock.release()
-
-    def __enter__(self) -> Recorder:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

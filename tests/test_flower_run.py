@@ -13,7 +13,7 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
-from florets.engines.flower_run import NAME, SuperLink
+from florets.engines.flower_run import NAME, own_superlink
 
 # Runs
 ROOT = Path(__file__).parents[1]
@@ -75,7 +75,7 @@ def test_flower_and_the_local_engine_give_equal_models_and_assignments(tmp_path:
 def test_a_run_that_cannot_work_ends_soon_and_says_why(
     tmp_path: Path, nodes: int, settings: str, expected: str
 ) -> None:
-    with SuperLink() as superlink:
+    with own_superlink() as superlink:
         config = ["--run-config", f"results-dir='{tmp_path}' {settings}"]
         federation = ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"]
         superlink.flwr("run", str(ROOT), NAME, *federation, *config, "--stream", capture=True)
@@ -87,7 +87,7 @@ def test_a_run_that_cannot_work_ends_soon_and_says_why(
 
 def test_a_run_on_a_superlink_that_somebody_else_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = [*SMALL.split(), "num_rounds=2", "batch_clients=off"]
-    with SuperLink() as superlink:
+    with own_superlink() as superlink:
         monkeypatch.setenv("FLWR_HOME", superlink.environment["FLWR_HOME"])
         done = florets("engine=flwr", f"superlink={NAME}", *here, f"results_dir={tmp_path / 'flwr'}")
         assert done.returncode == 0, done.stdout + done.stderr
@@ -185,7 +185,7 @@ def test_a_simulation_that_was_killed_goes_on_and_ends_as_if_it_never_had_been(t
     folder = killed_run(tmp_path / "orphaned", all_of_it=False)
     # The command of the README, against a SuperLink of the test's own.
     federation = "num-supernodes=6 client-resources-num-cpus=1"
-    with SuperLink() as superlink:
+    with own_superlink() as superlink:
         command = ["run", str(ROOT), NAME, "--stream", "--run-config", f"resume='{folder}'"]
         superlink.flwr(*command, "--federation-config", federation, capture=True)
         listed = superlink.flwr("ls", NAME, "--format", "json", capture=True).stdout

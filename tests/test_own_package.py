@@ -22,10 +22,10 @@ SMALL = ["num_clients=8", "k=2", "task.num_clusters=2", "task.model_options.hidd
 # Against a SuperLink of the environment's own.
 FLWR_RUN = """
 import sys
-from florets.engines.flower_run import NAME, SuperLink
+from florets.engines.flower_run import NAME, own_superlink
 
 app, nodes, run_config = sys.argv[1:]
-with SuperLink() as superlink:
+with own_superlink() as superlink:
     federation = f"num-supernodes={nodes} client-resources-num-cpus=1"
     superlink.flwr("run", app, NAME, "--stream", "--federation-config", federation, "--run-config", run_config)
     print(superlink.flwr("ls", NAME, "--format", "json", capture=True).stdout)

@@ -147,5 +147,5 @@ def test_the_simulation_has_a_ray_of_its_own_unless_a_cluster_is_named(monkeypat
     monkeypatch.setattr(flower_processes, "end", lambda process: None)
     for named, found in (("", "local"), ("node:6379", "node:6379")):
         monkeypatch.setenv("RAY_ADDRESS", named)
-        with flower_run.SuperLink() as superlink:
+        with flower_run.own_superlink() as superlink:
             assert superlink.environment["RAY_ADDRESS"] == found

@@ -4,7 +4,7 @@ from flwr.app import RecordDict
 
 from florets.client_app.client import Client
 from florets.client_app.handlers.custom import handler_of
-from florets.client_app.node import device_of, partition_id
+from florets.client_app.node import device_of, num_partitions, partition_id
 from florets.task.consent import Refused
 from florets.task.fingerprint import code_fingerprint
 from florets.task.node_config import answered_by, check_node_config
@@ -31,7 +31,7 @@ def hello(client: Client) -> RecordDict:
     if kinds.AT_HOME in client.config:
         # Building it compares what is not sent.
         client.module  # noqa: B018
-    task, nodes = client.task, client.num_partitions
+    task, nodes = client.task, num_partitions(client.context)
     examples, cluster = 1, kinds.NO_CLUSTER
     # Of another number of simulated nodes than clients, some would have no data: the server refuses all of them.
     if nodes in (0, task.spec.num_clients) or task.is_own:
