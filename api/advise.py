@@ -94,5 +94,8 @@ def advise(clients: Any = None, /, **keys: Any) -> Advice:
     """
     experiment, keys, _ = clients_of(clients, keys)
     question = Question.of(overrides_of(experiment, keys))
-    with engine.same_data():
+    # It loads torch, which a mistyped key should not wait for. No file changes between the runs.
+    from florets.client_app.session import session
+
+    with session.keeping_data():
         return Advice(answer(question, engine.run_in, Path.cwd())[1])

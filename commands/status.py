@@ -10,7 +10,6 @@ from florets.conf.schema import Config
 from florets.reports.console import counted, duration, say, size
 from florets.reports.folder import STOP, is_held, naming
 from florets.reports.run_state import OVER, Contact, RunState, clients_of, runs_below, state_of
-from florets.reports.summary import traffic
 from florets.reports.tables import markdown_table
 
 _MOST_RUNS = 20
@@ -77,7 +76,7 @@ def lines_of(folder: Path) -> Iterator[str]:
         yield f"Test of round {tested[-1]['round']}: {describe(tested[-1])}"
     sizes = ", ".join(map(str, line["cluster_sizes"]))
     yield f"Groups: {line['num_clusters']} (clients {sizes}), {'stable' if line['stable'] else 'not stable'}"
-    down, up = traffic(state.lines)
+    down, up = (sum(line[way] for line in state.lines) for way in ("bytes_down", "bytes_up"))
     yield f"Traffic so far: {size(down)} down, {size(up)} up"
     yield from _clients(*clients_of(folder), line["round"])
 

@@ -261,11 +261,6 @@ def ari_words(some: int | None, all_of: int | None) -> str:
     return "" if some == all_of else f"{some} of {all_of} clients"
 
 
-def traffic(lines: Iterable[RoundLine]) -> tuple[int, int]:
-    """Return the payload of rounds in bytes, to the clients and back."""
-    return sum(line["bytes_down"] for line in lines), sum(line["bytes_up"] for line in lines)
-
-
 def privacy_words(line: RoundLine) -> list[str]:
     """Return what a run with `privacy.kind` has spent up to a round, of its line."""
     spent = line["details"].get(PRIVACY)
@@ -360,7 +355,6 @@ def summarise(
         mean, metrics = means(tests), metrics_of(tests)
     else:
         mean, metrics = tested, tested["metrics"]
-    bytes_down, bytes_up = traffic(lines)
     return RunSummary(
         experiment=experiment,
         strategy=strategy,
@@ -376,8 +370,8 @@ def summarise(
         ari_at_10=next((found_ari(line) for line in lines if line["round"] == ARI_ROUND), None),
         first_round_ari_90=next((line["round"] for line in lines if reaches(line, ARI_RECOVERED)), None),
         round_of_stability=stable,
-        bytes_down=bytes_down,
-        bytes_up=bytes_up,
+        bytes_down=sum(line["bytes_down"] for line in lines),
+        bytes_up=sum(line["bytes_up"] for line in lines),
         seconds=sum(round_seconds(line) for line in lines),
         folder=folder,
         left_out=list(left_out),

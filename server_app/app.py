@@ -61,6 +61,8 @@ def _with_parcels(grid: Grid, config: Config) -> Grid:
     """Return the grid on which one message to a node holds all of its clients' messages, where a run needs it."""
     if config.clients_per_node == 1:
         return grid
+    hosts, online = -(-config.num_clients // config.clients_per_node), len(list(grid.get_node_ids()))
+    log.info("%d clients are hosted by %d SuperNodes, of which %d are online", config.num_clients, hosts, online)
     return ParcelGrid(grid, config.clients_per_node, config.num_clients)
 
 

@@ -53,7 +53,7 @@ def test_an_interrupted_run_is_not_replaced_and_its_resumption_is_named(
 
 
 def test_flowers_processes_are_not_even_started(interrupted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flower_run, "SuperLink", lambda: pytest.fail("started"))
+    monkeypatch.setattr(flower_run, "own_superlink", lambda: pytest.fail("started"))
     given = ["seed=3", "engine=flwr", f"results_dir={interrupted.parents[2]}"]
     with pytest.raises(ConfigError, match="saved after round 12"):
         flower_run.run_in(interrupted, compose(given))
