@@ -94,8 +94,5 @@ def advise(clients: Any = None, /, **keys: Any) -> Advice:
     """
     experiment, keys, _ = clients_of(clients, keys)
     question = Question.of(overrides_of(experiment, keys))
-    # It loads torch, which a mistyped key should not wait for. No file changes between the runs.
-    from florets.client_app.session import session
-
-    with session.keeping_data():
+    with engine.same_data():
         return Advice(answer(question, engine.run_in, Path.cwd())[1])

@@ -75,6 +75,15 @@ def run_in(config: Config, folder: Path, resume: bool = False) -> RunSummary:
 
 
 @contextmanager
+def same_data() -> "Iterator[None]":
+    """Let runs in this process use the data that an earlier one in the block has read: no file changes meanwhile."""
+    from florets.client_app.session import session
+
+    with session.keeping_data():
+        yield
+
+
+@contextmanager
 def _grid(config: Config) -> "Iterator[LocalGrid]":
     if config.workers not in (None, 1):
         # It loads while this process does.
