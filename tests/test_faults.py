@@ -134,16 +134,13 @@ def test_losses_out_of_all_proportion_are_found_by_hand_computed_bounds() -> Non
 
 
 def test_updates_out_of_all_proportion_are_found_unless_they_are_all_small() -> None:
-    bank = np.array([[0.5, -1.0]])
-    np.testing.assert_array_equal(
-        outlier_updates(np.array([[1.0, 2.0], [-2001.0, 0.0], [2.0, 0.0]]), bank), [False, True, False]
-    )
-    assert not outlier_updates(np.array([[1e-9, 0.0], [1e-9, 0.0], [0.9, 0.0]]), bank).any()
-    assert not outlier_updates(np.array([[1.0, 0.0], [1e30, 0.0]]), bank).any()
+    np.testing.assert_array_equal(outlier_updates(np.array([2.0, 2001.0, 2.0]), 1.0), [False, True, False])
+    assert not outlier_updates(np.array([1e-9, 1e-9, 0.9]), 1.0).any()
+    assert not outlier_updates(np.array([1.0, 1e30]), 1.0).any()
     # Where it is known what others returned, one is enough, and all may be outliers.
     for number in (1, 4):
         for known, is_outlier in ((0.0, False), (1.0, True), (1e27, False)):
-            found = outlier_updates(np.full((number, 2), 1e29), bank, known=known)
+            found = outlier_updates(np.full(number, 1e29), 1.0, known)
             assert found.tolist() == [is_outlier] * number
 
 

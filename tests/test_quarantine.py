@@ -10,8 +10,17 @@ from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.report import ADVICE, QUARANTINE, RoundReport
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core import FloatArray
-from florets.strategies.core.quarantine import AGREES, DEPARTS, UNKNOWN, Quarantine, agreement, verdicts
-from florets.strategies.core.set_aside import far_rows, lone_rows, placed
+from florets.strategies.core.quarantine import (
+    AGREES,
+    DEPARTS,
+    UNKNOWN,
+    Quarantine,
+    agreement,
+    far_rows,
+    lone_rows,
+    placed,
+    verdicts,
+)
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, play
 

@@ -38,13 +38,11 @@ def without_outliers(updates: Replies[Update], r: Round, known: float = 0.0) -> 
     bounds = (getattr(update.values, "bound", math.inf) for _, update in updates.ok)
     if all(values is None for values in others) and all(bound <= most_allowed for bound in bounds):
         return updates
-    # Only the largest value counts: one a client is enough, and no copy of all vectors is made.
-    largest = np.array([[update.largest] for _, update in updates.ok])
-    found = outlier_updates(largest, r.models.bank, known=known)
+    found = outlier_updates(np.array([update.largest for _, update in updates.ok]), r.models.largest, known)
     if any(values is not None for values in others):
         each = zip(others, updates.ok, strict=True)
-        most = [[np.abs(one.vector if own is None else own).max(initial=0.0)] for own, (_, one) in each]
-        found |= outlier_updates(np.array(most, dtype=np.float64), r.models.bank, known=known)
+        most = [np.abs(one.vector if own is None else own).max(initial=0.0) for own, (_, one) in each]
+        found |= outlier_updates(np.array(most, dtype=np.float64), r.models.largest, known)
     keys = {key for (key, _), is_outlier in zip(updates.ok, found, strict=True) if is_outlier}
     return r.reject(updates, keys, OUTLIER)
 

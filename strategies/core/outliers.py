@@ -36,19 +36,16 @@ def outlier_losses(losses: FloatArray, scale: float, factor: float) -> BoolArray
     return mask
 
 
-def outlier_updates(vectors: FloatArray, bank: FloatArray, known: float = 0.0) -> BoolArray:
-    """Return the mask (P,) of the updates (P, R) that are outliers by their largest value.
+def outlier_updates(largest: FloatArray, of_models: float, known: float = 0.0) -> BoolArray:
+    """Return the mask (P,) of the updates that are outliers by their largest value (P,).
 
-    The reference is the largest value in the median client's update, or in the models (K, R) where that is more.
-    `known` is the largest value in what others returned before, without which none of fewer than three is an outlier.
+    The reference is that of the median client's update, or of the models where that is more. `known` is the largest
+    value in what others returned before, without which none of fewer than three is an outlier.
     """
-    if not len(vectors) or (len(vectors) < LEAST_CLIENTS and not known):
-        return np.zeros(len(vectors), dtype=bool)
-    largest = np.abs(vectors).max(axis=1, initial=0.0)
+    if not len(largest) or (len(largest) < LEAST_CLIENTS and not known):
+        return np.zeros(len(largest), dtype=bool)
     # Those that were refused before are asked together: their median may be an outlier itself.
-    usual = known or lower_median(largest)
-    reference = max(usual, float(bank.max(initial=0.0)), -float(bank.min(initial=0.0)))
-    mask: BoolArray = largest > UPDATE_FACTOR * reference
+    mask: BoolArray = largest > UPDATE_FACTOR * max(known or lower_median(largest), of_models)
     return mask
 
 

@@ -15,7 +15,7 @@ from florets.strategies.base.round import Round
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import finite_losses
 from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
-from florets.strategies.core.quarantine import PROBATION, ROUNDS, Quarantine
+from florets.strategies.core.quarantine import PROBATION, ROUNDS, Quarantine, far_rows, lone_rows, placed
 from florets.strategies.core.robust import (
     LONGEST,
     Gram,
@@ -27,7 +27,6 @@ from florets.strategies.core.robust import (
     shortened,
 )
 from florets.strategies.core.rows import Columns
-from florets.strategies.core.set_aside import far_rows, lone_rows, placed
 from florets.task.randomness import Purpose
 
 

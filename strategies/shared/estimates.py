@@ -33,7 +33,10 @@ def ask_estimates(
     see `usual_size`; outliers are rejected unless `is_judged` is False.
     """
     layout = sent_layout(start, layers)
-    settings: dict[str, object] = {kinds.ESTIMATE: kind, **first_rate(r)}
+    settings: dict[str, object] = {kinds.ESTIMATE: kind}
+    if KEYS["schedule"] in r.config:
+        # At a rate that has fallen late clients hardly move.
+        settings[KEYS["schedule"]] = "constant"
     if epochs is not None:
         settings[KEYS["local_epochs"]] = epochs
         if KEYS["local_steps"] in r.config:
@@ -53,11 +56,6 @@ def usual_size(vectors: Iterable[NDArray[np.floating]]) -> float:
     """Return the largest value in the median of what clients sent, 0 of none: who comes later is compared with it."""
     largest = np.array([np.abs(vector).max(initial=0.0) for vector in vectors], dtype=np.float64)
     return lower_median(largest) if len(largest) else 0.0
-
-
-def first_rate(r: Round) -> dict[str, str]:
-    """Return the settings of a learning rate as in round 1; at one that has fallen late clients hardly move."""
-    return {KEYS["schedule"]: "constant"} if KEYS["schedule"] in r.config else {}
 
 
 def last_layer(models: Models) -> str:
