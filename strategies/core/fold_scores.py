@@ -145,35 +145,26 @@ def joined_scores(gram: FloatArray, large: IntArray) -> FloatArray:
     for fold in range(num_folds):
         products = others[fold]
         for row, method in enumerate(LINKAGES):
-            tree = _tree(products, large, method)
+            tree = linkage(distances(products[np.ix_(large, large)]), method)
             for k in range(2, most + 1):
-                labels = _labels(products, large, tree, k)
+                labels = joined(products, large, tree, k)
                 predicted, length = _within(held_out[fold], labels, k), _within(products, labels, k)
                 if min(length, energy[fold]) > EQUAL * num_clients:
                     found[row, k - 2] += predicted / np.sqrt(length * energy[fold]) / num_folds
     return found
 
 
-def joined(products: FloatArray, large: IntArray, method: str, k: int) -> IntArray:
-    """Return the groups (M,): a tree of the `large` clients cut at K, by products (M, M), and the others' nearest."""
-    return _labels(products, large, _tree(products, large, method), k)
-
-
-def _tree(products: FloatArray, large: IntArray, method: str) -> FloatArray:
-    tree: FloatArray = linkage(distances(products[np.ix_(large, large)]), method)
-    return tree
-
-
-def _labels(products: FloatArray, large: IntArray, tree: FloatArray, k: int) -> IntArray:
+def joined(products: FloatArray, large: IntArray, tree: FloatArray, k: int) -> IntArray:
+    """Return the groups (M,): the `large` clients' tree cut at K, and the others' nearest, by products (M, M)."""
     labels = np.empty(len(products), dtype=np.int64)
     labels[large] = of_large = canonical(cut(tree, k))
-    member = np.eye(k)[of_large]
-    member /= member.sum(axis=0)
-    with_centres = products[:, large] @ member  # (M, K): <a(i), c_g>
-    energy = (member * with_centres[large]).sum(axis=0)
-    cosine = with_centres / np.sqrt(np.where(energy > EQUAL, energy, np.inf))
-    rest = np.setdiff1d(np.arange(len(products)), large)
-    labels[rest] = cosine[rest].argmax(axis=1)
+    if len(rest := np.setdiff1d(np.arange(len(products)), large)):
+        member = np.eye(k)[of_large]
+        member /= member.sum(axis=0)
+        with_centres = products[:, large] @ member  # (M, K): <a(i), c_g>
+        energy = (member * with_centres[large]).sum(axis=0)
+        cosine = with_centres / np.sqrt(np.where(energy > EQUAL, energy, np.inf))
+        labels[rest] = cosine[rest].argmax(axis=1)
     return labels
 
 

@@ -216,10 +216,9 @@ def _discover(folds: FloatArray, k: int | None, level: float, rng: np.random.Gen
     def grouped(count: int, some: slice = slice(None)) -> IntArray:
         products = gram[some, :, some].sum(axis=(0, 2))
         way = int(by_way[:, int(np.clip(count, 2, num_clients)) - 2].argmax())
-        method = LINKAGES[way % len(LINKAGES)]
-        if way < len(LINKAGES):
-            return canonical(cut(linkage(distances(products), method), min(count, num_clients)))
-        return canonical(joined(products, large, method, min(count, num_clients)))
+        among = large if way >= len(LINKAGES) else np.arange(num_clients)
+        tree = linkage(distances(products[np.ix_(among, among)]), LINKAGES[way % len(LINKAGES)])
+        return canonical(joined(products, among, tree, min(count, num_clients)))
 
     labels = grouped(found)
     best = number_of_groups(values[: max(num_clients // 2, 2) - 1])
