@@ -122,6 +122,8 @@ def test_a_row_of_no_clear_group_is_lone_unless_there_are_as_many_as_a_group_may
     assert (
         lone([[4.0, 5.5]]) == lone([[4.0, -4.0], [4.0, -4.2]]) == lone([[4.0, -4.0], [0.0, -9.0], [-9.0, -9.0]]) == []
     )
+    # Far ones may be as many as the smallest group has, and be alike.
+    assert lone([[-400.0, -400.0], [-400.0, -400.2]]) == [7, 8]
     # With one group too many none is clear.
     assert lone([[-4.0, -4.0]], groups=3) == []
 
