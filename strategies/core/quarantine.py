@@ -23,6 +23,8 @@ SPREADS = 4.0
 """Robust standard deviations below the group's median agreement at which an update departs."""
 FARTHEST = 2.0
 """Distance from the median row beyond which a row is far, relative to the nearest of the `hostile` + 1 farthest."""
+SHORT = 0.25
+"""Length, relative to the median row's, below which a row has no direction and belongs to no group."""
 WITHIN = 0.25
 """Largest distance of a clear group's rows from its centre, relative to that of the nearest other centre."""
 OUTSIDE = 0.5
@@ -141,12 +143,15 @@ def far_rows(rows: FloatArray, hostile: int) -> BoolArray:
 def lone_rows(rows: FloatArray, num_clusters: int, hostile: int, rng: np.random.Generator) -> BoolArray:
     """Return the mask (M,) of rows (M, D) that are of none of `num_clusters` clear groups: at most `hostile`.
 
-    Ward's tree of those that are not far is cut into more clusters than there are groups, of which the largest are
-    the groups; others that are near to each other must be at most half as many as the smallest has, or as many if
-    they are far. Where groups are not clear (`WITHIN`, `OUTSIDE`) none is lone.
+    Ward's tree of those that are neither far nor `SHORT` is cut into more clusters than there are groups, of which
+    the largest are the groups; others that are near to each other must be at most half as many as the smallest has,
+    as many if they are far, and any number if they are short. Where groups are not clear (`WITHIN`, `OUTSIDE`) none
+    is lone.
     """
-    none, far = np.zeros(len(rows), dtype=np.bool_), far_rows(rows, hostile)
-    some = np.flatnonzero(~far)
+    none, far, lengths = np.zeros(len(rows), dtype=np.bool_), far_rows(rows, hostile), np.linalg.norm(rows, axis=1)
+    short = lengths < SHORT * lower_median(lengths)
+    counted = np.select([short, far], [0, 1], 2)
+    some = np.flatnonzero(counted == 2)
     if len(some) > cluster.MOST_MERGED:
         some = np.sort(rng.choice(some, size=cluster.MOST_MERGED, replace=False))
     if num_clusters < 2 or hostile < 1 or len(some) < num_clusters + LEAST_CLIENTS:
@@ -160,11 +165,11 @@ def lone_rows(rows: FloatArray, num_clusters: int, hostile: int, rng: np.random.
         distances = cdist(rows, centres)
         nearest = distances.argmin(axis=1)
         relative = distances.min(axis=1) / np.maximum(apart[nearest], np.finfo(np.float64).tiny)
-        lone: BoolArray = relative > OUTSIDE
+        lone: BoolArray = short | (relative > OUTSIDE)
         if lone.sum() <= hostile and relative[~lone].max() <= WITHIN:
             near = (cdist(rows[lone], rows[lone]) <= WITHIN * apart.min()).sum(axis=1)
             smallest = np.bincount(nearest[~lone], minlength=num_clusters).min()
-            if (near * np.where(far[lone], 1, 2)).max(initial=0) <= smallest:
+            if (near * counted[lone]).max(initial=0) <= smallest:
                 return lone
     return none
 
