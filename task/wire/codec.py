@@ -320,6 +320,9 @@ class Form:
             record: frozenset(name for name, (field, _) in entries.items() if field not in optional)
             for record, entries in self._records.items()
         }
+        first = {record: next(iter(entries.values())) for record, entries in self._records.items()}
+        self._whole = {record: (field, item) for record, (field, item) in first.items() if item.is_record}
+        """By record the field and item that are all of it."""
         self._wanted = frozenset(record for record, names in self._required.items() if names)
         self._taken = self._records.keys() | others | {kinds.WORK}
 
@@ -335,7 +338,7 @@ class Form:
             kind, required = _TYPES.get(record, ArrayRecord), self._required[record]
             if type(found) is not kind:
                 raise MalformedMessage(f"record {record!r} is a {type(found).__name__}, and must be {kind.__name__}")
-            if (whole := _whole(entries)) is not None:
+            if (whole := self._whole.get(record)) is not None:
                 field, item = whole
                 values[field] = item.checked(record, found, sizes)
                 continue
@@ -353,7 +356,7 @@ class Form:
             raise TypeError(f"a message with the fields {', '.join(map(str, self.items))}: wrong are {wrong}")
         records: dict[str, Record] = {}
         for record, entries in self._records.items():
-            if (whole := _whole(entries)) is not None:
+            if (whole := self._whole.get(record)) is not None:
                 field, item = whole
                 if (value := values.get(field)) is not None:
                     records[record] = item.packed(value)
@@ -367,12 +370,6 @@ class Form:
                 made: Any = _TYPES.get(record, ArrayRecord)()
                 records[record] = filled(made, sent)
         return filled(RecordDict(), records)
-
-
-def _whole(entries: Mapping[str, tuple[Hashable, Item]]) -> tuple[Hashable, Item] | None:
-    """Return the field and item that are all of a record, None where it has single entries."""
-    first = next(iter(entries.values()))
-    return first if first[1].is_record else None
 
 
 _FORMS: dict[type[Any], Form] = {}

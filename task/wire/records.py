@@ -21,16 +21,10 @@ def payload_bytes(content: RecordDict) -> int:
     """Return the bytes of a message's arrays, numbers and texts, without keys, framing, costs and handlers' names."""
     total = 0
     for name, record in content.items():
-        if name == kinds.WORK:
-            continue
         if isinstance(record, ArrayRecord):
-            for array in record.values():
-                total += len(array.data)
-            continue
-        for value in record.values():
-            total += _value_bytes(value)
-        if kinds.HANDLER in record:
-            total -= _value_bytes(record[kinds.HANDLER])
+            total += sum(len(array.data) for array in record.values())
+        elif name != kinds.WORK:
+            total += sum(_value_bytes(value) for key, value in record.items() if key != kinds.HANDLER)
     return total
 
 
@@ -46,6 +40,8 @@ def payload_of(*values: object) -> tuple[int, int]:
 
 
 def _value_bytes(value: object) -> int:
+    if type(value) is float or type(value) is int:
+        return _NUMBER_BYTES
     if isinstance(value, list):
         # A record's lists hold values of one type.
         texts = bool(value) and isinstance(value[0], str | bytes)
