@@ -16,7 +16,7 @@ from florets.client_app.training import reported, sends_gradient, trains_by_newt
 from florets.task.client_data import Part
 from florets.task.randomness import Purpose
 from florets.task.settings import PLAIN_LOSSES
-from florets.task.training import vectorised
+from florets.task.training import full_steps, vectorised
 from florets.task.training.losses import Evaluated
 from florets.task.training.networks import network_of
 from florets.task.wire import kinds
@@ -169,11 +169,13 @@ def _computed(
             client = block[row].client
             draws = partial(client.random, Purpose.LOCAL_TRAINING)
             shares.append(vectorised.Share(state, client.data.x_train, client.data.y_train, draws))
-        size = vectorised.stack_size(module, max((own.x for own in shares), key=len), first.training.batch_size)
+        largest = max((own.x for own in shares), key=len)
+        size, update = vectorised.stack_size(module, largest, first.training.batch_size), vectorised.stacked_update
+        if full_steps.pay(network, largest, first.training):
+            size, update = vectorised.LEAST_BLOCK, full_steps.stacked_full_steps
         # Of one alone the usual training is faster.
         for begin in range(0, len(shares) if size > 1 else 0, size):
-            stack = shares[begin : begin + size]
-            done = vectorised.stacked_update(network, stack, loss, first.training)
+            done = update(network, shares[begin : begin + size], loss, first.training)
             trained.update(enumerate(done, begin))
     return [(losses.get(row), trained.get(row), tests.get(row)) for row in range(len(block))]
 

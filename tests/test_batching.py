@@ -1,6 +1,7 @@
 """The work of several clients at once: the same steps from the same draws, and nobody pays for another's fault."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,10 @@ from florets.strategies.core import FloatArray
 from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.mlp import mlp
-from florets.task.training import vectorised
+from florets.task.training import full_steps, vectorised
 from florets.task.training.loop import train
 from florets.task.training.losses import counted, evaluated, loss_vector
-from florets.task.training.networks import network_of
+from florets.task.training.networks import Dense, network_of
 from florets.task.training.settings import Training
 from florets.task.wire import bank, kinds
 from tests import own_functions
@@ -163,6 +164,22 @@ def test_stacked_training_takes_the_steps_of_single_trainings(
     as_alone(found, module, start, parts, loss, settings)
 
 
+@pytest.mark.parametrize("loss", ["cross_entropy", "reconstruction"])
+def test_full_steps_are_those_of_single_trainings(loss: str) -> None:
+    module = mlp((2, 30), 3, [12, 5]) if loss == "cross_entropy" else autoencoder((2, 30), 0)
+    start = {name: value.clone() for name, value in module.state_dict().items()}
+    parts, network = clients((2, 30), loss, 3), network_of(module)
+    settings = Training(0.5, 1, 45, "sgd", local_steps=40)
+    shares = [vectorised.Share(start, x, y, lambda: pytest.fail("nothing is drawn")) for x, y in parts]
+    assert network is not None
+    largest = parts[1][0]
+    others = ({"batch_size": 44}, {"optimizer": "adam"}, {"momentum": 0.9}, {"local_steps": 1})
+    assert not any(full_steps.pay(network, largest, replace(settings, **other)) for other in others)
+    assert full_steps.pay(network, largest, settings)
+    found = full_steps.stacked_full_steps(network, shares, loss, settings)
+    as_alone(found, module, start, parts, loss, settings)
+
+
 @pytest.mark.parametrize(
     "module",
     [cnn((2, 6, 5), 3, [3, 4], kernel=3, padding=1), mlp((4,), 3, [5])],
@@ -202,7 +219,11 @@ def test_which_modules_are_stacked() -> None:
     assert network_of(torch.nn.Sequential(flatten, own(4, 4))) is None
     assert network_of(torch.nn.Sequential(flatten, layer, torch.nn.Conv1d(4, 4, 1))) is None
     assert network_of(own_functions.net((4,), 3)) is None
-    assert network_of(torch.nn.Sequential(flatten, layer, torch.nn.GELU())) is not None
+    assert network_of(torch.nn.Sequential(torch.nn.Flatten(0), layer)) is None
+    again, relu = torch.nn.Linear(4, 4), torch.nn.ReLU()
+    twice = network_of(torch.nn.Sequential(flatten, layer, relu, again, relu, torch.nn.GELU()))
+    assert isinstance(twice, Dense)
+    assert len(twice.layers) == 5
 
 
 def computed_together(monkeypatch: pytest.MonkeyPatch) -> list[int]:

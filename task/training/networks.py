@@ -7,13 +7,12 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
 
 from florets.task.models.cnn import ConvNet, pool_and_relu
-from florets.task.training.modules import is_known, set_mode
+
+_ON_VALUES = (nn.ReLU, nn.Sigmoid, nn.Tanh, nn.GELU, nn.SiLU, nn.ELU, nn.SELU, nn.LeakyReLU, nn.Softplus, nn.Identity)
+"""Layers without parameters that act on each value alone."""
 
 
 class Network(Protocol):
@@ -28,26 +27,27 @@ class Network(Protocol):
 
 
 @dataclass(frozen=True)
-class Mapped:
-    """Any module that treats each sample by itself and draws nothing, by `torch.func.vmap`."""
+class Dense:
+    """Linear layers, by name, and functions of single values, of flat inputs."""
 
-    module: nn.Module
+    layers: tuple[tuple[str, nn.Module], ...]
 
     @property
     def names(self) -> list[str]:
         """See `Network`."""
-        return list(self.module.state_dict())
+        return [f"{name}.{entry}" for name, layer in self.layers for entry in layer.state_dict()]
 
     def outputs(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """See `Network`."""
-        set_mode(self.module, True)
-
-        def one(own: Mapping[str, Tensor], x: Tensor) -> Tensor:
-            outputs: Tensor = functional_call(self.module, dict(own), (x,))
-            return outputs
-
-        mapped: Tensor = vmap(one)(parameters, x)
-        return mapped
+        x = x.flatten(2)
+        for name, layer in self.layers:
+            if not isinstance(layer, nn.Linear):
+                x = layer(x)
+                continue
+            x = x @ parameters[f"{name}.weight"].mT
+            if layer.bias is not None:
+                x = x + parameters[f"{name}.bias"].unsqueeze(1)
+        return x
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class Convolutions:
 
     def outputs(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """See `Network`."""
-        n, batch = x.shape[:2]
+        n, (inputs, batch) = len(parameters["linear.weight"]), x.shape[:2]
         layout = torch.channels_last if x.device.type == "cpu" else torch.contiguous_format
-        # One image has the channels of all networks, (b, n c, h, w).
+        # One image has the channels of all networks, (b, n c, h, w); of one input, (1, b, ...), all take those.
         x = x.transpose(0, 1).flatten(1, 2).contiguous(memory_format=layout)
         for i in range(self.convolutions):
             weight = parameters[f"convolutions.{i}.weight"].flatten(0, 1).contiguous(memory_format=layout)
             bias = parameters[f"convolutions.{i}.bias"].flatten()
-            x = pool_and_relu(F.conv2d(x, weight, bias, padding=self.padding, groups=n))
+            x = pool_and_relu(F.conv2d(x, weight, bias, padding=self.padding, groups=inputs if i == 0 else n))
         features = x.reshape(batch, n, -1).transpose(0, 1)
         return torch.baddbmm(
             parameters["linear.bias"].unsqueeze(1), features, parameters["linear.weight"].transpose(1, 2)
@@ -98,7 +98,7 @@ def _read(module: nn.Module) -> Network | None:
     distinct = len({id(parameter) for parameter in parameters.values()}) == len(parameters) > 0
     if not distinct or not all(p.requires_grad and p.dtype == torch.float32 for p in parameters.values()):
         return None
-    network = _convolutions(module) or _mapped(module)
+    network = _convolutions(module) or _dense(module)
     return network if network is not None and list(module.state_dict()) == network.names == list(parameters) else None
 
 
@@ -113,7 +113,9 @@ def _convolutions(module: nn.Module) -> Network | None:
     return Convolutions(module.padding, len(module.convolutions))
 
 
-def _mapped(module: nn.Module) -> Network | None:
-    parts = list(module.modules())
-    is_able = all(is_known(part) and not isinstance(part, _ConvNd | _BatchNorm) for part in parts)
-    return Mapped(module) if is_able else None
+def _dense(module: nn.Module) -> Dense | None:
+    if type(module) is not nn.Sequential or len(module) == 0 or repr(module[0]) != repr(nn.Flatten()):
+        return None
+    # One activation may stand in several places.
+    layers = list(module.named_modules(remove_duplicate=False))[2:]
+    return Dense(tuple(layers)) if all(type(layer) in (nn.Linear, *_ON_VALUES) for _, layer in layers) else None

@@ -21,6 +21,8 @@ from florets.task.training.settings import Training
 MOST, LEAST = 64, 8
 """Clients of one stack on a CPU: more gained under a tenth on any network that was measured, and where fewer fit into
 the cache, stacks took up to 1.7 times as long as one client after the other."""
+LEAST_BLOCK = 16
+"""Clients of a block of dense networks, of however many all parameters fit into the cache, and of full steps."""
 MOST_CONVOLUTIONS = 6
 """On MNIST's images 2 to 12 gain about as much, 25 less: the outputs of convolutions outgrow the cache."""
 _VALUES = 2**22
@@ -29,6 +31,8 @@ long. Those on one channel are so slow alone that any stack gains."""
 _SMALL, _FEW = 12_000, 100
 """Values of a sample in a network of convolutions, and tested samples, up to which clients are compared and tested
 faster together: of more it took up to 1.4 times as long."""
+_CONVOLVED = 100
+"""Samples of one pass of convolutions: with more than four times as many their outputs outgrow the cache."""
 MOST_ON_DEVICE, DEVICE_MEMORY = 256, 2 * 2**30
 """Clients of one stack on a device, and bytes that it may hold beside their data: less than any current GPU has."""
 _CACHE, _BYTES, _BYTES_ON_DEVICE = 16 * 2**20, 16, 20
@@ -109,13 +113,11 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, trainin
             parameter.grad = None
         x, targets, weights = batches.at(step, active)
         outputs = network.outputs(parameters, x)
-        width = outputs.shape[1]
-        losses = per_sample_losses(outputs.flatten(0, 1), targets, loss).view(active, width) * weights
-        # Each client's mean depends on its own parameters alone: the sum has all their gradients.
-        means = losses.sum(dim=1) / batches.counts[:active, step]
-        means.sum().backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
+        losses = per_sample_losses(outputs.flatten(0, 1), targets, loss).view_as(weights)
+        # Each client's losses depend on its own parameters alone.
+        losses.backward(weights)  # type: ignore[no-untyped-call]  # torch leaves it without types
         optimizer.step()
-        batches.add(seen[:active], means.detach(), step)
+        batches.add(seen[:active], (losses.detach() * weights).sum(dim=1), step)
     *values, sums = on_host(*stacks.values(), seen)
     arrays = {name: value.numpy() for name, value in zip(stacks, values, strict=True)}
     found: dict[int, Trained] = {}
@@ -151,20 +153,19 @@ class _Batches:
         self._places, self._sizes_there = torch.from_numpy(places).to(device), torch.from_numpy(sizes).to(device)
         self._last_there = torch.from_numpy(self._last).to(device)
         self._columns = torch.arange(widest, device=device)
-        self._one = torch.ones(1, 1, device=device)
         self._zero = torch.zeros((), dtype=torch.float64, device=device)
-        self.counts = torch.from_numpy(sizes.T.astype(np.float32)).to(device)
+        self._parts = torch.from_numpy(1 / sizes[:, :, None].astype(np.float32)).to(device)
         self.active = [int((lengths > step).sum()) for step in range(longest)]
         """Number of clients that still train, of each step."""
 
     def at(self, step: int, active: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return inputs (n, b, ...), targets (n b, ...), and each sample's weight (n, b), 0 of fillers."""
+        """Return inputs (n, b, ...), targets (n b, ...), and samples' parts (n, b) in their client's mean."""
         sizes = self._sizes[step, :active]
         width = int(sizes.max())
         places = self._places[step, :active, :width].reshape(-1)
-        weights = self._one
+        weights = self._parts[step, :active].expand(active, width)
         if sizes.min() < width:
-            weights = (self._columns[:width] < self._sizes_there[step, :active, None]).float()
+            weights = weights * (self._columns[:width] < self._sizes_there[step, :active, None])
         if self._weights is not None:
             weights = weights * self._weights[places].view(active, width)
         x = self._x[places]
@@ -186,12 +187,20 @@ def joined_losses(
     """Return the mean loss of each of K models on each of n clients' data in eval mode, (n, K)."""
     if not _join(module, parts):
         return np.stack([loss_vector(module, states, x, y, loss) for x, y in parts])
-    each = []
-    for state in states:
-        load(module, state)
-        each.append(_passed(module, parts, loss)[1])
-    losses = on_host(torch.stack(each))[0].double().numpy()
-    return np.stack([_means(own, parts) for own in losses], axis=1)
+    network, losses = network_of(module), list[Tensor]()
+    stacks = {name: torch.stack([state[name] for state in states]) for name in states[0]}
+    with torch.inference_mode():
+        for x, y in _passes(module, parts):
+            targets = targets_of(x, y, loss)
+            if isinstance(network, Convolutions):
+                outputs = network.outputs(stacks, x.unsqueeze(0))
+                losses += [per_sample_losses(own, targets, loss) for own in outputs]
+                continue
+            for state in states:
+                load(module, state)
+                losses.append(per_sample_losses(module(x), targets, loss))
+    of_models = [torch.cat(losses[model :: len(states)]) for model in range(len(states))]
+    return np.stack([_means(own.double().numpy(), parts) for own in on_host(*of_models)], axis=1)
 
 
 def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Part], loss: str) -> list[Evaluated]:
@@ -199,11 +208,17 @@ def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Pa
     load(module, state)
     if not _join(module, parts, _FEW):
         return [evaluated(module, x, y, loss) for x, y in parts]
-    outputs_there, losses_there = _passed(module, parts, loss)
+    outputs_there, losses_there = [], []
+    with torch.inference_mode():
+        for x, y in _passes(module, parts):
+            outputs_there.append(module(x))
+            losses_there.append(per_sample_losses(outputs_there[-1], targets_of(x, y, loss), loss))
     # Of reconstructions there are no scores, and they are as large as the data.
     scored, classes = loss != "reconstruction", loss == "cross_entropy"
     outputs, losses, y = on_host(
-        outputs_there if scored else outputs_there[:0], losses_there, torch.cat([own for _, own in parts])
+        torch.cat(outputs_there[: None if scored else 1]),
+        torch.cat(losses_there),
+        torch.cat([own for _, own in parts]),
     )
     means, starts = _means(losses.double().numpy(), parts), _starts(parts)
     correct = np.add.reduceat(outputs.argmax(dim=1).numpy() == y.numpy(), starts, dtype=np.int64) if classes else None
@@ -225,8 +240,13 @@ def _join(module: Module, parts: Sequence[Part], most: float = np.inf) -> bool:
     return len(x) <= most and _values(module, x.shape[1:]) <= _SMALL
 
 
-def _passes(parts: Sequence[Part], most: int) -> Iterator[Part]:
-    """Yield all clients' samples, one after the other, in passes of so many: copied pass by pass, not all at once."""
+def _passes(module: Module, parts: Sequence[Part]) -> Iterator[Part]:
+    """Yield all clients' samples, one after the other, in passes: copied pass by pass, not all at once."""
+    set_mode(module, False)
+    # A CPU's are few enough for its cache, a GPU's as many as its memory holds.
+    most = _CONVOLVED if isinstance(network_of(module), Convolutions) else CHUNK
+    if parts[0][0].device.type != "cpu":
+        most = max(1, DEVICE_MEMORY // (4 * _COPIES * _values(module, parts[0][0].shape[1:])))
     held: list[Part] = []
     room = most
     for x, y in parts:
@@ -257,20 +277,6 @@ def _means(losses: NDArray[np.float64], parts: Sequence[Part]) -> NDArray[np.flo
     return means
 
 
-def _passed(module: Module, parts: Sequence[Part], loss: str) -> tuple[Tensor, Tensor]:
-    """Return the outputs of all samples, and each one's loss, of a module whose state has been loaded."""
-    set_mode(module, False)
-    shape, is_cpu = parts[0][0].shape[1:], parts[0][0].device.type == "cpu"
-    # A CPU's are few enough for its cache, a GPU's as many as its memory holds.
-    most = CHUNK if is_cpu else max(1, DEVICE_MEMORY // (4 * _COPIES * _values(module, shape)))
-    outputs, losses = [], []
-    with torch.inference_mode():
-        for x, y in _passes(parts, most):
-            outputs.append(module(x))
-            losses.append(per_sample_losses(outputs[-1], targets_of(x, y, loss), loss))
-        return torch.cat(outputs), torch.cat(losses)
-
-
 def block_size(module: Module, device: torch.device) -> int:
     """Return the most clients of a block for losses, training and tests; 1: blocks do not pay."""
     network, fit = network_of(module), _fitting(module, device)
@@ -278,7 +284,7 @@ def block_size(module: Module, device: torch.device) -> int:
         return 1
     if device.type != "cpu":
         return min(MOST_ON_DEVICE, fit)
-    return min(MOST_CONVOLUTIONS if isinstance(network, Convolutions) else MOST, fit)
+    return min(MOST_CONVOLUTIONS, fit) if isinstance(network, Convolutions) else max(LEAST_BLOCK, min(MOST, fit))
 
 
 def takes_blocks(device: torch.device) -> bool:
