@@ -11,6 +11,7 @@ from florets.task.settings import Adapter
 _NAME = "lora"
 _ZERO, _DRAWN = (".lora_B.", ".lora_embedding_A."), (".lora_A.", ".lora_embedding_B.")
 """Factors that peft begins with zeros, and those that it draws; of embeddings they are the other ones."""
+_NO_LAYER = "task.adapter_options.{key}: no layer is called {name!r}; the layers are {names}."
 ALPHA, SPREAD = 16, 0.02
 """Factor of a change times its rank, and standard deviation of the first entries of B: groups' models must differ."""
 
@@ -26,16 +27,12 @@ def adapt(module: nn.Module, options: Adapter) -> None:
     """
     peft = with_torchvision(_peft)
     names = [name for name, _ in module.named_modules() if name]
-    wrong = [
-        ("targets", target)
-        for target in options.targets
-        if not any(f".{one}".endswith(f".{target}") for one in names)
-    ]
-    wrong += [("whole", prefix) for prefix in options.whole if not any(is_of_layer(one, prefix) for one in names)]
-    for key, name in wrong:
-        raise ValueError(
-            f"task.adapter_options.{key}: no layer is called {name!r}; the layers are {', '.join(names)}."
-        )
+    for target in options.targets:
+        if not any(f".{one}".endswith(f".{target}") for one in names):
+            raise ValueError(_NO_LAYER.format(key="targets", name=target, names=", ".join(names)))
+    for prefix in options.whole:
+        if not any(is_of_layer(one, prefix) for one in names):
+            raise ValueError(_NO_LAYER.format(key="whole", name=prefix, names=", ".join(names)))
     whole = [name for name in names if any(is_of_layer(name, prefix) for prefix in options.whole)]
     # By type: those of nn.MultiheadAttention are of another one, whose weights it takes itself.
     linear = [name for name, part in module.named_modules() if type(part) is nn.Linear and name and name not in whole]

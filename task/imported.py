@@ -50,17 +50,13 @@ _VARIABLE = "FLORETS_CALLERS_FOLDER"
 def import_from(folder: Path) -> None:
     """Let this process, and those that it starts, import modules in `folder`, after the installed ones."""
     os.environ[_VARIABLE] = str(folder)
-    _append(str(folder))
+    import_as_caller_did()
 
 
 def import_as_caller_did() -> None:
     """Let modules in the caller's folder be imported, where `florets` has started this process elsewhere."""
-    if folder := os.environ.get(_VARIABLE):
-        _append(folder)
-
-
-def _append(folder: str) -> None:
-    if folder not in sys.path:
+    folder = os.environ.get(_VARIABLE)
+    if folder and folder not in sys.path:
         sys.path.append(folder)
 
 
