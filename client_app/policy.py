@@ -163,7 +163,13 @@ def answered(
             time.perf_counter() - begun,
             sent,
         )
-        _write(log, line)
+        try:
+            if log is not None:
+                log.append(line)
+        except OSError as error:
+            raise Refused(
+                f"this node's log cannot be written ({error.strerror}), and nothing leaves that is not in it"
+            ) from None
 
 
 def _allowed(
@@ -186,16 +192,6 @@ def _allowed(
     if problem := leaving.refusal(policy.never_send, sent):
         raise Refused(problem)
     return content
-
-
-def _write(log: NodeLog | None, line: Logged) -> None:
-    try:
-        if log is not None:
-            log.append(line)
-    except OSError as error:
-        raise Refused(
-            f"this node's log cannot be written ({error.strerror}), and nothing leaves that is not in it"
-        ) from None
 
 
 def _log_of(context: Context) -> NodeLog | None:

@@ -158,13 +158,8 @@ class MlflowTracker:
             self._write(final_figures(end.summary))
         for path in end.files:
             self._client.log_artifact(self._id, str(path))
-        self._client.set_terminated(self._id, _status(end.error))
-
-
-def _status(error: BaseException | None) -> str:
-    if error is None:
-        return "FINISHED"
-    return "FAILED" if isinstance(error, Exception) else "KILLED"
+        failed = "FAILED" if isinstance(end.error, Exception) else "KILLED"
+        self._client.set_terminated(self._id, "FINISHED" if end.error is None else failed)
 
 
 def _client(results_dir: Path) -> "MlflowClient":

@@ -35,7 +35,9 @@ def hello(client: Client) -> RecordDict:
     examples, cluster = 1, kinds.NO_CLUSTER
     # Of another number of simulated nodes than clients, some would have no data: the server refuses all of them.
     if nodes in (0, task.spec.num_clients) or task.is_own:
-        examples = _count(client)
+        # Of very many simulated clients none has its data made for this.
+        is_known = task.counts_are_known and client.config.get(kinds.LOSS_DATA) != kinds.HELD_OUT
+        examples = task.num_examples_of(partition_id(client.context)) if is_known else client.num_examples
         # Truth is for simulations: a real node tells it only where its owner wrote it into the node config.
         cluster = int(client.context.node_config.get(kinds.CLUSTER, kinds.NO_CLUSTER))
         if nodes and task.spec.num_clusters and not task.is_own:
@@ -69,10 +71,3 @@ def describe(client: Client) -> RecordDict:
 
     found = client.task.description
     return pack_description(client.key, found if client.shares_statistics else found.without_figures())
-
-
-def _count(client: Client) -> int:
-    """Return the number of the client's training samples; of very many simulated clients none has its data made."""
-    if client.task.counts_are_known and client.config.get(kinds.LOSS_DATA) != kinds.HELD_OUT:
-        return client.task.num_examples_of(partition_id(client.context))
-    return client.num_examples
