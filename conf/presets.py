@@ -29,12 +29,6 @@ _PLAIN = {"task": "digits", "train": "adam"}
 """Files of a preset that names no others."""
 
 
-def own_dir() -> Path | None:
-    """Return the user's folder, None where there is none."""
-    text = os.environ.get(OWN_DIR)
-    return Path(text) if text else None
-
-
 def choices(group: str) -> list[str]:
     """Return the names that a group offers, sorted: `choices("experiment")` holds `clove/linear`."""
     return sorted(texts(group))
@@ -42,8 +36,8 @@ def choices(group: str) -> list[str]:
 
 def texts(group: str) -> dict[str, str]:
     """Return the texts of the presets that a group offers, by name."""
-    built_in, own = _sources(CONFIG_DIR, group), own_dir()
-    mine = {} if own is None else _sources(own, group)
+    built_in, own = _sources(CONFIG_DIR, group), os.environ.get(OWN_DIR)
+    mine = _sources(Path(own), group) if own else {}
     # Which is meant would depend on who reads it.
     if both := sorted(mine.keys() & built_in.keys()):
         raise ConfigError(f"{own}/{group}/{both[0]}.yaml: florets has one of this name; choose another.")

@@ -331,8 +331,6 @@ class ConstantAnswer:
     def is_far_better(self, tests: Tests, criterion: Criterion, part: Part) -> bool:
         """Return whether the constant answer's error is less than half of a method's: nobody would use that."""
         constant, figure = self.figure(criterion, part), criterion.figure(tests)
-        if math.isnan(constant) or math.isnan(figure):
-            return False
         if criterion.measure == "r2":
             return 1 - figure > _FAR * (1 - constant)
         return not FORMS[criterion.measure].higher and figure > _FAR * constant
