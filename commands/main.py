@@ -169,6 +169,8 @@ def _act(arguments: Arguments) -> int:
         return 0
     if "keep" in asked and "sweep" not in asked:
         raise ConfigError("--continue: goes on with a sweep and needs -m; a single run goes on with resume=<folder>.")
+    if "sweep" in asked and any(text.startswith("resume=") for text in overrides):
+        raise ConfigError("resume: goes on with one run; leave out -m and name the folder of that run.")
     if "show" in asked:
         config = one_run.prepare(overrides, caller)
         print(yaml.safe_dump(as_plain(config), sort_keys=False), end="")
