@@ -224,6 +224,12 @@ def test_which_modules_are_stacked() -> None:
     twice = network_of(torch.nn.Sequential(flatten, layer, relu, again, relu, torch.nn.GELU()))
     assert isinstance(twice, Dense)
     assert len(twice.layers) == 5
+    # A linear layer acts on the last dimension, of samples of any shape.
+    alone = torch.nn.Sequential(layer, relu, again)
+    network, x = network_of(alone), torch.randn(1, 3, 2, 4)
+    assert network is not None
+    stacks = {name: value.unsqueeze(0) for name, value in alone.state_dict().items()}
+    torch.testing.assert_close(network.outputs(stacks, x), alone(x[0]).unsqueeze(0))
 
 
 def computed_together(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -25,7 +25,7 @@ def pay(network: Network, x: Tensor, training: Training) -> bool:
     if not isinstance(network, Dense) or not training.takes_full_steps(len(x)) or x.device.type != "cpu":
         return False
     first, *after = (layer for _, layer in network.layers)
-    if not after or not isinstance(first, nn.Linear):
+    if not after or not isinstance(first, nn.Linear) or not (network.flattens or x.ndim == 2):
         return False
     steps, size, width = training.num_steps(1), first.in_features, first.out_features
     # Of a sample: forward and back at every step; or once forward, inner products and weights, and their use.

@@ -28,9 +28,10 @@ class Network(Protocol):
 
 @dataclass(frozen=True)
 class Dense:
-    """Linear layers, by name, and functions of single values, of flat inputs."""
+    """Linear layers, by name, and functions of single values; inputs are flattened first, or are not."""
 
     layers: tuple[tuple[str, nn.Module], ...]
+    flattens: bool = True
 
     @property
     def names(self) -> list[str]:
@@ -39,14 +40,17 @@ class Dense:
 
     def outputs(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """See `Network`."""
-        x = x.flatten(2)
+        x = x.flatten(2) if self.flattens else x
+        # A linear layer acts on the last dimension alone.
+        between = (1,) * (x.ndim - 3)
         for name, layer in self.layers:
             if not isinstance(layer, nn.Linear):
                 x = layer(x)
                 continue
-            x = x @ parameters[f"{name}.weight"].mT
+            weight = parameters[f"{name}.weight"].mT
+            x = x @ weight.view(-1, *between, *weight.shape[1:])
             if layer.bias is not None:
-                x = x + parameters[f"{name}.bias"].unsqueeze(1)
+                x = x + parameters[f"{name}.bias"].view(len(weight), 1, *between, -1)
         return x
 
 
@@ -114,8 +118,10 @@ def _convolutions(module: nn.Module) -> Network | None:
 
 
 def _dense(module: nn.Module) -> Dense | None:
-    if type(module) is not nn.Sequential or len(module) == 0 or repr(module[0]) != repr(nn.Flatten()):
+    if type(module) is not nn.Sequential or len(module) == 0:
         return None
+    flattens = repr(module[0]) == repr(nn.Flatten())
     # One activation may stand in several places.
-    layers = list(module.named_modules(remove_duplicate=False))[2:]
-    return Dense(tuple(layers)) if all(type(layer) in (nn.Linear, *_ON_VALUES) for _, layer in layers) else None
+    layers = list(module.named_modules(remove_duplicate=False))[1 + flattens :]
+    is_dense = all(type(layer) in (nn.Linear, *_ON_VALUES) for _, layer in layers)
+    return Dense(tuple(layers), flattens) if is_dense else None
