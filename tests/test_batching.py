@@ -24,7 +24,7 @@ from florets.task.models.mlp import mlp
 from florets.task.training import full_steps, vectorised
 from florets.task.training.loop import train
 from florets.task.training.losses import counted, evaluated, loss_vector
-from florets.task.training.networks import Dense, network_of
+from florets.task.training.networks import Dense, Mapped, network_of
 from florets.task.training.settings import Training
 from florets.task.wire import bank, kinds
 from tests import own_functions
@@ -219,17 +219,22 @@ def test_which_modules_are_stacked() -> None:
     assert network_of(torch.nn.Sequential(flatten, own(4, 4))) is None
     assert network_of(torch.nn.Sequential(flatten, layer, torch.nn.Conv1d(4, 4, 1))) is None
     assert network_of(own_functions.net((4,), 3)) is None
-    assert network_of(torch.nn.Sequential(torch.nn.Flatten(0), layer)) is None
     again, relu = torch.nn.Linear(4, 4), torch.nn.ReLU()
     twice = network_of(torch.nn.Sequential(flatten, layer, relu, again, relu, torch.nn.GELU()))
     assert isinstance(twice, Dense)
     assert len(twice.layers) == 5
-    # A linear layer acts on the last dimension, of samples of any shape.
-    alone = torch.nn.Sequential(layer, relu, again)
-    network, x = network_of(alone), torch.randn(1, 3, 2, 4)
-    assert network is not None
-    stacks = {name: value.unsqueeze(0) for name, value in alone.state_dict().items()}
-    torch.testing.assert_close(network.outputs(stacks, x), alone(x[0]).unsqueeze(0))
+
+
+@pytest.mark.parametrize("is_dense", [True, False], ids=["dense", "mapped"])
+def test_users_networks_are_computed_side_by_side(is_dense: bool) -> None:
+    first, last, relu = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4), torch.nn.ReLU()
+    normed = torch.nn.Identity() if is_dense else torch.nn.LayerNorm(4)
+    module = torch.nn.Sequential(torch.nn.Sequential(first, relu), normed, last)
+    # Layers act on the last dimension, of samples of any shape.
+    network, x = network_of(module), torch.randn(1, 3, 2, 4)
+    assert isinstance(network, Dense if is_dense else Mapped)
+    stacks = {name: value.unsqueeze(0) for name, value in module.state_dict().items()}
+    torch.testing.assert_close(network.outputs(stacks, x), module(x[0]).unsqueeze(0))
 
 
 def computed_together(monkeypatch: pytest.MonkeyPatch) -> list[int]:

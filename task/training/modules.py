@@ -102,6 +102,11 @@ def keeps_something(module: nn.Module) -> bool:
     )
 
 
+def is_known(part: nn.Module) -> bool:
+    """Say whether a layer is one of PyTorch's that draws nothing; of layers with parts these are asked as well."""
+    return type(part) in _DRAW_NOTHING
+
+
 def load(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Do as ``module.load_state_dict(state)`` does."""
     parts = _parts(module)

@@ -7,9 +7,12 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
 from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from florets.task.models.cnn import ConvNet, pool_and_relu
+from florets.task.training.modules import is_known, set_mode
 
 _ON_VALUES = (nn.ReLU, nn.Sigmoid, nn.Tanh, nn.GELU, nn.SiLU, nn.ELU, nn.SELU, nn.LeakyReLU, nn.Softplus, nn.Identity)
 """Layers without parameters that act on each value alone."""
@@ -52,6 +55,29 @@ class Dense:
             if layer.bias is not None:
                 x = x + parameters[f"{name}.bias"].view(len(weight), 1, *between, -1)
         return x
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """Any other module that treats each sample by itself and draws nothing, by `torch.func.vmap`."""
+
+    module: nn.Module
+
+    @property
+    def names(self) -> list[str]:
+        """See `Network`."""
+        return list(self.module.state_dict())
+
+    def outputs(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """See `Network`."""
+        set_mode(self.module, True)
+
+        def one(own: Mapping[str, Tensor], x: Tensor) -> Tensor:
+            outputs: Tensor = functional_call(self.module, dict(own), (x,))
+            return outputs
+
+        mapped: Tensor = vmap(one)(parameters, x)
+        return mapped
 
 
 @dataclass(frozen=True)
@@ -102,7 +128,7 @@ def _read(module: nn.Module) -> Network | None:
     distinct = len({id(parameter) for parameter in parameters.values()}) == len(parameters) > 0
     if not distinct or not all(p.requires_grad and p.dtype == torch.float32 for p in parameters.values()):
         return None
-    network = _convolutions(module) or _dense(module)
+    network = _convolutions(module) or _dense(module) or _mapped(module)
     return network if network is not None and list(module.state_dict()) == network.names == list(parameters) else None
 
 
@@ -118,10 +144,17 @@ def _convolutions(module: nn.Module) -> Network | None:
 
 
 def _dense(module: nn.Module) -> Dense | None:
-    if type(module) is not nn.Sequential or len(module) == 0:
+    if type(module) is not nn.Sequential:
         return None
-    flattens = repr(module[0]) == repr(nn.Flatten())
-    # One activation may stand in several places.
-    layers = list(module.named_modules(remove_duplicate=False))[1 + flattens :]
+    # One activation may stand in several places. What a Sequential within holds comes after it.
+    parts = module.named_modules(remove_duplicate=False)
+    layers = [(name, layer) for name, layer in parts if type(layer) is not nn.Sequential]
+    flattens = len(layers) > 0 and repr(layers[0][1]) == repr(nn.Flatten())
+    layers = layers[flattens:]
     is_dense = all(type(layer) in (nn.Linear, *_ON_VALUES) for _, layer in layers)
     return Dense(tuple(layers), flattens) if is_dense else None
+
+
+def _mapped(module: nn.Module) -> Mapped | None:
+    is_able = all(is_known(part) and not isinstance(part, nn.Conv2d | _BatchNorm) for part in module.modules())
+    return Mapped(module) if is_able else None
