@@ -269,6 +269,12 @@ class Settings:
     gradient_batch: ClassVar[Literal["full", "train"]] = "full"
     """Examples of a gradient where `gradient_batch` is null: all, or `train.batch_size`."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        asks = vars(cls).get("asks", frozenset())
+        if not isinstance(asks, property) and (not isinstance(asks, frozenset) or asks - ASKS.keys()):
+            raise TypeError(f"{cls.__name__}.asks={asks!r}: must be a frozenset of {', '.join(ASKS)}")
+
     @property
     def rounds_before(self) -> int:
         """Rounds that the algorithm needs before those that `num_rounds` counts."""

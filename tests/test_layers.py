@@ -115,8 +115,15 @@ class Unplanned(EvenOdd):
     Settings = UnplannedSettings
 
 
+class Forgetting(EvenOdd):
+    """Forgets to return the models."""
+
+    def round(self, r: florets.Round) -> Any:
+        r.average((yield r.train(dict.fromkeys([client.key for client in r.participants], 0))))
+
+
 def play(name: str, *keys: str, results: Any) -> Any:
-    given = [*SMALL, f"strategy={HERE}:{name}", *keys, f"results_dir={results}"]
+    given = [*SMALL, f"strategy={name if ':' in name else f'{HERE}:{name}'}", *keys, f"results_dir={results}"]
     return engine.run(compose(given), given)
 
 
@@ -165,6 +172,20 @@ def test_a_layer_that_does_not_say_so_is_not_covered_by_noise(monkeypatch: pytes
     keys = ("privacy.kind=central", "privacy.epsilon=100", "secure_aggregation=true")
     with pytest.raises(ValueError, match="noise does not cover masks"):
         play("EvenOdd", *keys, results=tmp_path)
+
+
+def test_an_authors_handler_is_refused_under_noise_before_a_client_is_asked(tmp_path: Any) -> None:
+    with pytest.raises(ValueError, match="statistics: its answers are not noised"):
+        play("tests.own_methods:Asking", "privacy.kind=central", "privacy.epsilon=100", results=tmp_path)
+    assert not [*tmp_path.rglob("rounds.jsonl")]
+
+
+def test_slips_of_an_author_are_named(tmp_path: Any) -> None:
+    with pytest.raises(TypeError, match=r"Forgetting\.round\(\) returned no models: return r\.average"):
+        play("Forgetting", results=tmp_path)
+    for asks in (("updates",), frozenset({"update"})):
+        with pytest.raises(TypeError, match="must be a frozenset of losses, choices"):
+            type("Wrong", (florets.Settings,), {"asks": asks})
 
 
 def test_what_strategies_ask_has_words_and_what_protections_cover_is_asked() -> None:

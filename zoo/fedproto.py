@@ -83,7 +83,7 @@ class FedProto(WithPrototypes[FedProtoSettings, FedProtoState]):
             own = cast(PrototypeUpdate, update)
             state.personal[key] = own.vector
             state.prototypes[key], state.counts[key] = own.prototypes, own.counts
-        return None
+        return models.bank
 
     def _prototypes(self) -> dict[str, ArrayRecord]:
         """Return the prototypes as they are sent; nothing where there are none, or they count nothing."""

@@ -70,7 +70,7 @@ class Plan(Generic[R]):
 
 Tests = Plan[Evaluation]
 """An evaluation: the models that testers test."""
-Steps = Generator[Plan[Update], Sequence[tuple[str, Update]], FloatArray | None]
+Steps = Generator[Plan[Update], Sequence[tuple[str, Update]], FloatArray]
 """A round of an algorithm: it yields the training exchange, gets the valid updates, and returns the next bank."""
 
 
@@ -156,12 +156,12 @@ class Round:
         numbers: Sequence[str] = (),
         settings: Mapping[str, object] | None = None,
         model: int | None = None,
-        needed: bool = False,
+        needed: bool = True,
     ) -> dict[str, Answer]:
         """Ask clients something by a handler of the strategy's own (one exchange); return the valid answers by key.
 
         `returns` are the shapes of the arrays that the handler returns, by name, `numbers` names of its numbers;
-        `model` is the one that is sent. An answer that is `needed` from the quorum is asked for again.
+        `model` is the one that is sent. Where answers are `needed`, a round with fewer than the quorum is repeated.
         """
         sent = None if model is None else self.models.one(model)
         requests = [self.request_custom(handler, one, sent, settings, category="query") for one in clients]

@@ -167,8 +167,9 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
 
         It yields once, a plan (`Round.train`), and is given the valid updates, pairs of a client's key and its update
         in the order of the keys. By then `assignment` has the updates' models. It returns the next bank (K, R), as
-        `Round.average` makes it; None leaves the models as they are. Where too few updates came, `RoundFailed` is
-        raised at the yield; the state is then as it was before the round, unless the algorithm catches it.
+        `Round.average` makes it; `r.models.bank` leaves the models as they are. Where too few updates came,
+        `RoundFailed` is raised at the yield; the state is then as it was before the round, unless the algorithm
+        catches it.
         """
 
     def test(self, r: Round) -> Tests:
@@ -340,7 +341,6 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         with r.meter.part("aggregate"):
             self.assignment.update({key: update.model for key, update in updates})
             bank = self._end(partial(self._steps.send, sealed(updates, r.seal_of("updates"))))
-            bank = r.models.bank if bank is None else bank
             for layer in self.layers:
                 bank = layer.combined(bank, r)
             models = r.models.replaced(bank)
@@ -349,14 +349,19 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         loss = self.state.train_loss = float(np.average([u.train_loss for _, u in updates], weights=weights))
         return models.record, MetricRecord({kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: sum(weights)})
 
-    def _end(self, go: Callable[[], object]) -> FloatArray | None:
+    def _end(self, go: Callable[[], object]) -> FloatArray:
         """Return what the algorithm's round returns after its training exchange."""
+        name = type(self).__name__
         try:
             go()
         except StopIteration as end:
-            bank: FloatArray | None = end.value
+            if end.value is None:
+                raise TypeError(
+                    f"{name}.round() returned no models: return r.average(updates), or r.models.bank to keep them"
+                ) from None
+            bank: FloatArray = end.value
             return bank
-        raise TypeError(f"{type(self).__name__}.round() yielded twice: a round has one training exchange")
+        raise TypeError(f"{name}.round() yielded twice: a round has one training exchange")
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -7,6 +7,7 @@ from typing import Any
 from florets.strategies.base.exchange import log
 from florets.strategies.base.layer import Layer
 from florets.strategies.coverage import releases_of
+from florets.task.wire import kinds
 
 
 def compose(strategy: Any, num_rounds: int, earlier: Any = None) -> tuple[tuple[Layer, ...], Any]:
@@ -43,7 +44,11 @@ def compose(strategy: Any, num_rounds: int, earlier: Any = None) -> tuple[tuple[
 
         first = 1 if strategy.first_round == "evaluate" else 2
         last_grouping = first + (settings.grouping_rounds or 0) - 1
-        layers.append(Noise(ledger, settings.asks, last_grouping))
+        noise = Noise(ledger, settings.asks, last_grouping)
+        for handler in strategy.client_handlers:
+            if not kinds.is_built_in(handler):
+                noise.allow(kinds.CUSTOM, handler)
+        layers.append(noise)
         if bare := [layer.name for layer in layers if not layer.under_noise]:
             raise ValueError(
                 f"privacy.kind={run.privacy.kind}: noise does not cover {', '.join(bare)}; leave one out"

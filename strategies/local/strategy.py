@@ -53,7 +53,7 @@ class Local(Strategy[LocalSettings, LocalState]):
         for key, update in updates:
             models, only = own.of(key, r.models), Updates([(key, update)])
             own[key] = r.averaging.next_bank(models, only, only.models * 0, only.examples)[0]
-        return None
+        return r.models.bank
 
     def test(self, r: Round) -> Tests:
         """Let every tester test its own model."""

@@ -54,6 +54,9 @@ def test_a_table_that_does_not_fit_is_refused() -> None:
     found = pooled(records(100, 0))
     with pytest.raises(ValueError, match=r"lacks 'dose' \(it has 'dosis'\); if a column has another name"):
         found.inputs(records(3, 0).rename(columns={"dose": "dosis"}))
+    # A name that differs in its case alone comes first.
+    with pytest.raises(ValueError, match=r"lacks 'age', 'dose' \(it has 'Dose'\)"):
+        found.inputs(records(3, 0)[["kind", "dose"]].rename(columns={"dose": "Dose"}))
     with pytest.raises(ValueError, match="'dose' holds words here and numbers at the other sites"):
         found.inputs(records(3, 0).assign(dose="x"))
     with pytest.raises(ValueError, match="too large"):

@@ -41,12 +41,14 @@ def nearest_columns(wanted: Sequence[str], own: Sequence[str]) -> dict[str, str]
     has, asked = set(own), set(wanted)
     lacking = [name for name in wanted if name not in has]
     spare = [name for name in own if name not in asked][:_MOST_COMPARED]
-    near = {}
-    for name in lacking[:_MOST_NAMED]:
-        found = difflib.get_close_matches(name, spare, n=1, cutoff=0.3)
-        near[name] = found[0] if found else ""
-        # Each of its names means one column.
-        spare = [one for one in spare if one not in found]
+    alike = {one.casefold(): one for one in spare}
+    near = {name: alike.pop(name.casefold(), "") for name in lacking[:_MOST_NAMED]}
+    # Each of its names means one column.
+    spare = [one for one in spare if one not in near.values()]
+    for name in [name for name, found in near.items() if not found]:
+        if found := difflib.get_close_matches(name, spare, n=1, cutoff=0.3):
+            near[name] = found[0]
+            spare.remove(found[0])
     return near
 
 
