@@ -16,7 +16,7 @@ from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.engines import engine
 from florets.reports.clients import read_clients
-from florets.reports.console import listed
+from florets.reports.console import counted, listed
 from florets.reports.pooled import read_test_statistics
 from florets.reports.summary import last_evidence, read_lines
 from florets.strategies.registry import find_strategy
@@ -101,7 +101,7 @@ class Groups:
         if self._is_one_class:
             said = _ONE_CLASS
         elif self.evidence["verdict"] == "open":
-            said = f"not decided after {self.run.summary.rounds} rounds: {said}"
+            said = f"not decided after {counted(self.run.summary.rounds, 'round')}: {said}"
         lines = [said[:1].upper() + said[1:]]
         groups = self._members() if self.k > 1 else {}
         lines += [f"  group {group}: {listed(names, _MOST_NAMED)}" for group, names in groups.items() if group >= 0]

@@ -15,8 +15,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from florets.conf.extras import version
 from florets.conf.problems import ConfigError
+from florets.conf.saved import reading
 from florets.conf.schema import show
-from florets.reports.clients import ClientRow, read_clients
+from florets.reports.clients import CLIENTS, ClientRow, read_clients
 from florets.reports.console import counted
 from florets.reports.folder import refuse_taken, whole_folder, write_arrays
 from florets.reports.protections import protections
@@ -63,7 +64,8 @@ class Exported:
 def read_exported(folder: Path, trust: bool) -> Exported:
     """Read a finished run's folder, see `florets.server_app.run_models.load_run`."""
     run = load_run(folder, trust)
-    rows = read_clients(folder)
+    with reading(folder / CLIENTS, "run the experiment again"):
+        rows = read_clients(folder)
     models = {f"model_{index}": run.whole(state) for index, state in enumerate(run.models)}
     names = {key: f"client_{number}" for number, key in enumerate(run.own)}
     models |= {names[key]: run.whole(state) for key, state in run.own.items()}

@@ -22,6 +22,7 @@ from florets.api.client_data import (
 )
 from florets.api.federation import write_table
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.saved import reading
 from florets.engines.own_nodes import own_nodes
 from florets.reports.clients import CLIENTS, read_clients
 from florets.reports.console import listed, say
@@ -97,7 +98,8 @@ def chosen_model(run: RunModels, folder: Path, model: int | None, client: str | 
 
 def _found_models(folder: Path) -> dict[str, int | None]:
     """Return the model of each client, by key, as a run's ``clients.csv`` has it."""
-    return {row.client: row.found_cluster for row in read_clients(folder)}
+    with reading(folder / CLIENTS, "give model=<number> in place of a client"):
+        return {row.client: row.found_cluster for row in read_clients(folder)}
 
 
 def read_data(run: RunModels, path: Path, labelled: bool, client: str | None = None) -> NewData:

@@ -10,7 +10,7 @@ import yaml
 from florets.conf.compose import compose
 from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
-from florets.conf.saved import results_folder, resume_command
+from florets.conf.saved import reading, results_folder, resume_command
 from florets.conf.schema import Config
 from florets.engines import engine
 from florets.reports import frames
@@ -62,7 +62,9 @@ class Run:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The whole configuration, as ``config.yaml`` holds it."""
-        config: dict[str, Any] = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
+        path = self.folder / "config.yaml"
+        with reading(path, "run the experiment again"):
+            config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
         return config
 
     @property

@@ -44,7 +44,7 @@ from florets.reports.console import counted, say, size
 from florets.task import node_log
 from florets.task.node_log import Logged, NodeLog
 
-HELP = str(__doc__)
+HELP = str(__doc__).partition("\n\n")[2].rstrip()
 
 APPROVED = "approved.json"
 _REFUSED = "refused"

@@ -40,7 +40,7 @@ def reproduce(
         n_jobs=4                        cells at a time, each in its own process
         rows=a,b columns=c,d            these alone, named as in the item's file
         seeds=5                         the first 5 seeds alone; the screen shows these, the files all of them
-        stored=<folder>                 cells that are stored in a page's folder, papers/clove, count as finished
+        stored=<folder>                 cells stored in a page's folder, such as papers/clove, count as finished
         florets reproduce --results-page <page>.md [data_dir=<folder>] [results_dir=<folder>]
 
     Results: <results_dir>/reproduce/<item>/<scale>/: table.md, cells.csv, and its plots, if any; the runs are in

@@ -61,12 +61,14 @@ def run(word: str, arguments: Sequence[str]) -> int:
     places, keys = read(word, arguments)
     import_from(Path.cwd())
     result = getattr(import_module(f"florets.{VERBS[word]}"), word)(*places, **keys)
-    return _SHOWN[word](result) if word in _SHOWN else result or 0
+    if word in _SHOWN:
+        return _SHOWN[word](result)
+    return result or 0
 
 
 @cache
 def verb(word: str) -> Verb:
-    """Read a command's function: what it takes are texts, numbers, paths and truths, and no data in memory."""
+    """Read a command's function: what it takes are texts, numbers, paths and booleans, and no data in memory."""
     spec = find_spec(f"florets.{VERBS[word]}")
     assert spec is not None
     assert spec.origin is not None
@@ -81,7 +83,7 @@ def verb(word: str) -> Verb:
         kind = next((kind for kind in _TYPES if kind in types and "dict" not in types), "")
         is_word = one in of.posonlyargs
         if kind and not (is_word and takes_keys):
-            # Next to an experiment's keys a truth is no further key.
+            # Beside an experiment's keys a boolean is an option.
             own[one.arg] = Parameter(kind, is_word, default is None, kind == "bool" and takes_keys)
     return Verb(ast.get_docstring(function) or "", own, takes_keys)
 
@@ -128,7 +130,9 @@ def help_of(word: str, width: int = 110) -> str:
     doc, own, takes_keys = verb(word)
     parts = re.split(r"(?m)^(\w+)\n-{3,}\n", doc.replace("``", ""))
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
-    usage = " ".join(["florets", word, *(_usage(name, one) for name, one in own.items())])
+    # An item stands among an experiment's keys.
+    item = ["<item>"] if word == "reproduce" else []
+    usage = " ".join(["florets", word, *item, *(_usage(name, one) for name, one in own.items())])
     usage += " [<key>=<value> ...]" if takes_keys else ""
     told = dict(_parameters(sections.get("Parameters", "")))
     heads = {name: _option(name) if one.is_option else name for name, one in own.items()}

@@ -5,7 +5,8 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -135,3 +136,13 @@ def saved_config(
 def absolute(folder: str, caller: Path) -> Path:
     """Return a folder as an absolute path, `~` expanded."""
     return (caller / Path(folder).expanduser()).resolve()
+
+
+@contextmanager
+def reading(path: Path, remedy: str) -> Iterator[None]:
+    """Tell of a file that is missing or damaged, and what to do, as a `ConfigError`."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path}: cannot be read ({reason}); {remedy}.") from None

@@ -13,6 +13,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -206,6 +207,7 @@ class Worker:
         self.number = number
         self.unit: Unit | None = None
         self.is_ready = False
+        self.began = time.monotonic()
         context = multiprocessing.get_context("forkserver")
         self.pipe, theirs = context.Pipe()
         self._process: BaseProcess = context.Process(target=work, args=(theirs, start), name=f"worker {number}")
@@ -253,6 +255,8 @@ class Worker:
 
 
 _MOST_FAILED_STARTS = 3
+_START_SECONDS = 120.0
+"""A worker that has not loaded the ClientApp after so long hangs."""
 
 
 class Workers:
@@ -280,6 +284,10 @@ class Workers:
             clients = counted(len(worker.unit.sent), "client") if worker.unit is not None else ""
             log.warning("worker process %d did not answer in time for %s: it is replaced", worker.pid, clients)
             self._replace(worker)
+        for worker in self.all:
+            if not worker.is_ready and time.monotonic() - worker.began > _START_SECONDS:
+                log.warning("worker process %d was not ready after %g s: it is replaced", worker.pid, _START_SECONDS)
+                self._replace(worker)
         self._exchange += 1
         self._start.file.shorten(self._end)
         writing = _Writing(self._start.file, units)

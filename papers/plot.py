@@ -6,6 +6,7 @@ from textwrap import fill
 
 import numpy as np
 
+from florets.conf.saved import reading
 from florets.papers.cells import Place
 from florets.papers.item import Line
 from florets.papers.measures import read_measure
@@ -147,7 +148,10 @@ def _losses(table: Table) -> Pictures:
 def run_lines(place: Place, seed: int) -> Sequence[RoundLine]:
     """Return the rounds of a run, none where its folder is not there: its record outlives one that was removed."""
     folder = place.folder / f"seed-{seed}"
-    return read_lines(folder) if (folder / MARKER).is_file() else ()
+    if not (folder / MARKER).is_file():
+        return ()
+    with reading(folder / MARKER, f"remove {folder} and {folder.name}.json to run it anew"):
+        return read_lines(folder)
 
 
 def _spectra(table: Table) -> dict[str, list[Spectrum]]:

@@ -12,7 +12,7 @@ from florets.papers.cells import Cell, Place, folder_of
 from florets.papers.item import Item, as_mapping, find_item, hold_to, item_names
 
 _OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds", "stored")
-_OF_NO_TABLE = ("results_dir", "workers")
+_OF_NO_TABLE = ("results_dir", "workers", "quiet")
 """Keys of all cells that change no value of a table."""
 
 

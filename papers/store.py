@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from florets.conf.problems import ConfigError
+from florets.conf.saved import reading
 from florets.papers.cells import Place, Progress, State
 from florets.reports.tables import write_csv
 
@@ -31,10 +32,11 @@ class Store:
         self._others: list[dict[str, str]] = []
         self._runs: dict[tuple[str, str, int], tuple[str, Progress]] = {}
         for line in _lines(path):
-            if line["table"] == table:
-                self._runs[line["row"], line["column"], int(line["seed"])] = line["settings"], _read(line)
-            else:
+            if line["table"] != table:
                 self._others.append(line)
+                continue
+            with reading(path, "restore or remove it"):
+                self._runs[line["row"], line["column"], int(line["seed"])] = line["settings"], _read(line)
 
     def _found(self, place: Place, seed: int) -> Progress | None:
         """Return what is stored of a run; nothing if it was stored with other settings."""
@@ -106,7 +108,8 @@ def stored_cells(folder: Path) -> dict[tuple[str, int], Progress]:
     lines = [
         line for line in _lines(folder / CELLS) if line["state"] == "finished" and "data_dir=" not in line["table"]
     ]
-    return {(line["settings"], int(line["seed"])): _read(line) for line in lines}
+    with reading(folder / CELLS, "restore or remove it"):
+        return {(line["settings"], int(line["seed"])): _read(line) for line in lines}
 
 
 def _written(value: Any) -> str:

@@ -55,10 +55,8 @@ class RoundRow(NamedTuple):
 
 
 TEXTS = ("client", "device", "name", "reply", "rejected")
-INTEGERS = (
-    *("true_cluster", "found_cluster", "num_examples", "round", "cluster"),
-    *("samples", "halvings", "bytes_down", "bytes_up"),
-)
+_OF_A_ROUND = ("round", "cluster", "samples", "halvings", "bytes_down", "bytes_up")
+INTEGERS = ("true_cluster", "found_cluster", "num_examples", *_OF_A_ROUND)
 """Columns by what they hold, without those of shares and tests."""
 
 

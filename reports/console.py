@@ -73,7 +73,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
     Where the reader has gone (``florets ... | head``, a closed terminal), the line is lost, and the run goes on.
     """
     stream = sys.stdout if stream is None else stream
-    # Of a process that joblib starts, or a notebook, nobody has said what to do with letters that it cannot print.
+    # In a process that joblib starts, or a notebook, no error handler is set.
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         print(text.encode(encoding, "replace").decode(encoding), file=stream, flush=True)

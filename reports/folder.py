@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -155,7 +156,9 @@ class RunLog(logging.FileHandler):
         return open(self.baseFilename, "a", encoding="utf-8", opener=no_link)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Lose the line: on a full disk the run's other files end it, and say why."""
+        """Lose a line that cannot be written: on a full disk the run's other files end it, and say why."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
 
 
 class FolderBusy(ValueError):

@@ -120,4 +120,5 @@ def _flat(line: dict[str, Any]) -> dict[str, Any]:
     for score, of in metrics.items():
         # The mean has the score's own name. Of accuracy and loss mean and spread stand there already.
         more |= {score if figure == "mean" else f"{score}_{figure}": number for figure, number in of.items()}
-    return {**details, **more, **line, "rejected": len(line["rejected"])}
+    # First for the order of the columns, again for a detail of the same name.
+    return {**line, **details, **more, **line, "rejected": len(line["rejected"])}

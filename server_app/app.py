@@ -1,5 +1,6 @@
 """ServerApp: reads Flower's run config, runs the experiment that it names."""
 
+import contextlib
 import os
 import sys
 import threading
@@ -55,6 +56,8 @@ def main(grid: Grid, context: Context) -> None:
         # Said once on a line of its own: Flower prints what is raised below tracebacks.
         log.error("%s", error)
         raise ConfigError(str(error)) from None
+    finally:
+        end_hung_clients()
 
 
 def _with_parcels(grid: Grid, config: Config) -> Grid:
@@ -122,6 +125,9 @@ def _read_resume(run_config: Mapping[str, Any], folder: Path) -> Config:
 _LOOK_SECONDS = 1.0
 _TASKS = ("flwr-simulation", "flwr-serverapp")
 """Processes that Flower starts for one run."""
+_GRACE_SECONDS = 10.0
+_AT_WORK = "ray::ClientAppActor.run"
+"""Title of a process of Ray's while it works for a client; between two messages it ends with the class."""
 
 
 def end_with_flower() -> None:
@@ -144,3 +150,31 @@ def _follow(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_LOOK_SECONDS)
     os._exit(1)
+
+
+def end_hung_clients() -> None:
+    """End the client processes of Flower's simulation that do not end; called at the end of the run.
+
+    Nobody waits for their replies any more but Flower itself, whose simulation does not end before them. Elsewhere
+    this does nothing: a real SuperNode ends its own clients. Only processes of this machine are found.
+    """
+    if "ray" in sys.modules:
+        # A daemon: it is gone with the simulation's process, as a rule long before it has looked once.
+        threading.Thread(target=_end_clients, name="hung-clients", daemon=True).start()
+
+
+def _end_clients() -> None:
+    while True:
+        time.sleep(_GRACE_SECONDS)
+        _end_those_at_work()
+
+
+def _end_those_at_work() -> None:
+    # The extra for simulations brings it along.
+    import psutil
+
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if " ".join(process.cmdline()).startswith(_AT_WORK):
+                log.warning("a client still hangs at the end of the run: ending its process %d", process.pid)
+                process.kill()

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from logging.handlers import MemoryHandler
@@ -397,4 +397,12 @@ def _began(config: Config, checkpoint: Checkpoint | None) -> int:
 def _is_reached(config: Config, line: RoundLine) -> bool:
     """Say whether the run ends early, with the round of this line."""
     evidence = line["details"].get(EVIDENCE)
-    return bool(config.stop_at_groups and evidence and evidence["verdict"] != "open")
+    if not config.stop_at_groups or not evidence:
+        return False
+    return evidence["verdict"] != "open" or _never_decides(config, evidence, line["replies"])
+
+
+def _never_decides(config: Config, evidence: Mapping[str, Any], replies: Mapping[str, int]) -> bool:
+    """Say whether all clients have answered and fewer than two can be compared: no later round changes that."""
+    everybody = config.strategy.settings.fraction_train == 1 and sum(replies.values()) == replies["ok"]
+    return bool(evidence["needed"]) and everybody and evidence["seen"] < 2

@@ -64,7 +64,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         self.names: Mapping[int, str] = {}
         """Names of clients, by their numbers, where they are not their keys."""
         self.followers: list[Callable[[RoundLine], None]] = []
-        """What is told the line of each round as well."""
+        """Called with each round's line."""
         self.summary: RunSummary | None = None
         """Known once the run is finished."""
         self._clients: dict[str, Client] = {}

@@ -113,6 +113,7 @@ class MlflowTracker:
     def __init__(self) -> None:
         self._client: MlflowClient | None = None
         self._id = ""
+        self._known_rounds = 0
 
     def on_start(self, run: RunStart) -> None:
         """Make the run in the store, or take up again the one that was interrupted."""
@@ -127,6 +128,8 @@ class MlflowTracker:
             if run.done_rounds and (known := self._client.search_runs([experiment], mine, max_results=1)):
                 self._id = known[0].info.run_id
                 self._client.update_run(self._id, status="RUNNING")
+                # Rounds after the last checkpoint are run again, with equal figures; a store removes none.
+                self._known_rounds = int(known[0].data.metrics.get("round", 0))
             else:
                 made = self._client.create_run(experiment, tags={tag: str(run.folder)}, run_name=run.name)
                 self._id = made.info.run_id
@@ -137,9 +140,9 @@ class MlflowTracker:
 
     def on_round(self, line: RoundLine) -> None:
         """Add a point to each curve."""
-        # Rounds after the last checkpoint are run again, with equal figures; a store removes none.
         self._last_round = line["round"]
-        self._write(round_figures(line))
+        if self._last_round > self._known_rounds:
+            self._write(round_figures(line))
 
     def _write(self, figures: Mapping[str, float]) -> None:
         from mlflow.entities import Metric

@@ -103,7 +103,7 @@ def test_a_folder_that_no_data_are_named_for_holds_data_of_ones_own(words, calls
 
 @pytest.mark.parametrize("stream", ["cp1252", "ascii"])
 def test_a_line_is_printed_whatever_the_encoding_lacks(stream):
-    """Of a process that joblib starts, or a notebook, nobody has said what to do with other characters."""
+    """In a process that joblib starts, or a notebook, no error handler is set."""
     written = io.BytesIO()
     text = io.TextIOWrapper(written, stream)
     say("ARI ≥ 0.9: Größe \udce9", text)
@@ -211,6 +211,11 @@ def test_a_commands_help_names_all_that_its_function_takes_from_a_terminal(word,
     given = set(parameters) - {"clients", "experiment", "words", "keys", "intervals"}
     assert all(name in usage.replace("-", "_") for name in given)
     assert given <= told
+
+
+def test_the_help_on_nodes_begins_with_its_usage(capsys):
+    assert main(["node", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("florets node start")
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,7 @@ def test_a_sweep_of_which_no_job_can_run_ends_the_sweep_before_it_begins(ran, tm
     ("overrides", "message"),
     [
         (["seed=0,1", "seed=2"], "seed: given twice, seed=0,1 and seed=2; separate the values"),
+        (["tracker=tensorboard,mlflow"], "replace each other; all at once are tracker=[tensorboard,mlflow]"),
         (["seed=0,1", "hydra/launcher=nope"], "Hydra cannot start the sweep: "),
     ],
 )

@@ -17,6 +17,7 @@ import pytest
 
 from florets.deploy.federation import Federation
 from florets.engines import flower_processes
+from florets.server_app import app
 
 # Processes and proxies
 HERE = "127.0.0.1,localhost,::1"
@@ -122,6 +123,18 @@ def test_a_superlink_is_awaited_past_any_proxy(monkeypatch: pytest.MonkeyPatch) 
 
 # The end of a run
 ROOT = Path(__file__).parents[1]
+
+
+def test_only_clients_at_work_are_ended() -> None:
+    titles = ("ray::ClientAppActor.run", "ray::ClientAppActor")
+    at_work, idle = (subprocess.Popen(["bash", "-c", f'exec -a "{title}" sleep 20']) for title in titles)
+    deadline = time.monotonic() + 10
+    while at_work.poll() is None and time.monotonic() < deadline:
+        app._end_those_at_work()
+    assert at_work.wait() == -signal.SIGKILL
+    assert idle.poll() is None
+    idle.kill()
+    idle.wait()
 
 
 # Starts the second process, and is gone.

@@ -113,7 +113,7 @@ def test_a_second_reply_and_a_strangers_are_no_answers(monkeypatch: pytest.Monke
     asked = requests()
     replies = send(grid, [request.message for request in asked], 60)
     found = sort_replies(asked, [*replies, *replies, stranger], lambda _, content: content)
-    assert (len(found.ok), len(found.error), found.missing, found.asked) == (3, 1, (), 4)
+    assert (len(found.ok), len(found.error), found.missing, found.asked, len(found.surplus)) == (3, 1, (), 4, 5)
 
 
 # Values far above the others'

@@ -1,6 +1,7 @@
 """Files that runs leave: who can read them, links in their place, and full disks."""
 
 import errno
+import logging
 import os
 import stat
 from collections.abc import Iterator
@@ -143,3 +144,5 @@ def test_a_log_that_cannot_be_written_ends_nothing(
     monkeypatch.setattr(folders.RunLog, "_open", lambda _: Full())
     assert main([*settings("fedavg", "num_rounds=1"), f"results_dir={tmp_path}"]) == 0
     assert "Traceback" not in capsys.readouterr().err
+    folders.RunLog(tmp_path / "run.log").handle(logging.LogRecord("", 20, "", 0, "%d", ("no number",), None))
+    assert "TypeError" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Workers share an exchange and are replaced: those here are no processes, and answer or end as they are told."""
 
 import pickle
+import time
 from collections.abc import Iterator
 from multiprocessing import Pipe
 from unittest.mock import Mock
@@ -28,7 +29,7 @@ class Stub(Worker):
     def __init__(self, number: int, start: Start) -> None:
         self.number, self.unit, self.is_ready, self.is_over = number, None, False, False
         self.pipe, self.theirs = Pipe()
-        self._process = Mock(exitcode=7, pid=number)
+        self._process, self.began = Mock(exitcode=7, pid=number), time.monotonic()
         if number in self.not_starting:
             self.theirs.close()
         else:
@@ -81,6 +82,17 @@ def test_each_client_has_its_worker_and_one_that_is_lost_is_replaced() -> None:
     with pytest.raises(WorkersFailed, match=r"ended again and again .* \(exit code 7\).*workers=1"):
         asked(grid)
     grid.close()
+
+
+def test_a_worker_that_hangs_while_it_starts_is_replaced() -> None:
+    pool = workers.Workers(2, Start(client_side, SharedFile(), {}))
+    hanging = pool.all[1]
+    hanging.began -= 1000
+    list(pool.arrived(0.0))
+    hanging.is_ready = False
+    pool.begin([])
+    assert pool.all[1] is not hanging
+    pool.close()
 
 
 def test_a_worker_that_ends_while_another_is_replaced_is_replaced_once() -> None:

@@ -15,6 +15,7 @@ from florets.server_app.recorder import Recorder
 from florets.strategies.base.outliers import OUTLIER
 from florets.strategies.base.report import ClientRound, Compared, RoundReport, sketched
 from florets.strategies.fedavg.strategy import FedAvg
+from florets.studies.sweep.jobs import read_jobs
 from florets.task.tested import Evaluation
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, model, models
@@ -99,6 +100,7 @@ def test_the_frame_has_a_row_for_each_round_and_client(tmp_path: Path) -> None:
     assert (still["cluster"], still["true_cluster"], still["sampled"], still["bytes_down"]) == (1, 0, False, 0)
     assert still[["reply", "rejected", "train_loss", "samples", "test_loss"]].isna().all()
     assert found["sampled"].sum() == 4
+    assert run.rounds.columns[0] == "round"
     assert found["rejected"].dropna().tolist() == ["rejected as an outlier, of course"]
     assert found["test_examples"].dropna().tolist() == [20, 10, 20]
     assert run.assignments.loc[2].tolist() == [1, 1, 0, 0]
@@ -129,6 +131,11 @@ def test_a_damaged_file_of_a_run_is_named(tmp_path: Path) -> None:
         (run.folder / name).write_bytes((run.folder / name).read_bytes()[:20] + b'\n"\x01,,,,,,\n')
         with pytest.raises(ConfigError, match=f"{name}: is damaged"):
             read()
+    with pytest.raises(ConfigError, match=r"jobs.json: cannot be read \(No such .*\); name the sweep's folder\."):
+        read_jobs(run.folder)
+    (run.folder / "config.yaml").write_text("k: [")
+    with pytest.raises(ConfigError, match=r"(?s)config.yaml: cannot be read .*; run the experiment again\."):
+        run.config  # noqa: B018  # it reads the file
 
 
 def test_clients_are_drawn_by_group_and_true_cluster(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_mlflow_holds_params_figures_and_files(tmp_path: Path) -> None:
 
     from florets.server_app.tracker_stores import default_store
 
-    overrides = small(tmp_path, f"tracker=[{OWN}:Interrupting,mlflow]")
+    overrides = small(tmp_path, f"tracker=[mlflow,{OWN}:Interrupting]")
     with pytest.raises(KeyboardInterrupt):
         ran(overrides)
     folder = results_folder(one_run.prepare(overrides, Path.cwd()), overrides)

@@ -84,7 +84,7 @@ class Request:
 class Replies(Generic[T]):
     """Replies of one exchange, sorted by client key: checked contents, and reasons by key for the others.
 
-    `not_finite` are the invalid ones with such values.
+    `not_finite` are the invalid ones with such values; `surplus` the nodes of second replies, and of a stranger's.
     """
 
     ok: tuple[tuple[str, T], ...]
@@ -93,6 +93,7 @@ class Replies(Generic[T]):
     invalid: dict[str, str]
     work: Mapping[str, Work] = field(default_factory=dict)
     not_finite: frozenset[str] = frozenset()
+    surplus: tuple[int, ...] = ()
 
     @property
     def asked(self) -> int:
@@ -111,6 +112,8 @@ class Replies(Generic[T]):
                 log.warning("client %s %s: %s", ", ".join(keys), title, reasons[keys[0]])
         if self.missing:
             log.warning("no answer in time from client %s", ", ".join(self.missing))
+        for node in self.surplus:
+            log.warning("node %d sent a reply too many: it answers no message that is waiting for one", node)
 
     @property
     def has_diverged(self) -> bool:
@@ -125,10 +128,13 @@ class Replies(Generic[T]):
         if self.missing:
             parts.append(f"{len(self.missing)} did not answer in time, for example client {self.missing[0]}")
         for title, reasons in (("failed", self.error), ("sent an invalid reply", self.invalid)):
-            for keys in sorted(alike(reasons), key=len, reverse=True)[:_MOST_REASONS]:
+            groups = sorted(alike(reasons), key=len, reverse=True)
+            for keys in groups[:_MOST_REASONS]:
                 parts.append(
                     f"{len(keys)} {title}, for example client {keys[0]}: {reasons[keys[0]].removesuffix('.')}"
                 )
+            if left := sum(map(len, groups[_MOST_REASONS:])):
+                parts.append(f"{left} {title} for other reasons")
         return "; ".join(parts)
 
 
@@ -184,10 +190,11 @@ def sort_replies(requests: Sequence[Request], replies: Iterable[Message], read: 
     error: dict[str, str] = {}
     invalid: dict[str, str] = {}
     work: dict[str, Work] = {}
-    not_finite = set()
+    not_finite, surplus = set(), []
     for reply in replies:
         key = waiting.pop(reply.metadata.reply_to_message_id, None)
         if key is None:
+            surplus.append(reply.metadata.src_node_id)
             continue
         if reply.has_error():
             # The network answers at the deadline for a node that has not: it is late, and has not failed.
@@ -209,7 +216,7 @@ def sort_replies(requests: Sequence[Request], replies: Iterable[Message], read: 
     # By key and not by message id: a message that the network refused has none.
     missing = tuple(sorted({request.key for request in requests} - ok.keys() - error.keys() - invalid.keys()))
     in_order = tuple(sorted(ok.items(), key=lambda item: item[0]))
-    return Replies(in_order, error, missing, invalid, work, frozenset(not_finite))
+    return Replies(in_order, error, missing, invalid, work, frozenset(not_finite), tuple(surplus))
 
 
 def clean_reason(reason: str) -> str:
@@ -245,6 +252,7 @@ class Meter(Costs):
     def count(self, replies: Replies[Any]) -> None:
         """Count the replies of one exchange by kind."""
         self.replies.update({kind: len(getattr(replies, kind)) for kind in ("ok", "error", "missing", "invalid")})
+        self.replies["invalid"] += len(replies.surplus)
 
     def reject(self, keys: Sequence[str], reason: str) -> None:
         """Count valid replies as invalid after all."""

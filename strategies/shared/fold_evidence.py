@@ -96,7 +96,8 @@ class Evidence:
         if self.verdict == "open" and self.needed == 0:
             return "the search for groups waits until the model has learned what all clients share"
         if self.verdict == "open":
-            return f"the search for groups waits until {self.needed} clients have taken part ({self.seen} so far)"
+            clients = "1 client has" if self.needed == 1 else f"{self.needed} clients have"
+            return f"the search for groups waits until {clients} taken part ({self.seen} so far)"
         if self.verdict == "too_few":
             why = f" ({self._figures()})" if self.best else ""
             return f"groups cannot be tested for: too few records or clients{why}; one model for all"

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from florets.conf.saved import reading
 from florets.reports.folder import write_whole
 from florets.reports.summary import RunSummary
 from florets.reports.tables import write_csv
@@ -71,7 +72,8 @@ def write_jobs(folder: Path, jobs: Sequence[Job]) -> None:
 
 def read_jobs(folder: Path) -> list[Job]:
     """Return the jobs of an earlier sweep."""
-    return [Job.of(values) for values in json.loads((folder / JOBS).read_text(encoding="utf-8"))]
+    with reading(folder / JOBS, "name the sweep's folder"):
+        return [Job.of(values) for values in json.loads((folder / JOBS).read_text(encoding="utf-8"))]
 
 
 @dataclass(frozen=True)

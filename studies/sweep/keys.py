@@ -57,6 +57,9 @@ def read_sweep(overrides: Sequence[str]) -> list[Override]:
         text, key = str(override.input_line), override.key_or_group
         if override.is_add() or override.is_force_add() or override.is_delete() or override.package is not None:
             problems.append(f"{text}: keys are neither added, removed nor moved; write key=value or key=value,value.")
+        elif key == "tracker" and override.is_sweep_override():
+            values = text.partition("=")[2]
+            problems.append(f"{text}: would make runs that replace each other; all at once are tracker=[{values}].")
         elif isinstance(override.value(), Glob):
             problems.append(f"{text}: glob is not understood; name the values, separated by commas.")
         elif seen.setdefault(key, text) != text:

@@ -173,7 +173,8 @@ def _sweep_folder(parsed: Sequence[Override], caller: Path) -> Path:
     number = 1
     # Another sweep may have begun in the same second.
     while folder.exists():
-        folder = stem.with_name(f"{stem.name}-{number:= number + 1}")
+        number += 1
+        folder = stem.with_name(f"{stem.name}-{number}")
     try:
         folder.mkdir(parents=True)
     except OSError as error:

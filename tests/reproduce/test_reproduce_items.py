@@ -10,6 +10,7 @@ from florets.conf.problems import ConfigError
 from florets.papers.cells import places
 from florets.papers.item import Item, find_item, item_names
 from florets.papers.measures import read_measure
+from florets.papers.request import read_request
 from tests.reproduce_item import ITEM
 
 BRIEFLY = ("discovery/recovery", "clove/table_5", "mixed_regression/figure_1")
@@ -61,6 +62,13 @@ def test_a_wrong_word_is_named(
     assert main(["reproduce", "item.yaml", *words]) == 2
     assert message in capsys.readouterr().err
     assert not (item.parent / "results").exists()
+
+
+def test_a_quiet_command_makes_the_same_table(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [read_request([str(item), *quiet]).folder(item.parent) for quiet in ([], ["quiet=true"])]
+    assert names[0] == names[1]
+    assert main(["reproduce", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("florets reproduce <item> [--table]")
 
 
 @pytest.mark.parametrize(
