@@ -333,7 +333,9 @@ def colour_bar(figure: Figure, axes: Axes, image: AxesImage, length: float, labe
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=length / 0.13, shrink=shrink)
     bar.outline.set_visible(False)
     if isinstance(image.norm, LogNorm):
-        bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        # With more than five ticks an inch they collide.
+        decades = np.log10((image.norm.vmax or 1) / (image.norm.vmin or 1))
+        bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if 3 * decades < 5 * length else (1,)))
         bar.ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
         bar.ax.yaxis.set_minor_locator(NullLocator())
     bar.ax.tick_params(length=0, which="both", labelcolor=QUIET)

@@ -160,7 +160,7 @@ _MOST_NAMES = 60
 def losses_figure(
     keys: Sequence[str], losses: NDArray[np.float64], truth: Mapping[str, int], assignment: Mapping[str, int]
 ) -> figures.Picture | None:
-    """Return a heat map of the losses (M, K) of all models on the clients, a line at each client's own model.
+    """Return a heat map of the losses (M, K) of all models on the clients, a dot at each client's own model.
 
     Rows are sorted by true cluster, then by model, then by key, what is not known last. None without losses.
     """
@@ -185,10 +185,14 @@ def losses_figure(
     for edge in np.arange(0.5, num_models - 1):
         axes.axvline(edge, color="white", linewidth=1.2)
     own = np.array([(assignment[key], row) for row, key in enumerate(of_rows) if key in assignment]).reshape(-1, 2).T
-    # A light line in a dark outline is seen on both ends of the scale.
-    for colour, width in ((figures.INK, 3.4), (figures.COLOURS[1], 2.0)):
-        axes.vlines(own[0], own[1] - 0.5, own[1] + 0.5, color=colour, linewidth=width)
-    axes.set_xlabel("model (a line: the client's own)")
+    if are_named:
+        size = min(26.0, (row_height * 72 * 0.55) ** 2)
+        axes.scatter(own[0], own[1], s=size, facecolor="white", edgecolor=figures.INK, linewidth=0.7)
+    else:
+        # Dots would run into each other. A light line in a dark outline is seen on both ends of the scale.
+        for colour, width in ((figures.INK, 3.4), (figures.COLOURS[1], 2.0)):
+            axes.vlines(own[0], own[1] - 0.5, own[1] + 0.5, color=colour, linewidth=width)
+    axes.set_xlabel(f"model (a {'dot' if are_named else 'line'}: the client's own)")
     figures.colour_bar(picture, axes, image, min(0.95 * (height - 1.3), 3.4), "mean training loss")
     axes.set_title("Loss of every model on every client")
     return picture
