@@ -59,8 +59,9 @@ def advise(clients: Any = None, /, **keys: Any) -> Advice:
 
     Groups are searched for; then FedAvg, Local-only and a model per group are compared with a constant prediction.
     Linear models of tables are fitted by Newton's steps with several ridges (``train.ridge``), also with an intercept
-    or coefficients per client; others are tried with three learning rates, and trained until they no longer improve
-    on validation records. Keys are those of an experiment, without a strategy and k; what is given of them is kept.
+    or coefficients per client; others are tried with three learning rates and fine-tuning, and trained until they no
+    longer improve on validation records. Keys are those of an experiment, without a strategy and k; what is given of
+    them is kept.
 
     Parameters
     ----------

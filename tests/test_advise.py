@@ -50,13 +50,13 @@ def test_what_discovery_found_is_said_in_the_terms_of_advice() -> None:
 
 def test_no_groups_give_fedavg_and_what_the_others_would_do() -> None:
     good = [0.95] * 5
-    advice = given(NONE, fedavg=good, local=[0.8] * 5)
+    advice = given(NONE, fedavg=good, tuned=good, local=[0.8] * 5)
     said = words(advice)
     assert said.answer == "5 sites, no groups (p = 0.41): one model for all (FedAvg)."
     figures, alone = said.reasons
     assert figures == "Expected on new records: accuracy 95.0 % (constant answer: 50.0 %)."
     assert "worse by 15.0 ± " in alone
-    assert [one.name for one in advice.outcomes] == ["fedavg", "local"]
+    assert [one.name for one in advice.outcomes] == ["fedavg", "tuned", "local"]
     assert said.short.splitlines()[-1].endswith(
         "min_clients=5 strategy=fedavg train.ridge=0.1 train.local_epochs=1 num_rounds=17 statistics=true"
     )
@@ -70,7 +70,7 @@ def test_no_groups_give_fedavg_and_what_the_others_would_do() -> None:
 def test_two_groups_give_a_model_each_and_one_explanation() -> None:
     mixed, good = [0.9, 0.9, 0.9, 0.1, 0.1], [0.95] * 5
     evidence = Evidence(reasons=(Reason("rule", ("d", "e"), cross=(2.5, 0.1)),))
-    said = words(given(TWO, evidence, fedavg=mixed, discovery=good, local=good))
+    said = words(given(TWO, evidence, fedavg=mixed, discovery=good, tuned=[0.8] * 5, local=good))
     assert said.answer == "5 sites in 2 groups (p = 0.0025): one model per group (strategy=discovery)."
     facts = ("a, b and c | d and e", "d and e: the other group's model has a loss of 2.5", "10.0 % correct")
     assert all(fact in text for fact, text in zip(facts, said.reasons[1:4], strict=True))
@@ -174,7 +174,7 @@ def test_of_three_rates_the_best_is_taken(monkeypatch: pytest.MonkeyPatch) -> No
         asked.append((method, config.train.learning_rate))
         return Path(f"{method} {config.train.learning_rate}")
 
-    def read(name: str, folder: Path, rate: float = 0.0) -> object:
+    def read(name: str, folder: Path, rate: float = 0.0, tuned: bool = False) -> object:
         method, _, text = str(folder).partition(" ")
         return outcome(name, [accuracies.get((method, float(text)), 0.6)] * 5)
 
@@ -183,7 +183,7 @@ def test_of_three_rates_the_best_is_taken(monkeypatch: pytest.MonkeyPatch) -> No
     found = search(question, candidates(question, NONE), Criterion("accuracy"), run)
     assert asked == [(method, rate) for method in ("fedavg", "local") for rate in (0.1, 0.3, 0.0333)]
     figures = {name: Criterion("accuracy").figure(one.validation) for name, one in found.items()}
-    assert figures == pytest.approx({"fedavg": 0.9, "local": 0.8})
+    assert figures == pytest.approx({"fedavg": 0.9, "tuned": 0.9, "local": 0.8})
 
 
 def test_where_training_diverges_the_first_reason_is_told() -> None:
@@ -211,7 +211,7 @@ def test_a_whole_answer_on_digits_leaves_a_page_and_the_runs(
     values = json.loads((page.parent / "advice.json").read_text())
     assert values["finding"]["kind"] == "groups"
     assert [len(group) for group in values["finding"]["groups"]] == [3, 3]
-    names = {"fedavg", "discovery", "local"}
+    names = {"fedavg", "discovery", "tuned", "local"}
     assert {one["name"] for one in values["methods"]} == names
     assert all(len(one["test"]) == len(one["validation"]) == 6 for one in values["methods"])
     assert (values["measure"], len(values["sites"])) == ("log_loss", 6)

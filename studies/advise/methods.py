@@ -60,6 +60,9 @@ METHODS = {
         "strategy=fedavg personal=slopes",
     ),
     "discovery": Method("one model per group (strategy=discovery)", "strategy=discovery k=auto"),
+    "tuned": Method(
+        "one model for all, fine-tuned by each {site} (FedAvg)", "strategy=fedavg fine_tune_epochs={epochs:g}"
+    ),
     "local": Method("each {site} alone, without federation (strategy=local)", "strategy=local"),
 }
 """The methods, the simplest first: what clients share costs nobody more than what they do alone."""
@@ -128,6 +131,11 @@ class Question:
     def has_coefficients(self) -> bool:
         """Whether outputs are logits or values, of which tests have sums and each client may have its own level."""
         return self.base.task.loss == "cross_entropy" or scales_targets(self.base.task.loss)
+
+    @property
+    def fine_tune_epochs(self) -> float:
+        """Local epochs of fine-tuning: those of one round, unless it is said."""
+        return self.base.fine_tune_epochs or (1.0 if self.base.train.local_steps else self.base.train.local_epochs)
 
     @property
     def rounds(self) -> int:
@@ -200,8 +208,13 @@ def _look(question: Question) -> tuple[str, ...]:
 
 
 def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...]]:
-    """Return the keys of each method that is run, by name, in the order in which they are run."""
-    runs: dict[str, tuple[str, ...]] = {"fedavg": ("strategy=fedavg",)}
+    """Return the keys of each method that is run, by name, in the order in which they are run.
+
+    Fine-tuned copies are tested in the runs of FedAvg; of linear models intercepts and coefficients of each client
+    take their place.
+    """
+    tuned = () if question.by_newton else (f"fine_tune_epochs={question.fine_tune_epochs}",)
+    runs: dict[str, tuple[str, ...]] = {"fedavg": ("strategy=fedavg", *tuned)}
     if question.by_newton and question.has_coefficients:
         runs["intercept"] = ("strategy=fedavg", "personal=intercept")
         runs["slopes"] = ("strategy=fedavg", "personal=slopes")
@@ -239,7 +252,7 @@ def candidate_run(question: Question, method: str, keys: Sequence[str], rate: fl
 
 def command(question: Question, method: str, rate: float, rounds: int) -> str:
     """Return the command that uses a method, with the settings that were chosen."""
-    method_keys = METHODS[method].keys.split()
+    method_keys = METHODS[method].keys.format(epochs=question.fine_tune_epochs).split()
     if method == "local":
         method_keys += _alone(question)
     shown = [shlex.quote(text) for text in question.overrides if _key(text) not in _HOW]
@@ -260,8 +273,9 @@ def search(
 ) -> dict[str, Outcome]:
     """Run every method with every learning rate, and return the best outcome of each.
 
-    `methods`: keys of each, by name. `run` is given a name beside the configuration. FederationError if no run came
-    to an end, with the reason of the first.
+    `methods`: keys of each, by name. Fine-tuned copies are tested in the runs of FedAvg, at the rate that suits them
+    best. `run` is given a name beside the configuration. FederationError if no run came to an end, with the reason of
+    the first.
     """
     kept: dict[str, Outcome] = {}
     failures: list[FederationError] = []
@@ -274,11 +288,14 @@ def search(
             except FederationError as error:
                 failures.append(error)
                 continue
-            found = read_outcome(method, place, rate)
-            figure = named(criterion.figure(found.validation), criterion.measure)
-            note(f"{name}: {counted(found.rounds, 'round')}, validation {figure}")
-            if method not in kept or _improves(question, criterion, found, kept[method]):
-                kept[method] = found
+            found = [read_outcome(method, place, rate)]
+            figure = named(criterion.figure(found[0].validation), criterion.measure)
+            note(f"{name}: {counted(found[0].rounds, 'round')}, validation {figure}")
+            if any(key.startswith("fine_tune_epochs=") for key in keys):
+                found.append(read_outcome("tuned", place, rate, tuned=True))
+            for one in found:
+                if one.name not in kept or _improves(question, criterion, one, kept[one.name]):
+                    kept[one.name] = one
     if not kept and failures:
         raise FederationError(f"advise: no run finished; the first said: {failures[0]}")
     return kept

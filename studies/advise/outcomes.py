@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from florets.conf.saved import saved_config
 from florets.reports.clients import ClientRow, read_clients
@@ -18,7 +18,6 @@ from florets.studies.advise.measures import FloatArray
 from florets.task.data.tables.description import Description
 
 Tests = Mapping[str, PartStatistics]
-_PARTS: tuple[Part, Part] = ("test", "validation")
 Kind = Literal["groups", "lone", "none", "all_differ", "too_few", "open"]
 
 
@@ -77,7 +76,8 @@ def finding_in(folder: Path, placed: Collection[str] = ()) -> Finding:
 class Outcome:
     """A method's results.
 
-    `num_bytes` and `seconds` are of all rounds, both directions, without the tests.
+    `num_bytes` and `seconds` are of all rounds, both directions, without the tests; with those of fine-tuned copies
+    where the method is fine-tuning.
     """
 
     name: str
@@ -100,13 +100,14 @@ class Outcome:
         return replace(self, test=test, validation=validation)
 
 
-def read_outcome(name: str, folder: Path, rate: float = math.nan) -> Outcome:
-    """Read a finished run."""
+def read_outcome(name: str, folder: Path, rate: float = math.nan, tuned: bool = False) -> Outcome:
+    """Read a finished run; with `tuned` the results of the copies that clients fine-tuned, and what that cost."""
     rows, lines = read_clients(folder), read_lines(folder)
     sent = read_test_statistics(folder) or {row.client: _without_sums(row) for row in rows}
-    tests = math.fsum(line["seconds"].get("evaluate", 0.0) for line in lines)
+    parts: tuple[Part, Part] = ("tuned_test", "tuned_validation") if tuned else ("test", "validation")
+    tests = 0.0 if tuned else math.fsum(line["seconds"].get("evaluate", 0.0) for line in lines)
     test, validation = (
-        {key: client.parts[part] for key, client in sorted(sent.items()) if part in client.parts} for part in _PARTS
+        {key: client.parts[part] for key, client in sorted(sent.items()) if part in client.parts} for part in parts
     )
     return Outcome(
         name=name,
@@ -134,10 +135,13 @@ def _models(rows: Collection[ClientRow]) -> dict[str, int]:
 
 def _without_sums(row: ClientRow) -> TestStatistics:
     """Return what ``clients.csv`` says of a client that sends no sums: its losses."""
-    losses = {part: loss for part in _PARTS if (loss := row.score(part, "loss")) is not None}
-    return TestStatistics(
-        {part: PartStatistics(int(row.score(part, "examples") or 0), {"loss": loss}) for part, loss in losses.items()}
-    )
+    parts: dict[Part, PartStatistics] = {}
+    for part in get_args(Part):
+        if (loss := row.score(part, "loss")) is not None:
+            # A copy is tested on the records of the model that it is of.
+            records = row.cells.get(f"{part.removeprefix('tuned_')}_examples")
+            parts[part] = PartStatistics(int(records or 0), {"loss": loss})
+    return TestStatistics(parts)
 
 
 def read_names(folder: Path) -> dict[str, str]:

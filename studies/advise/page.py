@@ -44,7 +44,9 @@ rates of {{ rates }} for up to {{ rounds }}, and stopped once it no longer impro
 also decided on the rate and on the method.{% endif %} All figures below are of the test records, which had no part in
 that.</p>
 {{ table(methods, "methods") }}
-<p>The constant answer is the same for every record: {{ constant }}. {{ words.interval }}</p>
+<p>The constant answer is the same for every record: {{ constant }}. {{ words.interval }}
+{%- if epochs %} Fine-tuned: at the end each {{ words.site }} trains a copy of the common model on its own records
+({{ epochs }} passes).{% endif %}</p>
 {% endcall %}
 
 {% call section("Are there groups?") %}
@@ -101,6 +103,7 @@ def write_page(folder: Path, words: Words) -> Path:
         form=FORMS[measure],
         methods=_methods(words),
         constant=_CONSTANT.get(measure, "the most frequent class"),
+        epochs=f"{words.question.fine_tune_epochs:g}" if advice.outcome("tuned") is not None else "",
         groups=f"{words.listed_groups} ({words.p})." if finding.kind in ("groups", "lone") else f"{words.verdict}.",
         picture=embedded(picture) if picture.is_file() else None,
         sites=_sites(words),
