@@ -41,6 +41,8 @@ class Arrays:
 
     x: NDArray[Any]
     y: NDArray[Any]
+    classes: tuple[str, ...] = ()
+    """Names of the classes in the order of their labels, where the data declare them: `y` holds such names then."""
 
 
 Part: TypeAlias = "Arrays | pd.DataFrame"
@@ -189,18 +191,18 @@ def _part(data: Any, target: str | None) -> Part:
     raise WrongData(f"is a {type(data).__name__}{of}; give {FORMS}.")
 
 
-def arrays(x: Any, y: Any) -> Arrays:
+def arrays(x: Any, y: Any, classes: tuple[str, ...] = ()) -> Arrays:
     """Return inputs with their targets; raise WrongData where they do not fit, see `inputs_of` and `targets_of`."""
     inputs, targets = inputs_of(x), targets_of(y)
     if len(inputs) != len(targets):
         raise WrongData(f"x has {len(inputs)} samples and y {len(targets)}; give one target for each sample.")
-    return Arrays(inputs, targets)
+    return Arrays(inputs, targets, classes)
 
 
 def _table(frame: "pd.DataFrame", target: str | None) -> "pd.DataFrame":
     """Return a data frame, checked, with no blanks around its columns' names, which are easily overlooked."""
     if not target:
-        raise WrongData("is a data frame: name its target column, target=<column>.")
+        raise WrongData("is a table: name its target column, target=<column>.")
     names = list(frame.columns)
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise WrongData(
@@ -281,16 +283,22 @@ def _of_hugging_face(data: Any, target: str | None) -> Part:
     """Read a Hugging Face data set: one column of images or of fixed-size arrays, else a table."""
     kinds = {name: type(feature).__name__ for name, feature in data.features.items()}
     labels = [name for name, kind in kinds.items() if kind == "ClassLabel"]
-    target = target or (labels[0] if len(labels) == 1 else None)
+    given, target = target, target or (labels[0] if len(labels) == 1 else None)
     inputs = [name for name in kinds if name != target]
     if target not in kinds or not inputs:
         raise WrongData(f"name the column of the targets, target=<column>; the columns are {', '.join(kinds)}.")
     names = {name: dict(enumerate(data.features[name].names)) for name in labels}
-    if len(inputs) > 1 or kinds[inputs[0]] in ("Value", "ClassLabel"):
+    wide = [name for name in inputs if kinds[name] not in ("Value", "ClassLabel")]
+    if wide and len(inputs) > 1:
+        raise WrongData(
+            f"has the inputs {', '.join(inputs)}; keep the one that models read: "
+            f".select_columns(['{wide[0]}', '{target}'])."
+        )
+    if not wide:
         frame = data.with_format(None).to_pandas()
-        return _table(frame.assign(**{name: frame[name].map(of) for name, of in names.items()}), target)
+        return _table(frame.assign(**{name: frame[name].map(of) for name, of in names.items()}), given)
     columns = data.with_format("numpy")
     y = columns[target][:]
     # Minus one marks what has no label.
     y = [names[target].get(one) for one in y.tolist()] if target in names else y
-    return arrays(_stacked(columns[inputs[0]][:]), y)
+    return arrays(_stacked(columns[inputs[0]][:]), y, tuple(names.get(target, {}).values()))

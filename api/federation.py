@@ -202,7 +202,7 @@ class Federation:
             if isinstance(content, Arrays):
                 np.savez(folder / f"{part}.npz", x=content.x, y=self._targets.written(content.y))
             else:
-                (folder / f"{part}.csv").write_bytes(_csv(content))
+                (folder / f"{part}.csv").write_bytes(csv_of(content))
         toml = [f"client-id = {json.dumps(name, ensure_ascii=False)}\n"] if folder.name != name else []
         toml += [f"true-cluster = {self._clusters[place]}\n"] if self._clusters is not None else []
         codes = [code for code in self._codes if all(code in frame for frame in self._tables[name])]
@@ -229,18 +229,17 @@ class Federation:
             for name, column in frame.items()
             if name != self._target and declares_codes(column)
         )
+        for name in [*codes, *([self._target] if self._targets.classes else [])]:
+            for client, own in self._tables.items():
+                if any(name in frame and _has_fractions(frame[name]) for frame in own):
+                    raise ConfigError(
+                        f"client {client}: column {name!r} has fractions, and other clients' frames declare it as "
+                        "categories or strings; give all the same type."
+                    )
         return list(codes)
 
 
-def write_table(frame: "pd.DataFrame", folder: Path) -> Path:
-    """Write a data frame as a site's table into an empty folder, and return the file."""
-    (folder / _NODE_FILE).write_text(_FORM, encoding="utf-8")
-    path = folder / "data.csv"
-    path.write_bytes(_csv(frame))
-    return path
-
-
-def _csv(frame: "pd.DataFrame") -> bytes:
+def csv_of(frame: "pd.DataFrame") -> bytes:
     """Return a data frame as a table's file, without its index."""
     return frame.to_csv(index=False, lineterminator="\n").encode()
 
@@ -333,3 +332,8 @@ def _refuse_other_inputs(clients: Mapping[str, Sequence[Arrays]]) -> None:
             of_both = f"are {x.dtype}, and those of {first} {reference.dtype}"
             rule = "bytes are pixels, 0 to 255, and become 0 to 1: give all clients the same type"
             raise ConfigError(f"clients: the inputs of {name} {of_both}; {rule}.")
+
+
+def _has_fractions(column: "pd.Series[Any]") -> bool:
+    values = column.dropna().to_numpy()
+    return column.dtype.kind == "f" and bool((values != np.floor(values)).any())

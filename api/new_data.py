@@ -20,12 +20,12 @@ from florets.api.client_data import (
     of_torch,
     said_of,
 )
-from florets.api.federation import write_table
+from florets.api.federation import csv_of
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.saved import reading
 from florets.engines.own_nodes import own_nodes
 from florets.reports.clients import CLIENTS, read_clients
-from florets.reports.console import listed, say
+from florets.reports.console import listed
 from florets.server_app.data_agreement import declaration_of
 from florets.server_app.run_models import Arrays, RunModels
 from florets.strategies.base.groups import Frozen
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 _MOST_NAMED = 5
 _FORM = ("classes", "image_size", "grayscale")
 """Options by which the run's own data were read, and new ones are."""
+_AS_WRITTEN = {"header": True, "separator": ",", "decimal": ".", "encoding": "", "columns": []}
+"""Form of a data frame's file, in place of the one that a client's own files have."""
 
 
 def is_mixture(run: RunModels) -> bool:
@@ -102,8 +104,10 @@ def _found_models(folder: Path) -> dict[str, int | None]:
         return {row.client: row.found_cluster for row in read_clients(folder)}
 
 
-def read_data(run: RunModels, path: Path, labelled: bool, client: str | None = None) -> NewData:
-    """Read a file, or a folder of images, as the run's clients read theirs, or as this one does."""
+def read_data(
+    run: RunModels, path: Path, labelled: bool, client: str | None = None, written: Mapping[str, Any] | None = None
+) -> NewData:
+    """Read a file or a folder of images as the run's clients read theirs, or this one; `written`: its form."""
     if run.preprocessing is None:
         if is_table(path):
             raise ValueError(f"{path}: the run was not on tables; give a NumPy archive (.npz) or a folder of images.")
@@ -112,18 +116,19 @@ def read_data(run: RunModels, path: Path, labelled: bool, client: str | None = N
         return replace(found, x=_inputs(run, path, found.x), y=_targets(run, form, path, found.y))
     if not is_table(path):
         raise ValueError(f"{path}: the run was on tables; give one, such as .csv.")
-    found = read_new_table(path, declaration_of(run.config), run.preprocessing, labelled, _site_of(run, client))
+    site = replace(_site_of(run, client), **(written or {}))
+    found = read_new_table(path, declaration_of(run.config), run.preprocessing, labelled, site)
     return replace(found, x=shaped(path, found.x, run.task.input_shape))
 
 
-def _site_of(run: RunModels, client: str | None) -> Site | None:
+def _site_of(run: RunModels, client: str | None) -> Site:
     """Return what a client's file says of its tables, where its data lie in the run's data folder."""
     folders: dict[str, Path] = {}
     if client is not None:
         # The data may lie elsewhere, or on nodes.
         with suppress(ConfigError):
             folders = {str(node[CLIENT_ID]): Path(node[DATA_DIR]) for node in own_nodes(run.config)}
-    return read_site(folders[client]) if client in folders else None
+    return read_site(folders[client]) if client in folders else Site()
 
 
 def _inputs(run: RunModels, path: Path, x: NDArray[Any]) -> FloatArray:
@@ -194,6 +199,8 @@ class Predictions:
         What the values are: ``prediction`` or ``reconstruction_error``.
     target
         Column that a table's regression predicts; else empty.
+    notes
+        How a table was read, where that is not plain.
     """
 
     values: NDArray[Any]
@@ -205,6 +212,7 @@ class Predictions:
     counts: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     what: str = "prediction"
     target: str = ""
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -234,7 +242,9 @@ class Predictions:
     def write(self, path: Path) -> None:
         """Write one row for each sample as CSV; raise FileExistsError where the file exists already."""
         frame = self._table(np.array(self.classes)[self.values] if self.classes else self.values)
-        frame.insert(0, "sample", self.samples)
+        if "sample" not in frame:
+            # A table's own column of this name says more.
+            frame.insert(0, "sample", self.samples)
         frame = frame.map(_harmless).rename(columns=_harmless)
         # A name that exists already is refused by the file system itself: nothing can come in between.
         frame.to_csv(path, index=False, mode="x", lineterminator="\n", float_format="%.9g")
@@ -259,7 +269,8 @@ def predict_data(run: RunModels, state: Arrays, whose: str, new: NewData) -> Pre
         values, target = prepared.in_unit(values), prepared.target
     elif scales_targets(run.task.spec.loss):
         values = run.scale.in_unit(values)
-    return Predictions(values, whose, classes, found.probabilities, new.names, new.ids, new.counts, what, target)
+    about_records = (new.names, new.ids, new.counts)
+    return Predictions(values, whose, classes, found.probabilities, *about_records, what, target, new.notes)
 
 
 def _in_kind(names: Sequence[str]) -> NDArray[Any]:
@@ -289,6 +300,8 @@ class Assignment:
         Of a regression, in the targets' unit; None where they are not defined.
     shares
         Share of each model, (K,), in a run whose clients mix all models; else None.
+    notes
+        How a table was read, where that is not plain.
     """
 
     model: int | None
@@ -301,6 +314,7 @@ class Assignment:
     r2: float | None = None
     shares: NDArray[np.float64] | None = None
     misfit: str = ""
+    notes: Sequence[str] = ()
 
 
 def assign_data(run: RunModels, new: NewData) -> Assignment:
@@ -393,7 +407,8 @@ def assign_new(run: RunModels, x: Any, y: Any = None) -> Assignment:
     if labelled and y is None and not (isinstance(x, str | Path) or _holds_targets(x)):
         raise ConfigError("y: give the targets too; a run places data by them.")
     with _in_own_words():
-        return assign_data(run, _read(run, x, y, labelled))
+        new = _read(run, x, y, labelled)
+        return replace(assign_data(run, new), notes=new.notes)
 
 
 def _holds_targets(x: Any) -> bool:
@@ -405,16 +420,13 @@ def _read(run: RunModels, x: Any, y: Any, labelled: bool, client: str | None = N
     if y is not None and (in_file or _holds_targets(x)):
         raise ConfigError("y: a data frame, data set, file or folder has the targets in it; leave y out.")
     if in_file:
-        path = Path(x).expanduser().absolute()
-        found = read_data(run, path, labelled, client)
-        if found.notes:
-            # How a table was read, where that is not plain.
-            say(f"{path.name}: {'; '.join(found.notes)}")
-        return found
+        return read_data(run, Path(x).expanduser().absolute(), labelled, client)
     if is_frame(x):
         with tempfile.TemporaryDirectory() as place:
             # Read exactly as a site's file is.
-            return read_data(run, write_table(x, Path(place)), labelled)
+            path = Path(place) / "data.csv"
+            path.write_bytes(csv_of(x))
+            return read_data(run, path, labelled, client, _AS_WRITTEN)
     if run.preprocessing is not None:
         raise ConfigError("x: the run was on tables; give a data frame of raw records, or a file.")
     if not labelled:

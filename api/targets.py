@@ -73,6 +73,9 @@ def targets_of_arrays(
         raise ConfigError(
             f"client {whose['f']}: its targets have fractions and cannot be classes; give labels or names."
         )
+    declared = [text for own in parts.values() for part in own for text in part.classes]
+    if classes is None and declared:
+        classes = list(dict.fromkeys(declared))
     occurring = {name: set().union(*(set(np.unique(part.y).tolist()) for part in own)) for name, own in parts.items()}
     every = set().union(*occurring.values())
     are_integers = all(type(value) is int for value in every)

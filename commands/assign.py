@@ -1,5 +1,6 @@
 """`florets assign` and `florets predict`: which of a finished run's models fits new data, and its predictions."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from florets.api import new_data
@@ -31,8 +32,10 @@ def assign(run: str | Path, data: str | Path, *, trust: bool = False) -> None:
     Data are read as in the run. If a table has other names, units or missing marks, declare them in node.toml in its
     folder, or in <name>.toml next to <name>.csv: rename, scale, missing, drop.
     """
-    loaded = load_run(_absolute(run), trust)
-    _print_assignment(new_data.assign_new(loaded, _absolute(data)), loaded)
+    loaded, path = load_run(_absolute(run), trust), _absolute(data)
+    found = new_data.assign_new(loaded, path)
+    _print_notes(path, found.notes)
+    _print_assignment(found, loaded)
 
 
 def predict(
@@ -64,8 +67,9 @@ def predict(
     trust : bool
         Whether a run's own model function (``task.model=package.module:function``) may be imported.
     """
-    folder, target = _absolute(run), _new_file(output)
-    found = new_data.predict_new(folder, load_run(folder, trust), _absolute(data), client, model)
+    folder, path, target = _absolute(run), _absolute(data), _new_file(output)
+    found = new_data.predict_new(folder, load_run(folder, trust), path, client, model)
+    _print_notes(path, found.notes)
     try:
         found.write(target)
     except FileExistsError:
@@ -105,6 +109,11 @@ def _print_assignment(found: new_data.Assignment, run: RunModels) -> None:
             "These figures are of the model as it was sent: each client of the run adapts it by a gradient step on "
             "its own training data before it uses it."
         )
+
+
+def _print_notes(path: Path, notes: Sequence[str]) -> None:
+    if notes:
+        print(f"{path.name}: {'; '.join(notes)}")
 
 
 def _absolute(path: str | Path) -> Path:

@@ -41,6 +41,7 @@ NODES_OWN = (
     "has no effect on real nodes, each of which reads the folder in its node config (data-dir). "
     f"Use experiment={OWN_DATA} in its place."
 )
+_AGREED = (("data_options", "classes"), ("partition_options", "input_shape"))
 
 
 def compose(overrides: Sequence[str]) -> Config:
@@ -93,6 +94,7 @@ def compose(overrides: Sequence[str]) -> Config:
                 f"{first.text}: choose_k=folds finds K in a round of updates (first_round=update); leave it out."
             )
         values["first_round"] = "update"
+    _listed(values["task"])
     values["task"]["table"] = _with_preprocessing(values["task"].get("table", {}), problems)
     if not trust:
         # A file that was chosen with task= or train= counts as well.
@@ -248,6 +250,14 @@ def _no_such_key(key: str, strategy: str) -> str:
         return f"strategy {strategy} has no such key; leave it out, or use strategy={either}."
     hint = did_you_mean(key, [*GROUPS, "strategy", *known_keys(strategy)]) or did_you_mean(key, SHORT)
     return f"there is no such key.{hint or ' florets --help lists them.'}"
+
+
+def _listed(task: dict[str, Any]) -> None:
+    """Make a list of one of a value of the options that nodes agree on, in place."""
+    for group, option in _AGREED:
+        options = task.get(group)
+        if isinstance(options, Mapping) and not isinstance(options.get(option, []), list | tuple | None):
+            task[group] = {**options, option: [options[option]]}
 
 
 def _with_preprocessing(table: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from florets.task.settings import (
     scales_targets,
 )
 
+MOST_COMPARED = 20_000
+"""Clients whose pairs the server compares: one number for each pair is 3.2 GB."""
 BUILT_IN_TRACKERS = ("tensorboard", "mlflow")
 """Each is also the name of the extra that installs it."""
 
@@ -192,12 +194,22 @@ def _participation(config: Config) -> Iterator[str]:
         yield f"workers={config.workers}: must be at most num_clients={clients}; auto means one for each core."
     if least is not None and least > clients:
         yield f"min_clients={least}: must be at most num_clients={clients}; null means all of them."
-    rho = config.strategy.settings.fraction_train
+    settings, rho = config.strategy.settings, config.strategy.settings.fraction_train
     # The tolerance lets 1/3 of 3 clients be one client in spite of rounding.
     if 0 < rho * clients < 1 - 1e-9:
         yield (
             f"strategy.fraction_train={show(rho)}: of num_clients={clients} no client would take part in a round; "
             f"use at least {1 / clients:.4g}, or more clients."
+        )
+    if not settings.compares and config.first_round != "update":
+        return
+    # Comparisons of all pairs must fit into memory.
+    compared = clients if settings.compares == "clients" else int(rho * clients + 1e-9)
+    if compared > MOST_COMPARED:
+        yield (
+            f"num_clients={clients}: all pairs of {compared} clients must be compared; the server can handle at most "
+            f"{MOST_COMPARED}; use fewer, a lower strategy.fraction_train, or a strategy that compares clients with "
+            "models (clove, ifca)."
         )
 
 

@@ -264,6 +264,8 @@ class Settings:
     """Whether groups are frozen from some round on."""
     grouping_rounds: ClassVar[int | None] = None
     """Rounds with groupings until groups may be frozen; None: as many as there are."""
+    compares: ClassVar[Literal["", "participants", "clients"]] = ""
+    """Which clients the server compares pairwise: memory grows with the square of their number."""
     usual_initial: ClassVar[Initial] = "different"
     """The initial models, where `init` is no key."""
     gradient_batch: ClassVar[Literal["full", "train"]] = "full"

@@ -64,7 +64,9 @@ def with_validation(
     """Return the data with a fraction of the training samples, rounded, as validation data; one or more of either."""
     count = len(data.x_train)
     if count < 2:
-        raise ValueError("task.validation_fraction: this client has one training sample, and needs two.")
+        raise ValueError(
+            f"task.validation_fraction={fraction}: this client has {count} training sample, and needs two."
+        )
     targets, values = _targets(data, stratify)
     if stratify or data.subjects is not None:
         held = np.zeros(count, dtype=bool)

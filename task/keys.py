@@ -67,12 +67,15 @@ class Mismatch(Exception):
     """A value is not of the type asked for."""
 
 
-def convert(value: Any, kind: Any) -> Any:
-    """Return `value` as the annotated type `kind`, or raise `Mismatch`: only what loses nothing is converted."""
+def convert(value: Any, kind: Any, names: tuple[type, ...] = (int,)) -> Any:
+    """Return `value` as the annotated type `kind`, or raise `Mismatch`: only what loses nothing is converted.
+
+    In a list of names, numbers of the types `names` stand for their digits.
+    """
     if get_origin(kind) in (Union, UnionType):
         for option in get_args(kind):
             try:
-                return convert(value, option)
+                return convert(value, option, names)
             except Mismatch:
                 continue
         raise Mismatch
@@ -90,11 +93,13 @@ def convert(value: Any, kind: Any) -> Any:
             raise Mismatch
         items = value if isinstance(value, list | tuple) else [value]
         # Names may be numbers, as those of the layers of a Sequential are, and Hydra reads them as such.
-        texts = [str(item) if type(item) in (int, float) and get_args(kind) == (str,) else item for item in items]
+        texts = [str(item) if type(item) in names and get_args(kind) == (str,) else item for item in items]
         return [convert(item, get_args(kind)[0]) for item in texts]
     if get_origin(kind) is dict:
         if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-            return {name: convert(one, get_args(kind)[1]) for name, one in value.items()}
+            inner = get_args(kind)[1]
+            texts = [str(one) if type(one) in names and inner is str else one for one in value.values()]
+            return {name: convert(one, inner, names) for name, one in zip(value, texts, strict=True)}
         raise Mismatch
     if kind is Any:
         return value
@@ -119,7 +124,8 @@ def describe(kind: Any) -> str:
     if get_origin(kind) is list:
         return "a list of integers" if get_args(kind) == (int,) else "a list of strings"
     if get_origin(kind) is dict:
-        return "a mapping of names to values"
+        inner = get_args(kind)[1]
+        return "a mapping of names to values" if inner is Any else f"a mapping of each name to {describe(inner)}"
     return _WORDS[kind]
 
 
@@ -155,9 +161,10 @@ def from_plain(cls: type[T], values: Mapping[str, Any], prefix: str) -> T:
         if name not in known:
             raise ValueError(f"{prefix}{name}: there is no such key; there are {', '.join(known)}.")
         try:
-            found[name] = convert(value, hints[name])
+            # A cell may be -9.5.
+            found[name] = convert(value, hints[name], (int, float))
         except Mismatch:
-            problems.append(f"{prefix}{name}: must be {describe(hints[name])}.")
+            problems.append(f"{prefix}{name}={value!r:.80}: must be {describe(hints[name])}.")
     if problems:
         raise ValueError(" ".join(problems))
     return cls(**found)

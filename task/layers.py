@@ -55,7 +55,7 @@ def at_home_arrays(module: Module) -> dict[str, NDArray[Any]]:
 def load_at_home(module: Module, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Put saved values into the parameters that stay at home; ValueError where they are not these parameters."""
     own = at_home(module)
-    here, saved = ({name: tuple(value.shape) for name, value in all_.items()} for all_ in (own, arrays))
+    here, saved = ({name: tuple(value.shape) for name, value in found.items()} for found in (own, arrays))
     if here != saved:
         raise ValueError(f"the saved models have the frozen parameters {saved}, but the run's task.model has {here}.")
     with torch.no_grad():
@@ -101,7 +101,7 @@ def body_and_head(module: Module, head_layers: Sequence[str] = ()) -> tuple[tupl
     entries = list(module.state_dict())
     if not head:
         raise ValueError(
-            f"the model does not say which layers are its head: name task.head_layers of {', '.join(entries)}."
+            f"the model does not say which layers are its head: set task.head_layers to some of {', '.join(entries)}."
         )
     _check_layers("task.head_layers", entries, head)
     in_head = [name for name in entries if any(is_of_layer(name, prefix) for prefix in head)]

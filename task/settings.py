@@ -72,8 +72,12 @@ class TableConfig:
     group: str = setting(
         "", "column that identifies a subject (a patient), whose records stay together in all splits"
     )
-    owner: str = setting("", "of one table for all, the column of each record's client; for short owner=<column>")
-    categorical: list[str] = setting([], "columns of numbers that are codes of categories, as words are anyway")
+    owner: str = setting(
+        "", "if all clients share one table: the column that names each record's client; for short owner=<column>"
+    )
+    categorical: list[str] = setting(
+        [], "numeric columns that hold category codes (columns of words always count as categories)"
+    )
     missing: list[str] = setting(
         [], "cells that mean a missing value, besides ., ?, NA, null and errors such as #N/A"
     )

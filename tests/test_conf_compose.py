@@ -75,6 +75,7 @@ def test_a_presets_open_k_is_the_true_number_for_strategies_that_need_a_number()
     [
         ("task.table.id", "rec", ["rec"]),
         ("tracker", "mlflow", "mlflow"),
+        ("task.partition_options.input_shape", 8, [8]),
     ],
 )
 def test_one_value_is_a_list_of_one(key, value, wanted, conf_copy):
@@ -115,6 +116,8 @@ WRONG = {
     ("quorum=high",): "quorum=high: must be a number.",
     ("eval_clients=x",): "eval_clients=x: must be one of all, participants.",
     ("strategy.shared_layers=",): "must be a list of strings.",
+    ("strategy.shared_layers=[0.10]",): "strategy.shared_layers=[0.1]: must be a list of strings.",
+    ("strategy=pacfl", "num_clients=50000"): "all pairs of 50000 clients must be compared",
     ("task.drift.rounds=fast",): "must be a list of integers.",
     ("seed=1,2",): "seed=1,2: several values make a sweep: add -m. For one list, write seed=[1,2].",
     ("k={1",): "k={1: cannot be read",

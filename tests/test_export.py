@@ -298,6 +298,8 @@ def test_arrays_are_read_and_mixtures_are_mixed(
     torch.save(x, tmp_path / "x.pt")
     (tmp_path / "x.json").write_text(json.dumps(x.tolist()))
     np.save(tmp_path / "x.npy", x.numpy())
+    for broken in ("broken.npz", "broken.json"):
+        (tmp_path / broken).write_text("[[1, 2")
     np.savez(tmp_path / "x.npz", x=x.numpy())
     monkeypatch.syspath_prepend(tmp_path)
     shipped = runpy.run_path(str(tmp_path / "predict.py"))
@@ -323,6 +325,8 @@ def test_arrays_are_read_and_mixtures_are_mixed(
     for words, text in {
         ("t", "x.pt"): "t: there is no such site",
         ("s", "no.pt"): "cannot be read",
+        ("s", "broken.npz"): "broken.npz: is damaged",
+        ("s", "broken.json"): "broken.json: is damaged",
         ("s", "x.csv"): "give .json",
     }.items():
         with pytest.raises(SystemExit, match=text):

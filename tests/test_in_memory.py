@@ -98,6 +98,8 @@ def test_columns_of_hugging_face_are_what_their_features_declare(tmp_path: Path)
         return datasets.Dataset.from_dict(columns, datasets.Features(features))
 
     wide = of({"x": X.tolist(), "y": Y.tolist()}, x=row, y=label)
+    unsorted = of({"x": X.tolist(), "y": Y.tolist()}, x=row, y=datasets.ClassLabel(names=["zz", "bb", "aa"]))
+    assert Federation([unsorted]).settings == {"task.data_options.classes": ["zz", "bb", "aa"]}
     named = Federation([datasets.DatasetDict(train=wide), (X, np.array(["no", "yes"])[Y])])
     assert named.settings == {"task.data_options.classes": ["no", "yes"]}
     first, second = (sorted((named.write(tmp_path) / name).glob("*"))[0].read_bytes() for name in "01")
@@ -114,8 +116,9 @@ def test_columns_of_hugging_face_are_what_their_features_declare(tmp_path: Path)
     )
     for wrong, text in {
         gaps: "1 target is missing",
-        two: "column 'x' holds",
+        two: r"keep the one that models read: .select_columns\(\['x', 'y'\]\)",
         wide.select([]): "is empty",
+        flat: "is a table: name its target column",
     }.items():
         with pytest.raises(ConfigError, match=text):
             Federation([wrong, wide])
@@ -133,7 +136,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "stream": ([Endless()], {}, "client 0 is a torch IterableDataset; give a map-style Dataset"),
     "lengths": ([OTHER, (X, Y[:9])], {}, "client 1: x has 20 samples and y 9; give one target for each sample"),
     "sparse": ([(csr_array(X), Y)], {}, "client 0: x is a sparse matrix; pass x.toarray()."),
-    "frame": ([FRAME], {}, "client 0 is a data frame: name its target column, target=<column>."),
+    "frame": ([FRAME], {}, "client 0 is a table: name its target column, target=<column>."),
     "one sample": ([(X, Y), (X[:1], Y[:1])], {}, "client 1 has only one sample; give at least 2"),
     "empty": ([{"train": (X, Y), "test": (X[:0], Y[:0])}], {}, "client 0: its test part is empty; give samples"),
     "no target": ([(X, [None, *"ab" * 9, "b"])], {}, "client 0: 1 target is missing (sample 0); leave out samples"),
@@ -200,6 +203,14 @@ def coded(seed: int) -> pd.DataFrame:
     frame["label"] = [f"{code:02d}" for code in rng.integers(0, 14, 80)]
     frame["group"] = pd.Categorical(rng.integers(1, 15, 80), categories=range(1, 20), ordered=True)
     return frame
+
+
+@pytest.mark.parametrize(("column", "target"), [("zip ", "label"), ("group", "group")])
+def test_fractions_among_declared_categories_are_refused(column: str, target: str) -> None:
+    frames = [coded(seed) for seed in range(2)]
+    frames[1][column] = np.linspace(1, 2, 80)
+    with pytest.raises(ConfigError, match=f"client 1: column '{column.strip()}' has fractions"):
+        florets.Federation(frames, target=target)
 
 
 @pytest.mark.parametrize("target", ["label ", "group"])

@@ -4,11 +4,14 @@ import csv
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import florets
 from florets.commands.main import main
 from florets.reports.pooled import read_test_statistics
 from florets.task.new_client import predict
@@ -100,6 +103,11 @@ def test_a_named_client_s_units_hold_for_a_file_elsewhere(tmp_path: Path) -> Non
     other = [{**row, "chol": row["chol"] and f"{float(row['chol']) / 38.67:.12f}"} for row in rows]
     found = predicted(run, write(tmp_path / "other.csv", other), "client=east")
     assert [row["p(yes)"] for row in found] == [row["p(yes)"] for row in usual]
+    # A data frame is read as the file is.
+    predictions = florets.load(run).predict(pd.read_csv(tmp_path / "other.csv"), client="east")
+    assert [f"{value:.9g}" for value in predictions.frame()["p(yes)"]] == [row["p(yes)"] for row in usual]
+    replace(predictions, ids={"sample": predictions.ids["patient"]}).write(tmp_path / "own.csv")
+    assert pd.read_csv(tmp_path / "own.csv")["sample"][0] == "'=9-0"
 
 
 def test_a_row_has_ids_probabilities_and_counts(

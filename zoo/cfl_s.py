@@ -53,6 +53,7 @@ class CFLSSettings(SharedLayers):
     )
     first_split: int = setting(1, "no split before this round (the released code: 21)", least=1)
 
+    compares = "participants"
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
     weighting: ClassVar[str] = "uniform"

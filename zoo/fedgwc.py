@@ -56,6 +56,7 @@ class FedGWCSettings(SharedLayers):
         most=0.5,
     )
 
+    compares = "clients"
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
     # A gradient is one step, with one loss.

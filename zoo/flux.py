@@ -46,6 +46,7 @@ class FLUXSettings(Settings):
     eps_scale: float = setting(1.0, "factor on the radius of DBSCAN that the knee gives", above=0)
 
     freezes: ClassVar[bool] = True
+    compares = "clients"
     asks: ClassVar[frozenset[str]] = frozenset({"descriptors"})
     one_model: ClassVar[bool] = True
     """The groups say how many models there are; `k` is not used."""

@@ -22,6 +22,7 @@ from florets.zoo.shared.agglomerative import group_by_largest_gap, joined, merge
 class SRFCASettings(Settings):
     """Clients are grouped by how well each one's own model does on the others' data; clusters are refined twice."""
 
+    compares = "clients"
     one_model: ClassVar[bool] = True
     """Distances say how many models there are; `k` is not used."""
     asks: ClassVar[frozenset[str]] = frozenset({"losses", "updates"})

@@ -51,6 +51,7 @@ class CFLGPSettings(SharedLayers):
     )
     k_warmup: int = setting(20, "rounds before the number of clusters is estimated (k=auto)", least=1, needs="k=auto")
 
+    compares = "clients"
     finds_k: ClassVar[bool] = True
     asks: ClassVar[frozenset[str]] = frozenset({"gradients"})
     # The profile is made of gradients, or of model changes.

@@ -132,8 +132,8 @@ class Dataset:
 def of_groups(x: NDArray[Any], y: NDArray[Any], train: int, num_outputs: int, **more: Any) -> Dataset:
     """Return samples (K, n, ...) of K groups as a data set; the first `train` of each group are trained on."""
     groups: NDArray[Any] = np.broadcast_to(np.arange(len(y))[:, None], y.shape)
-    x_train, y_train, of_train = (all_[:, :train].reshape(-1, *all_.shape[2:]) for all_ in (x, y, groups))
-    x_test, y_test, of_test = (all_[:, train:].reshape(-1, *all_.shape[2:]) for all_ in (x, y, groups))
+    x_train, y_train, of_train = (each[:, :train].reshape(-1, *each.shape[2:]) for each in (x, y, groups))
+    x_test, y_test, of_test = (each[:, train:].reshape(-1, *each.shape[2:]) for each in (x, y, groups))
     return Dataset(x_train, y_train, x_test, y_test, num_outputs, of_train, of_test, **more)
 
 

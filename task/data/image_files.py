@@ -99,9 +99,7 @@ def read_images(path: Path, classes: Sequence[str] | None, options: ImageOptions
         file_name("task.data_options.classes", name)
     folders = [entry.name for entry in path.iterdir() if entry.is_dir() and not is_hidden(entry)]
     if unknown := sum(name not in classes for name in folders):
-        raise ValueError(
-            f"{path}: {unknown} of its folders are called as none of the classes ({', '.join(classes)})."
-        )
+        raise ValueError(f"{path}: {unknown} of its folders are not named after any class ({', '.join(classes)}).")
     files: list[tuple[Path, str]] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
@@ -123,7 +121,7 @@ def read_pixels(files: Sequence[tuple[Path, str]], options: ImageOptions) -> Flo
     for number, (file, shown) in enumerate(files[1:], start=1):
         found = read_image(file, shown, options)
         if found.shape != first.shape:
-            raise ValueError(f"{shown}: images have different sizes, as this one: set task.data_options.image_size.")
+            raise ValueError(f"{shown}: this image differs in size from the first: set task.data_options.image_size.")
         pixels[number] = found
     return pixels
 

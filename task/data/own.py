@@ -270,7 +270,9 @@ def find_files(data: Path | None) -> Files:
     if not found:
         raise ValueError(f"{data.name} holds no data set: give {_FORMS}.")
     if len(found) > 1:
-        raise ValueError(f"{data.name} holds several data sets ({'; '.join(found)}): leave one, for each node one.")
+        raise ValueError(
+            f"{data.name} holds several data sets ({'; '.join(found)}): keep one data set for each node."
+        )
     return Files(next(iter(found.values())))
 
 

@@ -80,7 +80,10 @@ def sphere_models(num_models: int, d: int, delta: float, rng: np.random.Generato
     tries = 0
     while len(models) < num_models:
         if tries == TRIES:
-            raise ValueError(f"no {num_models} such models: lower task.data_options.delta, or raise its d.")
+            raise ValueError(
+                f"no {num_models} models at these distances were found; lower task.data_options.delta or raise "
+                "task.data_options.d."
+            )
         tries += 1
         start = models[rng.integers(len(models))]
         tangent = rng.standard_normal(d)

@@ -45,7 +45,10 @@ def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
         if not finite.all():
             row = int(np.argwhere(~finite)[0][0])
             wrong = int((~finite).sum())
-            raise ValueError(f"{path}: {wrong} of the {name} are not finite numbers, the first in sample {row}.")
+            raise ValueError(
+                f"{path}: {wrong} of the {name} are not finite numbers, the first in sample {row}: fill the gaps or "
+                "leave those samples out."
+            )
     is_real = x.ndim == 2 and x.dtype.kind == "f"
     return Samples(np.ascontiguousarray(x if is_real else inputs), y, scaled=pixels, is_real=is_real)
 

@@ -83,7 +83,10 @@ def read_records(path: Path) -> Records:
                 "table with the run's names, units and marks, and remove that from the file"
             )
     if path.suffix.lower() == ".json":
-        found = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path}: is damaged: {error}; save it again") from None
         rows: list[dict[str, Any]] = found if isinstance(found, list) else [found]
         decimal = "."
     else:

@@ -210,10 +210,13 @@ def text_cnn(
     lengths = [3, 4, 5] if kernels is None else kernels
     if len(input_shape) != 1:
         raise ValueError(f"model text_cnn needs texts of shape (length,), but one input has shape {input_shape}.")
+    fits = _are_widths(lengths) and max(lengths) <= input_shape[0]
+    rule = f"from 1 to {input_shape[0]}, the length of a text, which task.data_options.length may raise"
     check_ranges(
         "model",
-        ("kernels", lengths, _are_widths(lengths) and max(lengths) <= input_shape[0], f"from 1 to {input_shape[0]}"),
-        *((name, n, n >= 1, "at least 1") for name, n in (("tokens", tokens), ("embedding", embedding))),
+        ("kernels", lengths, fits, rule),
+        ("tokens", tokens, tokens >= 1, "at least 1"),
+        ("embedding", embedding, embedding >= 1, "at least 1"),
         ("filters", filters, filters >= 1, "at least 1"),
         ("dropout", dropout, 0 <= dropout < 1, "in [0, 1)"),
     )

@@ -178,7 +178,8 @@ def _cells(
     if rest or (labels_per_cluster is None and num_sets != 1):
         fits = f"a multiple of {num_changes}" if labels_per_cluster is not None else f"{num_changes}"
         raise ValueError(
-            f"task.num_clusters={num_clusters} must be {fits}: so many clusters angles, mirror and label_shifts make."
+            f"task.num_clusters={num_clusters} must be {fits}, the number of combinations of "
+            "angles, mirror and label_shifts."
         )
     set_of = np.arange(num_clusters) // num_changes
     if labels_per_cluster is None and not by_label:

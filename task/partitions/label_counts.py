@@ -90,7 +90,8 @@ def n_way(
         ("shots", shots, 1, fewest_train, "the smallest label's train samples"),
         ("test_shots", test_shots, 1, fewest_test, "the smallest label's test samples"),
     )
-    check_ranges("partition", *((name, n, a <= n <= b, f"from {a} to {b} ({what})") for name, n, a, b, what in given))
+    for name, value, least, most, what in given:
+        check_ranges("partition", (name, value, least <= value <= most, f"from {least} to {most} ({what})"))
     if num_clusters != 1:
         raise ValueError(f"task.num_clusters={num_clusters}: clients of the partition n_way form no groups; use 1.")
     shards = []

@@ -60,7 +60,7 @@ def overlapping_label_sets(
 
     family = extend([], every)
     if family is None:
-        raise ValueError(f"no {num_sets} such sets of labels were found: lower task.num_clusters.")
+        raise ValueError(f"no {num_sets} sets of labels that overlap so were found; lower task.num_clusters.")
     return [tuple(sorted(chosen)) for chosen in family]
 
 

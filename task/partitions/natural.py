@@ -92,7 +92,10 @@ def _deal(
         members = np.flatnonzero(drawn == cluster)
         ends = np.cumsum(sizes[members])
         if len(members) and ends[-1] > len(available):
-            raise ValueError(f"cluster {cluster} needs {ends[-1]} {part} samples, and has {len(available)}.")
+            raise ValueError(
+                f"cluster {cluster} needs {ends[-1]} {part} samples, and has {len(available)}: lower num_clients or "
+                "the samples of each in task.partition_options."
+            )
         shuffled = rng.permutation(available)
         for member, end in zip(members, ends, strict=True):
             parts[member] = shuffled[end - sizes[member] : end]

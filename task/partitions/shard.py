@@ -138,7 +138,10 @@ def check_shards(shards: Sequence[Shard], data: Dataset, num_clients: int) -> No
     if data.pooled:
         trained, tested = (np.concatenate([_rows(shard, part) for shard in shards]) for part in ("train", "test"))
         if both := len(np.intersect1d(trained, tested)):
-            raise ValueError(f"{both} rows of the pool are in a train and in a test part, and may be in one.")
+            raise ValueError(
+                f"{both} rows of the pool are in both a train and a test part: split what each client gets, as "
+                "rotation_blocks and composed do."
+            )
 
 
 def _rows(shard: Shard, part: str) -> IntArray:
@@ -155,7 +158,9 @@ def rows_by_group(data: Dataset, needed: int = 1) -> tuple[list[IntArray], list[
         raise ValueError(f"group {lowest} is negative: groups (classes) are numbered from 0.")
     num_groups = int(max(data.group_train.max(), data.group_test.max())) + 1
     if num_groups < needed:
-        raise ValueError(f"the partition needs {needed} classes, but the data set has {num_groups}.")
+        raise ValueError(
+            f"the partition needs {needed} classes, but the data set has {num_groups}: lower task.num_clusters."
+        )
     train = [np.flatnonzero(data.group_train == group) for group in range(num_groups)]
     test = [np.flatnonzero(data.group_test == group) for group in range(num_groups)]
     for group, (of_train, of_test) in enumerate(zip(train, test, strict=True)):

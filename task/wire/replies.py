@@ -172,7 +172,10 @@ def _answer_form(returns: tuple[tuple[str, tuple[int, ...]], ...], numbers: tupl
 def check_examples(claimed: int | None, introduced: int | None) -> None:
     """Hold a reply's count of examples, its weight in averages, to the one that the client introduced itself with."""
     if claimed is not None and introduced is not None and claimed > introduced:
-        raise MalformedMessage(f"{kinds.NUM_EXAMPLES} is {claimed}, more than the {introduced} of its introduction")
+        raise MalformedMessage(
+            f"{kinds.NUM_EXAMPLES} is {claimed}, more than the {introduced} of its introduction; a client's data "
+            "must stay the same during a run"
+        )
 
 
 _COST: dict[str, tuple[Any, float]] = {"seconds": (float, 1e8), "gradients": (int, 1e15), "losses": (int, 1e15)}

@@ -92,6 +92,7 @@ def test_names_units_missing_marks_and_columns_of_one_site(tmp_path: Path) -> No
     (tmp_path / "data.csv").write_text(TABLE)
     site = of(
         tmp_path, 'rename = {chol = "cholesterol"}', "scale = {cholesterol = 38.67}", "missing = [-9]",
+        'header = "true"',
         'drop = ["nr"]', 'separator = ";"', 'decimal = ","', 'encoding = "latin-1"', "true-cluster = 1",
     )  # fmt: skip
     table = read_table(tmp_path / "data.csv", Declaration(target="note"), site)
@@ -106,7 +107,8 @@ def test_names_units_missing_marks_and_columns_of_one_site(tmp_path: Path) -> No
     [
         ('renam = {chol = "cholesterol"}', r"node\.toml: renam: there is no such key\. Did you mean rename\?"),
         ("scale = {chol = 0}", "scale: every factor must be a number other than 0"),
-        ("missing = [true]", "missing: must be a list of strings"),
+        ("missing = [true]", r"missing=\[True\]: must be a list of strings"),
+        ('scale = {a = "2"}', r"scale=\{'a': '2'\}: must be a mapping of each name to a number"),
         ('decimal = "comma"', 'decimal: must be "." or ","'),
         ("a = ", "node.toml cannot be read"),
     ],

@@ -39,6 +39,7 @@ class LinkedSettings(Settings):
 
     linkage: ClassVar[str]
     """SciPy's name for the distance of merged clusters."""
+    compares = "clients"
     one_model: ClassVar[bool] = True
     """The tree says how many models there are; `k` is not used."""
 

@@ -108,6 +108,8 @@ def _misfit(
     """Return why a site's columns do not fit to the inputs, of these kinds, and the remedy; empty where they do."""
     inputs = list(kinds)
     if lacking := missing_columns(inputs, here):
+        if site.guessed and any(not name.isascii() for name in here):
+            return f"{lacking}; {ENCODING}"
         names = {its: common for common, its in nearest_columns(inputs, here).items() if its}
         pairs = [f"{toml_key(its)} = {toml_text(common)}" for its, common in names.items()]
         same = f"if they mean the same, declare it in {NODE_FILE_WORDS}: rename = {{{', '.join(pairs)}}}; else "

@@ -30,7 +30,7 @@ def pooled_targets(
         is_regression = len(numeric) * 2 > len(sites) and _are_values(numeric)
     if is_regression:
         if not numeric:
-            raise ValueError("task.table.regression=true, but the target holds words at all sites.")
+            raise ValueError("task.table.regression=true, but the target holds words at all sites; correct one.")
         why = "has words in the target, where the other sites have numbers; correct it, or name its missing mark"
         decided.left_out.update({key: why for key in sites if key not in numeric})
         count, mean, m2 = pooled_figures(numeric)

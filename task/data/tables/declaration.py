@@ -155,6 +155,9 @@ def read_site(data: Path) -> Site:
         if name not in SITE_KEYS and (near or isinstance(value, dict | list)):
             hint = f" Did you mean {near[0]}?" if near else ""
             raise ValueError(f"{file.name}: {name}: there is no such key.{hint} Of a table: {', '.join(SITE_KEYS)}.")
+    # In quotes, as the other settings of a node's file that are true or false may stand.
+    if values.get("header") in ("true", "false"):
+        values["header"] = values["header"] == "true"
     try:
         return from_plain(Site, {name: values[name] for name in SITE_KEYS if name in values}, "")
     except ValueError as error:

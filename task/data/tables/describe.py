@@ -332,7 +332,9 @@ def _check_kind(name: str, counts: Mapping[str, int], numeric: bool, declared: D
     are_words = not numeric and not declared.classes
     are_many = len(words) > description.MOST_GUESSED or 2 * len(words) > known
     if are_words and declared.regression is not False and are_many and are_marked(words):
-        raise ValueError(f"the target {name!r}: its cells {MARKED}. Of classes say task.table.regression=false.")
+        raise ValueError(
+            f"the target {name!r}: its cells {MARKED}. If they are classes, set task.table.regression=false."
+        )
     if bad := sum(not is_sendable(text) for text in counts):
         raise ValueError(f"the target {name!r}: {bad} of its classes have names that are too long or not printable.")
     if are_words and (role := _role_of_words(name, words, known, may_be_marked=False)) != "input":

@@ -208,7 +208,10 @@ class Preprocessing:
             numbers = as_numbers(column)
             if not np.isfinite(numbers).all():
                 wrong = int((~np.isfinite(numbers)).sum())
-                raise ValueError(f"the target {self.target!r} of {wrong} records is not a number.")
+                raise ValueError(
+                    f"the target {self.target!r} of {wrong} records is not a number: correct it, or "
+                    "name the mark of a missing value in missing."
+                )
             return ((numbers - self.target_mean) / self.target_std).astype(np.float32)
         labels = self.labels(frame)
         if wrong := int((labels < 0).sum()):
