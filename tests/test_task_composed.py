@@ -172,7 +172,7 @@ def test_apportioned_parts_add_up_and_are_within_one_of_their_share(total, weigh
 @pytest.mark.parametrize(
     ("num_clients", "num_clusters", "options", "message"),
     [
-        (8, 3, {"angles": [0, 90]}, "num_clusters=3 must be 2: so many"),
+        (8, 3, {"angles": [0, 90]}, "num_clusters=3 must be 2, the number of combinations"),
         (8, 6, {"labels_per_cluster": 2}, "from 1 to 1: the data set has 10"),
         (8, 1, {"samples_per_client": 51}, r"too few: lower .*samples_per_client or .*reuse=clients"),
         (8, 1, {"own_fraction": 0.5}, "must be 1 with task.num_clusters=1"),

@@ -189,7 +189,7 @@ def test_local_work_in_steps_or_fractions_of_an_epoch(epochs: float, steps: int,
 def test_an_own_model_names_its_head_or_is_asked_to() -> None:
     assert body_and_head(model(), ["4"]) == (("1", "2"), ("4",))
     assert body_and_head(with_head(model(), "2", "4")) == (("1",), ("2", "4"))
-    with pytest.raises(ValueError, match=r"does not say which layers are its head: name task.head_layers"):
+    with pytest.raises(ValueError, match=r"does not say which layers are its head: set task.head_layers"):
         body_and_head(model())
     with pytest.raises(ValueError, match="no layer is called '3'"):
         body_and_head(model(), ["3"])
