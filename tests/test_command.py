@@ -213,11 +213,6 @@ def test_a_commands_help_names_all_that_its_function_takes_from_a_terminal(word,
     assert given <= told
 
 
-def test_the_help_on_nodes_begins_with_its_usage(capsys):
-    assert main(["node", "--help"]) == 0
-    assert capsys.readouterr().out.startswith("florets node start")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -15,7 +15,6 @@ from florets.server_app.recorder import Recorder
 from florets.strategies.base.outliers import OUTLIER
 from florets.strategies.base.report import ClientRound, Compared, RoundReport, sketched
 from florets.strategies.fedavg.strategy import FedAvg
-from florets.studies.sweep.jobs import read_jobs
 from florets.task.tested import Evaluation
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, model, models
@@ -131,8 +130,6 @@ def test_a_damaged_file_of_a_run_is_named(tmp_path: Path) -> None:
         (run.folder / name).write_bytes((run.folder / name).read_bytes()[:20] + b'\n"\x01,,,,,,\n')
         with pytest.raises(ConfigError, match=f"{name}: is damaged"):
             read()
-    with pytest.raises(ConfigError, match=r"jobs.json: cannot be read \(No such .*\); name the sweep's folder\."):
-        read_jobs(run.folder)
     (run.folder / "config.yaml").write_text("k: [")
     with pytest.raises(ConfigError, match=r"(?s)config.yaml: cannot be read .*; run the experiment again\."):
         run.config  # noqa: B018  # it reads the file
