@@ -232,8 +232,9 @@ class Predictions:
     def _table(self, values: NDArray[Any]) -> "pd.DataFrame":
         import pandas as pd
 
-        several = {f"{self.what}_{place}": column for place, column in enumerate(values.T)}
-        named, chances = several if values.ndim > 1 else {self.what: values}, {}
+        named, chances = {self.what: values}, {}
+        if values.ndim > 1:
+            named = {f"{self.what}_{place}": column for place, column in enumerate(values.T)}
         if self.probabilities is not None:
             of_each = {f"p({name})": column for name, column in zip(self.classes, self.probabilities.T, strict=True)}
             chances = {"probability": self.probabilities.max(axis=1), **of_each}

@@ -99,7 +99,10 @@ def read_images(path: Path, classes: Sequence[str] | None, options: ImageOptions
         file_name("task.data_options.classes", name)
     folders = [entry.name for entry in path.iterdir() if entry.is_dir() and not is_hidden(entry)]
     if unknown := sum(name not in classes for name in folders):
-        raise ValueError(f"{path}: {unknown} of its folders are not named after any class ({', '.join(classes)}).")
+        raise ValueError(
+            f"{path}: {unknown} of its folders are not named after any class ({', '.join(classes)}): "
+            "rename them, or correct task.data_options.classes."
+        )
     files: list[tuple[Path, str]] = []
     labels: list[int] = []
     for label, name in enumerate(classes):

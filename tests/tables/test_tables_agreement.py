@@ -177,13 +177,6 @@ def test_a_site_with_another_last_column_is_named_with_it() -> None:
     }
 
 
-def test_a_guessed_name_that_the_others_do_not_have_is_no_other_column() -> None:
-    garbled = replace(site(frame(40, gršße=[1.5, 2, 7, 9] * 10)), guessed=True)
-    found = agree(TARGET, {"a": garbled, **{key: site(frame(40, größe=[1.5, 2, 7, 9] * 10)) for key in "bc"}})
-    assert "name its encoding" in found.left_out["a"]
-    assert "rename" not in found.left_out["a"]
-
-
 def test_a_class_that_a_guessed_encoding_has_alone_leaves_its_site_out() -> None:
     garbled = "żółty".encode("cp1250").decode("cp1252")
 
@@ -197,6 +190,10 @@ def test_a_class_that_a_guessed_encoding_has_alone_leaves_its_site_out() -> None
         f"has a class of the target with letters that no other site has ('{garbled}')"
     )
     assert 'encoding = "cp1250"' in found.left_out["a"]
+    # A garbled name is no reason to rename the column.
+    whole = site(frame(40, größe=[1.5, 2, 7, 9] * 10))
+    named = {"a": replace(site(frame(40, gršße=[1.5, 2, 7, 9] * 10)), guessed=True), "b": whole, "c": whole}
+    assert "; name its encoding" in agree(TARGET, named).left_out["a"]
     # A file whose encoding is declared is right.
     assert agree(TARGET, {"a": with_word(garbled, "y", False), **right}).left_out == {}
     sites = {"a": with_word(garbled, "m", True), **{key: with_word("żółty", "m", False) for key in "bc"}}
