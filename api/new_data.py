@@ -324,7 +324,7 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
     # An autoencoder's targets are its inputs.
     y = np.zeros(len(x), dtype=np.int64) if new.y is None else new.y
     if is_mixture(run):
-        shares = fitted_shares(run.task, run.models, x, y)
+        shares = fitted_shares(run.task, run.models, x, y, run.class_shares)
         loss, accuracy = evaluate_models(run.task, run.models, shares, x, y)
         none = np.empty(0)
         return Assignment(None, "the run's clients mix all models", len(x), none, loss, accuracy, shares=shares)
@@ -373,6 +373,7 @@ def _nearest_group(groups: Frozen, task: Task, train: Training, x: FloatArray, y
 
 
 def _common(groups: Frozen) -> Arrays:
+    assert groups.models is not None
     return {name: array.numpy() for name, array in groups.models.one(0).items()}
 
 

@@ -171,7 +171,7 @@ def _computed(
             shares.append(vectorised.Share(state, client.data.x_train, client.data.y_train, draws))
         largest = max((own.x for own in shares), key=len)
         size, update = vectorised.stack_size(module, largest, first.training.batch_size), vectorised.stacked_update
-        if full_steps.pay(network, largest, first.training):
+        if full_steps.pays_off(network, largest, first.training):
             size, update = vectorised.LEAST_BLOCK, full_steps.stacked_full_steps
         # Of one alone the usual training is faster.
         for begin in range(0, len(shares) if size > 1 else 0, size):

@@ -85,9 +85,14 @@ class RunModels:
         names = [str(name) for name in (given if self.preprocessing is None else self.preprocessing.classes)][:count]
         return names + [str(number) for number in range(len(names), count)]
 
+    @property
+    def class_shares(self) -> FloatArray | None:
+        """Share of each class in what each model is responsible for, (K, C), of a run of FedRC; else None."""
+        return self.frozen.centroids if self.frozen is not None and self.frozen.by == "classes" else None
+
     def frozen_models(self) -> list[Arrays]:
         """Return the models on which the losses for `nearest_frozen` are taken."""
-        return [] if self.frozen is None else _states(self.frozen.models.record)
+        return [] if self.frozen is None or self.frozen.models is None else _states(self.frozen.models.record)
 
     def nearest_frozen(self, losses: FloatArray) -> int:
         """Return the model whose saved centroid is nearest to losses (K,) on `frozen_models`.
@@ -122,12 +127,13 @@ def read_frozen(
         raise ValueError("the groups are not described")
     if not all(np.isfinite(part).all() for part in (frozen.centroids, frozen.origin, frozen.scale)):
         raise ValueError("the groups' centroids or scale are not finite numbers")
-    if not isinstance(frozen.models, Models):
+    if frozen.by != "classes" and not isinstance(frozen.models, Models):
         raise ValueError("the common model is missing, or those that losses are taken on")
     fits: Any
     shape, origin, scale = (part.shape for part in (frozen.centroids, frozen.origin, frozen.scale))
     match frozen.by:
         case "losses":
+            assert frozen.models is not None
             # CLoVE's probes were frozen with the models: losses are taken on them, too.
             vector, place = num_models + probes, frozen.model_of_cluster
             fits = bank.num_models(frozen.models.record) == vector and shape == (len(place), vector) and len(place)
@@ -139,6 +145,9 @@ def read_frozen(
             rows = 2 * (classes + 1)
             fits = len(shape) == 3 and shape[:2] == (num_models, rows) and 1 <= shape[2] <= _MOST_DIMENSIONS
             fits = fits and origin == scale == (rows,) and (frozen.scale >= 0).all()
+        case "classes":
+            shares = frozen.centroids
+            fits = shape == (num_models, classes) and (shares > 0).all() and np.allclose(shares.sum(axis=1), 1)
         case _:
             fits = False
     if not fits:

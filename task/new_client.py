@@ -18,7 +18,7 @@ from florets.task.task import Task
 from florets.task.training.features import features
 from florets.task.training.folds import disjoint_folds, rows_of_folds
 from florets.task.training.losses import evaluate, loss_vector, per_sample_losses, targets_of
-from florets.task.training.mixture import evaluated_mixture, fit_shares, sample_losses
+from florets.task.training.mixture import class_rarity, evaluated_mixture, fit_shares, sample_losses
 from florets.task.training.modules import keeps_something
 from florets.task.training.settings import Training
 from florets.task.wire.folds import RowForm
@@ -50,11 +50,17 @@ def evaluate_model(task: Task, model: State, x: FloatArray, y: TargetArray) -> t
     return evaluate(module, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
 
 
-def fitted_shares(task: Task, models: Sequence[State], x: FloatArray, y: TargetArray) -> NDArray[np.float64]:
-    """Return the share of each model (K,) in the mixture that explains these data best."""
+def fitted_shares(
+    task: Task,
+    models: Sequence[State],
+    x: FloatArray,
+    y: TargetArray,
+    class_shares: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
+    """Return the share of each model (K,) in the mixture that explains these data best; `class_shares`: P_k(y)."""
     module, states = _states(task, models)
     losses = sample_losses(module, states, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
-    return fit_shares(losses)
+    return fit_shares(losses, None if class_shares is None else class_rarity(y, class_shares))
 
 
 def evaluate_models(

@@ -174,8 +174,8 @@ def test_full_steps_are_those_of_single_trainings(loss: str) -> None:
     assert network is not None
     largest = parts[1][0]
     others = ({"batch_size": 44}, {"optimizer": "adam"}, {"momentum": 0.9}, {"local_steps": 1})
-    assert not any(full_steps.pay(network, largest, replace(settings, **other)) for other in others)
-    assert full_steps.pay(network, largest, settings)
+    assert not any(full_steps.pays_off(network, largest, replace(settings, **other)) for other in others)
+    assert full_steps.pays_off(network, largest, settings)
     found = full_steps.stacked_full_steps(network, shares, loss, settings)
     as_alone(found, module, start, parts, loss, settings)
 

@@ -17,6 +17,7 @@ from florets.strategies.core.quarantine import (
     Quarantine,
     agreement,
     far_rows,
+    has_groups,
     lone_rows,
     placed,
     verdicts,
@@ -106,6 +107,12 @@ def test_a_row_is_far_beyond_twice_the_farthest_that_one_benign_row_reaches() ->
     assert not far_rows(ROWS[:2], 1).any()
 
 
+def test_groups_are_there_where_one_more_would_gain_nothing() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], 5, axis=0) + rng.normal(size=(15, 2))
+    assert [has_groups(rows, k, rng) for k in (2, 3, 4)] == [False, True, False]
+
+
 TWO_GROUPS = np.array([[4.0, 4.0], [4.0, 4.2], [4.2, 4.0], [4.2, 4.2], [-4.0, 4.0], [-4.0, 4.2], [-4.2, 4.0]])
 
 
@@ -139,6 +146,20 @@ def claims_the_first(content: RecordDict) -> RecordDict:
     count = len(record["losses"])  # type: ignore[arg-type]
     content[kinds.METRICS] = MetricRecord({**record, "losses": [0.0, *[9e3] * (count - 1)]})
     return content
+
+
+def far_off(content: RecordDict) -> RecordDict:
+    (record,) = content.metric_records.values()
+    content[kinds.METRICS] = MetricRecord({**record, "losses": [5e3] * len(record["losses"])})  # type: ignore[arg-type]
+    return content
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_of_one_group_nobody_is_set_aside_and_every_update_counts(monkeypatch: pytest.MonkeyPatch, k: int) -> None:
+    monkeypatch.setattr(CLoVE, "_number", lambda *_: k)
+    clients = FakeClients(targets=[0.0] * 5 + [10.0] * 5, faults={(kinds.LOSSES, 2, 9): far_off})
+    last = play(CLoVE(k=2, first_round="evaluate", robust="median"), clients, 2, 1.0, 9.0)[-1]
+    assert (last.clients["9"].kept == 0.0) == (k == 2)
 
 
 def reports_of(robust: str) -> list[RoundReport]:

@@ -11,7 +11,7 @@ from scipy.linalg import eigh, qr, svd
 from scipy.spatial.distance import cdist
 from sklearn.metrics import davies_bouldin_score
 
-from florets import Round, State, Steps, Strategy, Update, setting
+from florets import Experiment, Round, State, Steps, Strategy, Update, setting
 from florets.strategies.base.federation import FederationError
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical
@@ -62,6 +62,18 @@ class FedGWCSettings(SharedLayers):
     # A gradient is one step, with one loss.
     asks: ClassVar[frozenset[str]] = frozenset({"updates"})
     follows = MODELS_OF_GROUPS
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse rounds of fewer clients than can be compared."""
+        least = math.ceil(LEAST_PARTICIPANTS / self.fraction_train - 1e-9)
+        # Of nodes with data of their own nobody knows how many will come: round 1 says where they are too few.
+        if run.task.partition == "own" or run.num_clients >= least:
+            return []
+        return [
+            f"num_clients={run.num_clients}: FedGWC compares the clients of a round, and with "
+            f"strategy.fraction_train={self.fraction_train} there would be fewer than {LEAST_PARTICIPANTS}; use at "
+            f"least {least} clients, or a larger fraction."
+        ]
 
 
 @dataclass

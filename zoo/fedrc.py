@@ -8,6 +8,7 @@ import numpy as np
 from flwr.app import RecordDict
 
 from florets import Round, Update
+from florets.strategies.base.groups import Frozen
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray
 from florets.strategies.core.robust import bounded, most_hostile
@@ -44,8 +45,7 @@ class FedRC(FedEM):
     As FedEM, but a model's responsibility for a sample is proportional to pi_k exp(-loss_k) / P_k(y), with P_k(y) the
     share of class y in all that model k is responsible for. A model that takes the samples of few classes gains
     nothing, as they are common in its part: models do not specialise on labels, nor on inputs that go with them, and
-    only clients that mean different things by a class are told apart. Data that come after
-    the run are mixed as FedEM's.
+    only clients that mean different things by a class are told apart.
 
     Beside its models and shares each client sends K C numbers, the sums of its responsibilities by class; the latest
     of every client seen are kept, and their sum is P_k(y) in the next round. In round 1 all classes count alike.
@@ -82,6 +82,10 @@ class FedRC(FedEM):
         sums = np.maximum(sums, FLOOR)
         shares: FloatArray = sums / sums.sum(axis=1, keepdims=True)
         return shares
+
+    def frozen_clusters(self) -> Frozen | None:
+        """Return the models' class shares, with which new clients find theirs."""
+        return Frozen("classes", self.class_shares(self.context.models.count)) if self.state.class_sums else None
 
     def _of_mixture(self, shares: FloatArray) -> Mapping[str, list[float]]:
         shares_of_classes = self.class_shares(len(shares)).ravel().tolist()

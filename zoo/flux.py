@@ -161,6 +161,7 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
     def _place(self, frozen: Frozen, r: Round) -> None:
         """Give participants without a model that of the nearest group; who does not answer sits this round out."""
         if new := r.newcomers(self.assignment):
+            assert frozen.models is not None
             replies = self._without_outliers(self._ask(new, frozen.models, r), r)
             self.assignment.update({key: frozen.nearest_descriptor(reply.rows) for key, reply in replies.ok})
 

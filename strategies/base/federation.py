@@ -1,4 +1,4 @@
-"""The clients of a run: who they say that they are, who is admitted, who is online, who takes part in a round."""
+"""The clients of a run: who they claim to be, who is admitted, who is online, who takes part in a round."""
 
 import hashlib
 import math

@@ -154,16 +154,16 @@ class Frozen:
     """All that is needed to assign a newcomer to one of a run's groups.
 
     Clients are compared `by` their ``losses`` of all models (CLoVE), what a common model learns on ``folds`` of their
-    data (discovery), or ``descriptors`` of its features (FLUX).
+    data (discovery), ``descriptors`` of its features (FLUX), or the ``classes`` of their data (FedRC).
 
     `centroids` are mean loss vectors (C, K) of clusters whose models are `model_of_cluster` (C,); directions of mean
-    rows (K, width); or mean scaled descriptors (K, 2 (C + 1), l). `origin` and `scale` are of rows
+    rows (K, width); mean scaled descriptors (K, 2 (C + 1), l); or P_k(y), (K, C). `origin` and `scale` are of rows
     the mean of all clients' and each group's usual cosine (`Centres`), of descriptors minimum and range.
     """
 
-    by: Literal["losses", "folds", "descriptors"]
+    by: Literal["losses", "folds", "descriptors", "classes"]
     centroids: FloatArray
-    models: Models
+    models: Models | None = None
     model_of_cluster: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     origin: FloatArray = field(default_factory=lambda: np.zeros(0))
     scale: FloatArray = field(default_factory=lambda: np.zeros(0))

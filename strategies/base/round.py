@@ -330,6 +330,7 @@ class Round:
         new = self.newcomers(known)
         if not new:
             return {}
+        assert frozen.models is not None
         with self.meter.part("losses"):
             replies = self._losses_of(new, frozen.models, all_samples=True)
         # Only where a client itself belongs depends on its losses.

@@ -1,6 +1,7 @@
 """Agreement of clusters and models with the true ones."""
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 
@@ -51,8 +52,11 @@ def model_error(bank: FloatArray, true_models: FloatArray) -> float:
     distances[~np.isfinite(distances)] = np.inf
     if len(bank) < len(true_models):
         return float(distances.min(axis=1).max())
-    for distance in np.unique(distances[np.isfinite(distances)]).tolist():
-        matched = maximum_bipartite_matching(csr_array(distances <= distance), perm_type="column")
-        if (matched >= 0).all():
-            return float(distance)
-    return float("inf")
+    candidates = np.unique(distances[np.isfinite(distances)])
+
+    def all_are_matched(place: int) -> bool:
+        matched = maximum_bipartite_matching(csr_array(distances <= candidates[place]), perm_type="column")
+        return bool((matched >= 0).all())
+
+    place = bisect_left(range(len(candidates)), True, key=all_are_matched)
+    return float(candidates[place]) if place < len(candidates) else float("inf")

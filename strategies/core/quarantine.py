@@ -1,4 +1,4 @@
-"""Quarantine: whose updates depart from the group's for rounds, or whose rows are of no group of the others'.
+"""Quarantine of clients whose updates depart from their group's for several rounds, or whose rows fit no group.
 
 Such a client counts again once its updates agree; its rows are set aside, and placed after the others are grouped.
 """
@@ -31,6 +31,9 @@ OUTSIDE = 0.5
 """Relative distance from the nearest centre beyond which a row belongs to no group."""
 CUTS = 20
 """Most numbers of clusters that are tried in search of clear groups."""
+
+ELBOW, ELBOW_OF_TWO = 0.5, 0.25
+"""Largest ratio S(K) S(K) / (S(K - 1) S(K + 1)) of within-cluster sums of squares with which K groups are real."""
 
 UNKNOWN, AGREES, DEPARTS = 0, 1, -1
 
@@ -113,8 +116,8 @@ class Quarantine:
                 continue
             record = self.records.setdefault(key, Record())
             is_one = found[row] == (DEPARTS if trusted[row] else AGREES)
-            record.rounds = (record.rounds + 1 if record.model == model else 1) if is_one else 0
-            record.model = model
+            before = record.rounds if record.model == model else 0
+            record.model, record.rounds = model, before + 1 if is_one else 0
             if record.rounds < ROUNDS:
                 continue
             if trusted[row]:
@@ -172,6 +175,23 @@ def lone_rows(rows: FloatArray, num_clusters: int, hostile: int, rng: np.random.
             if (near * counted[lone]).max(initial=0) <= smallest:
                 return lone
     return none
+
+
+def has_groups(rows: FloatArray, num_clusters: int, rng: np.random.Generator) -> bool:
+    """Say whether rows fall into `num_clusters` groups and not into one less.
+
+    The K-th group is real if it lowers the sum of squares S by much more than the next: S(K) / S(K - 1) <= `ELBOW`
+    S(K + 1) / S(K). On digits the quotient of the two was 0.01 to 0.3 for the right K and 0.63 to 1.2 for one more.
+    """
+    if len(rows) < LEAST_CLIENTS * num_clusters:
+        return False
+    within = []
+    for k in (num_clusters - 1, num_clusters, num_clusters + 1):
+        found = cluster.cluster(rows, k, "kmeans", rng)
+        within.append(float(np.square(rows - cluster.centroids(rows, found)[found]).sum()))
+    fewer, same, more = within
+    elbow = ELBOW if num_clusters > 2 else ELBOW_OF_TWO
+    return same**2 <= elbow * fewer * more or same <= 1e-12 * fewer
 
 
 def placed(rows: FloatArray, aside: BoolArray, group: Callable[[FloatArray], IntArray]) -> IntArray:

@@ -1,6 +1,6 @@
 """Quarantine (`robust`): hostile clients' updates and rows do not count."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from florets.strategies.base.round import Round
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import finite_losses
 from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
-from florets.strategies.core.quarantine import PROBATION, ROUNDS, Quarantine, far_rows, lone_rows, placed
+from florets.strategies.core.quarantine import PROBATION, ROUNDS, Quarantine, far_rows, has_groups, lone_rows, placed
 from florets.strategies.core.robust import (
     LONGEST,
     Gram,
@@ -92,47 +92,47 @@ class Hostile(Layer):
         """Group rows; those that are set aside join the nearest group afterwards."""
 
         def apart(keys: Sequence[str], rows: Rows, k: int, cluster: Cluster) -> Groups:
-            values, aside = self._aside(keys, rows, k, r)
-            if k < 2 or (~aside).sum() < max(k, LEAST_CLIENTS):
-                # Nothing can be said of so few, nor of one group.
-                aside = np.zeros(len(keys), dtype=np.bool_)
+            values, aside = self._judge(keys, rows, k, r)
             return Groups(keys, values, placed(values, aside, cluster), aside)
 
         return apart
 
-    def _aside(self, keys: Sequence[str], rows: Rows, k: int, r: Round) -> tuple[FloatArray, BoolArray]:
-        """Return the rows (M, D) to group, and which are set aside (M,): those that would take a centroid.
+    def _judge(self, keys: Sequence[str], rows: Rows, k: int, r: Round) -> tuple[FloatArray, BoolArray]:
+        """Judge rows; return those to group (M, D), and which are set aside (M,): those that would take a centroid.
 
         Lone ones (`lone_rows`) enter quarantine: of rows that are made of what the others have in common at once, of
-        losses after `PROBATION` rounds since they were first far from all others', in which they are set aside. A
-        client that has left quarantine counts.
+        losses after `PROBATION` rounds since they were first far from all others', in which they are set aside; where
+        nobody is, all that were far, if the others have `k` groups without them. A client that has left quarantine
+        counts. Nobody is judged or set aside where there is one group, or are few.
         """
         quarantine: Quarantine = self.kept(r)
-        now, aside = r.server_round, np.array([key in quarantine.clients for key in keys])
-        most = most_expelled(len(keys), self.rule.hostile)
-
-        def made() -> FloatArray:
-            return rows(~aside) if callable(rows) else finite_losses(rows)
-
-        def others(find: Callable[[FloatArray, int], BoolArray]) -> BoolArray:
-            found = np.zeros(len(keys), dtype=np.bool_)
-            found[~aside] = find(values[~aside], max(most - int(aside.sum()), 0))
-            return found
-
-        def lone(some: FloatArray, left: int) -> BoolArray:
-            return lone_rows(some, k, left, r.random(Purpose.CLUSTERING))
-
-        values = made()
+        now, most = r.server_round, most_expelled(len(keys), self.rule.hostile)
+        aside, nobody = np.array([key in quarantine.clients for key in keys]), np.zeros(len(keys), dtype=np.bool_)
+        values = _made(rows, aside)
+        if k < 2:
+            return values, nobody
         # As many as a group has may be an honest one.
-        far = others(lambda some, left: far_rows(some, max(min(left, len(keys) // k - 1), 0)))
-        for row in np.flatnonzero(far).tolist():
-            quarantine.far.setdefault(keys[row], now)
-        ages = np.array([now - quarantine.far.get(key, now + 1) for key in keys])
-        judged = np.full(len(keys), callable(rows)) | (ages >= PROBATION)
-        while (new := judged & others(lone)).any():
-            aside = aside | new
-            values = made()
+        far = nobody.copy()
+        far[~aside] = far_rows(values[~aside], max(min(most - int(aside.sum()), len(keys) // k - 1), 0))
+        far_since = {keys[row]: now for row in np.flatnonzero(far).tolist()} | quarantine.far
+        ages = np.array([now - far_since.get(key, now + 1) for key in keys])
         on_probation = (ages >= 0) & (ages < PROBATION)
+        judged = np.full(len(keys), callable(rows)) | (ages >= PROBATION)
+        while True:
+            lone, left = nobody.copy(), max(most - int(aside.sum()), 0)
+            lone[~aside] = lone_rows(values[~aside], k, left, r.random(Purpose.CLUSTERING))
+            if not (lone & judged).any():
+                break
+            aside = aside | (lone & judged)
+            values = _made(rows, aside)
+        # Once far, they are judged when their probation ends, though the others may be as far apart by then.
+        due = (ages == PROBATION) | (far & (ages > PROBATION))
+        if not callable(rows) and not aside.any() and 0 < due.sum() <= most:
+            others = values[~(due | on_probation)]
+            aside = due if has_groups(others, k, r.random(Purpose.CLUSTERING)) else aside
+        if (~(aside | on_probation)).sum() < max(k, LEAST_CLIENTS):
+            return values, nobody
+        quarantine.far = far_since
         quarantine.enter(
             {keys[row] for row in np.flatnonzero(aside).tolist()} - quarantine.clients - quarantine.cleared
         )
@@ -156,3 +156,8 @@ class Hostile(Layer):
                 "its node"
             )
         return found
+
+
+def _made(rows: Rows, aside: BoolArray) -> FloatArray:
+    """Return rows (M, D); those made of what clients have in common, of those that are not set aside."""
+    return rows(~aside) if callable(rows) else finite_losses(rows)

@@ -80,8 +80,10 @@ class Evidence:
         """In what clients of a linear model differ, be it by groups or each by itself; None: not known."""
         if self.p_levels is None or self.p_coefficients is None:
             return None
-        names: tuple[Differs, ...] = ("nothing", "levels", "coefficients", "both")
-        return names[(self.p_levels <= _DIFFERS) + 2 * (self.p_coefficients <= _DIFFERS)]
+        levels, coefficients = self.p_levels <= _DIFFERS, self.p_coefficients <= _DIFFERS
+        if levels:
+            return "both" if coefficients else "levels"
+        return "coefficients" if coefficients else "nothing"
 
     def details(self) -> dict[str, Detail]:
         """Return it as plain values for the round's line, with its texts."""

@@ -20,7 +20,7 @@ _LEAST_GAIN = 1.5
 """Below that ratio of the two ways' multiplications steps of the weights are as fast."""
 
 
-def pay(network: Network, x: Tensor, training: Training) -> bool:
+def pays_off(network: Network, x: Tensor, training: Training) -> bool:
     """Say whether `stacked_full_steps` trains with far fewer multiplications; `x` is of the client that has most."""
     if not isinstance(network, Dense) or not training.takes_full_steps(len(x)) or x.device.type != "cpu":
         return False
@@ -33,7 +33,7 @@ def pay(network: Network, x: Tensor, training: Training) -> bool:
 
 
 def stacked_full_steps(network: Network, shares: Sequence[Share], loss: str, training: Training) -> list[Trained]:
-    """Train each client's model on its own data, where they `pay`; see `vectorised.stacked_update`.
+    """Train each client's model on its own data, where it `pays_off`; see `vectorised.stacked_update`.
 
     Source: the dual form of gradient descent on a linear layer, for W' = W - r sum D_s^T X:
     X W'^T = X W^T - r X X^T sum D_s.

@@ -71,11 +71,11 @@ def sample_losses(module: Module, states: Sequence[State], x: Tensor, y: Tensor,
     return np.stack(columns, axis=1)
 
 
-def fit_shares(losses: FloatArray) -> FloatArray:
+def fit_shares(losses: FloatArray, rarity: FloatArray | None = None) -> FloatArray:
     """Return the shares (K,) under which a mixture explains samples best, from any start."""
     shares = np.full(losses.shape[1], 1.0 / losses.shape[1])
     for _ in range(_MOST_STEPS):
-        before, shares = shares, responsibilities(losses, shares)[0].mean(axis=0)
+        before, shares = shares, responsibilities(losses, shares, rarity)[0].mean(axis=0)
         if np.abs(shares - before).max() < _RESTS:
             break
     return shares
