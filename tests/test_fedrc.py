@@ -1,6 +1,5 @@
 """FedRC: responsibilities against the frequency of classes; its exact properties; faults; clients that come later."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from florets.commands.main import main
+from florets.api.new_data import assign_new
 from florets.conf.compose import compose
 from florets.engines.engine import run
 from florets.server_app.build import build_models, build_task
-from florets.server_app.run_models import FROZEN, load_run, read_frozen
-from florets.strategies.base.encoding import encode
-from florets.strategies.base.groups import Frozen
+from florets.server_app.run_models import load_run
 from florets.strategies.base.models import Models
 from florets.task.training.mixture import class_rarity, class_sums, fit_shares, responsibilities, sample_losses
 from florets.zoo import fedem as handlers
@@ -31,14 +28,6 @@ def test_responsibilities_divide_by_the_share_of_the_class_by_hand() -> None:
     np.testing.assert_allclose(found, [[8 / 23, 15 / 23], [4 / 9, 5 / 9]])
     # The loss that is told is the mixture's.
     assert loss == responsibilities(losses, np.array([0.5, 0.5]))[1]
-
-
-def test_fitted_shares_take_rare_classes_into_account() -> None:
-    losses, labels = np.zeros((6, 2)), np.array([0, 0, 0, 0, 1, 1])
-    rarity = class_rarity(labels, np.array([[0.9, 0.1], [0.1, 0.9]]))
-    # Class 0 is 9 times as likely of model 1, class 1 of model 0: p = pi_1 solves 4 * 8 / (1 + 8 p) = 16 / (9 - 8 p).
-    assert fit_shares(losses, rarity)[1] == pytest.approx(min(1.0, (4 * 9 - 2) / (8 * 6)), abs=1e-4)
-    np.testing.assert_allclose(fit_shares(losses), 0.5)
 
 
 def test_class_shares_are_the_clients_responsibilities_and_come_back_in_the_next_round(
@@ -79,31 +68,14 @@ def test_it_parts_concepts_where_fedem_parts_labels() -> None:
     assert found["fedem"] < 0.5
 
 
-def test_saved_class_shares_that_do_not_fit_are_refused() -> None:
-    assert read_frozen({}, {}, 2, 2) is None
-    for shares in ([[0.5, 0.5]], [[1.0, 0.0], [0.5, 0.5]], [[0.5, 0.6], [0.5, 0.5]]):
-        arrays: dict[str, np.ndarray] = {}
-        told = json.dumps(encode(Frozen("classes", np.array(shares)), arrays))
-        with pytest.raises(ValueError, match="groups by classes"):
-            read_frozen(arrays, {FROZEN: told}, 2, 2)
-
-
 @pytest.mark.slow
-def test_a_new_client_finds_its_shares_by_the_runs_class_shares(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_client_finds_its_shares_by_the_runs_class_shares(tmp_path: Path) -> None:
     given = [*SMALL, "strategy=fedrc", "quiet=true"]
     folder = Path(run(compose([*given, f"results_dir={tmp_path}"]), given).folder)
-    saved = load_run(folder)
+    saved, part = load_run(folder), build_task(compose(given)).client(0)
     assert saved.class_shares is not None
-    np.testing.assert_allclose(saved.class_shares.sum(axis=1), 1.0)
-    part = build_task(compose(given)).client(0)
-    np.savez(tmp_path / "new.npz", x=part.x_test.numpy(), y=part.y_test.numpy())
-    capsys.readouterr()
-    assert main(["assign", f"run={folder}", f"data={tmp_path / 'new.npz'}"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == "These data are a mixture of 2 models:"
     states = [{name: torch.from_numpy(values) for name, values in model.items()} for model in saved.models]
     losses = sample_losses(saved.task.build_model(), states, part.x_test, part.y_test, "cross_entropy")
     expected = fit_shares(losses, class_rarity(part.y_test.numpy(), saved.class_shares))
-    assert [float(line.split()[1]) for line in told[2:4]] == pytest.approx(expected, abs=1e-3)
+    found = assign_new(saved, part.x_test.numpy(), part.y_test.numpy())
+    np.testing.assert_allclose(found.shares, expected, atol=1e-3)
