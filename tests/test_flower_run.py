@@ -66,11 +66,7 @@ def test_flower_and_the_local_engine_give_equal_models_and_assignments(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "settings", "expected"),
-    [
-        (3, "", "num-supernodes=20"),
-        (2, "overrides='no_such_key=1'", "no_such_key"),
-    ],
+    ("nodes", "settings", "expected"), [(3, "", "num-supernodes=20"), (2, "overrides='no_such_key=1'", "no_such_key")]
 )
 def test_a_run_that_cannot_work_ends_soon_and_says_why(
     tmp_path: Path, nodes: int, settings: str, expected: str

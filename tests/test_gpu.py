@@ -38,14 +38,7 @@ def play(folder: Path, device: str, *overrides: str) -> RunSummary:
         ("strategy=ifca", "batch_clients=auto", "task.model=linear", "train=sgd"),
         ("strategy=clove", "batch_clients=auto", "task.model=cnn", "task.model_options={kernel: 3, padding: 1}"),
     ],
-    ids=[
-        "clove",
-        "ifca",
-        "cfl_gp",
-        "clove in blocks",
-        "linear in blocks",
-        "convolutions in blocks",
-    ],
+    ids=["clove", "ifca", "cfl_gp", "clove in blocks", "linear in blocks", "convolutions in blocks"],
 )
 def test_a_gpu_gives_the_cpus_groups_and_nearly_its_models(tmp_path: Path, overrides: tuple[str, ...]) -> None:
     summaries = [play(tmp_path / where, device, *overrides) for where, device in (("a", "cpu"), ("b", "cuda"))]

@@ -73,11 +73,7 @@ def test_one_that_takes_too_long_is_given_up_and_says_which_key_decides(monkeypa
 
 
 @pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        (["loss_matrix=false"], None),
-        ([], "Loss matrix: 4 clients x 2 models"),
-    ],
+    ("settings", "line"), [(["loss_matrix=false"], None), ([], "Loss matrix: 4 clients x 2 models")]
 )
 def test_the_switch_reaches_a_run(tmp_path: Path, settings: list[str], line: str | None) -> None:
     small = ["num_clients=4", "k=2", "task.num_clusters=2", "num_rounds=1", "strategy=ifca", "quiet=true"]

@@ -174,12 +174,7 @@ def test_a_regressions_values_and_errors_are_in_the_targets_unit(
         rows = [{"x": age, "dose": f"{1000 * float(age) + 1000 * odd - 500}"} for age, odd in ages]
         write(tmp_path / "data" / f"{name}.csv", rows, ("x", "dose"))
     keys = [f"data_dir={tmp_path / 'data'}", f"results_dir={tmp_path / 'results'}", "target=dose"]
-    more = [
-        "statistics=true",
-        "task.model=linear",
-        "train.learning_rate=0.1",
-        "train.local_epochs=30",
-    ]
+    more = ["statistics=true", "task.model=linear", "train.learning_rate=0.1", "train.local_epochs=30"]
     assert main([*SETTINGS, *keys, *more, "train.optimizer=sgd"]) == 0
     (clients,) = (tmp_path / "results").rglob("clients.csv")
     capsys.readouterr()

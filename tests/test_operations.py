@@ -36,11 +36,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch, folder: Path, keys: list[str], duri
 
 
 @pytest.mark.parametrize(
-    "more",
-    [
-        ["checkpoint_every=4"],
-        pytest.param(["workers=2", "batch_clients=off"], marks=pytest.mark.slow),
-    ],
+    "more", [["checkpoint_every=4"], pytest.param(["workers=2", "batch_clients=off"], marks=pytest.mark.slow)]
 )
 def test_a_stopped_run_has_its_results_and_goes_on_to_equal_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str]

@@ -26,13 +26,7 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
 }
 """Each with the settings of its short run."""
 
-FAULTED = {
-    **STRATEGIES,
-    "fedem": (),
-    "fedrc": (),
-    "fedsoft": (),
-    "fedgwc": ("strategy.fraction_train=0.5",),
-}
+FAULTED = {**STRATEGIES, "fedem": (), "fedrc": (), "fedsoft": (), "fedgwc": ("strategy.fraction_train=0.5",)}
 """Held to faulty clients: also those whose clients mix all models."""
 
 PERSONAL: dict[str, tuple[str, ...]] = {
@@ -81,8 +75,7 @@ FAULTY = ("num_rounds=4", "num_clients=10", *GROUPS)
 
 
 @pytest.mark.parametrize(
-    ("fault", "strategy"),
-    list(zip(itertools.cycle(["NaN weights", "huge weights (1e6)"]), FAULTED, strict=False)),
+    ("fault", "strategy"), list(zip(itertools.cycle(["NaN weights", "huge weights (1e6)"]), FAULTED, strict=False))
 )
 def test_faulty_clients_leave_the_run_sound(strategy: str, fault: str) -> None:
     outcome = play_faulty(strategy, [fault], seed=0, more=(*FAULTY, *FAULTED[strategy]))

@@ -95,11 +95,7 @@ def test_a_file_by_hand_has_defaults_and_travels_within_the_configuration(tmp_pa
 @pytest.mark.parametrize(
     ("change", "given", "said"),
     [
-        (
-            {"numeric": [{"name": "age"}]},
-            [],
-            "NumericInput: missing 2 required positional arguments",
-        ),
+        ({"numeric": [{"name": "age"}]}, [], "NumericInput: missing 2 required positional arguments"),
         ({"classes": {"no": ["0"], "yes": ["0", "1"]}}, [], "no cell in two of them"),
         ({}, ["target=age"], "task.table.target=age: task.table.preprocessing has ill; leave it out."),
     ],

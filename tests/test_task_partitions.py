@@ -229,12 +229,7 @@ def test_counts_that_do_not_fit_are_refused():
 
 
 @settings(max_examples=15, deadline=None)
-@given(
-    seed=st.integers(0, 2**32),
-    ways=st.integers(1, 10),
-    ways_spread=st.integers(0, 3),
-    shots=st.integers(4, 30),
-)
+@given(seed=st.integers(0, 2**32), ways=st.integers(1, 10), ways_spread=st.integers(0, 3), shots=st.integers(4, 30))
 def test_n_way_clients_have_as_many_samples_of_each_of_their_labels(seed, ways, ways_spread, shots):
     options = {"ways": ways, "ways_spread": ways_spread, "shots": shots}
     shards = n_way(DATA, 6, 1, rng(seed), **options, test_shots=5)

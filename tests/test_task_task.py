@@ -153,11 +153,7 @@ def test_a_name_finds_its_device(
 
 @pytest.mark.parametrize(
     ("name", "gpus", "said"),
-    [
-        ("cuda", 0, "sees 0 CUDA devices"),
-        ("cuda:2", 2, "sees 2 CUDA devices"),
-        ("mps", 0, "none so named"),
-    ],
+    [("cuda", 0, "sees 0 CUDA devices"), ("cuda:2", 2, "sees 2 CUDA devices"), ("mps", 0, "none so named")],
 )
 def test_a_device_that_is_not_there_is_refused(
     name: str, gpus: int, said: str, monkeypatch: pytest.MonkeyPatch
