@@ -1,6 +1,5 @@
 """The `florets` command: one run, or with -m a sweep, of an experiment that Hydra composes."""
 
-import csv
 import logging
 import os
 import shlex
@@ -21,7 +20,7 @@ from florets.conf.extras import version
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import as_plain
 from florets.engines import engine
-from florets.reports.clients import CLIENTS
+from florets.reports.clients import CLIENTS, read_clients
 from florets.reports.console import say
 from florets.reports.summary import RunSummary
 from florets.studies import one_run
@@ -200,11 +199,10 @@ def _groups(folder: Path) -> str:
     """Return which sites are in which of several groups, where the clients have names and are not very many."""
     if not (folder / CLIENTS).is_file():
         return ""
-    members: dict[str, list[str]] = {}
-    with (folder / CLIENTS).open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["found_cluster"]:
-                members.setdefault(row["found_cluster"], []).append(row["client"])
+    members: dict[int, list[str]] = {}
+    for row in read_clients(folder):
+        if row.found_cluster is not None:
+            members.setdefault(row.found_cluster, []).append(row.client)
     names = [name for own in members.values() for name in own]
     if len(members) < 2 or len(names) > _MOST_NAMED or all(map(str.isdecimal, names)):
         return ""

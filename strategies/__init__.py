@@ -92,7 +92,8 @@ TITLES = STRATEGIES | {
 
 def module_of(name: str) -> str:
     """Return the module of a strategy of the registry: in a folder of this package, else in `florets.zoo`."""
-    is_ours = Path(__file__).with_name(name).is_dir()
+    # A folder alone may be a leftover: caches outlast a file that has moved.
+    is_ours = Path(__file__).with_name(name).joinpath("strategy.py").is_file()
     return f"florets.strategies.{name}.strategy" if is_ours else f"florets.zoo.{name}"
 
 

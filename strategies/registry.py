@@ -91,7 +91,7 @@ def settings_type(name: str) -> type[Settings]:
     if not decorated or not issubclass(settings, Settings):
         raise UnknownStrategy(
             f"class {found.path.rpartition(':')[2]} has no Settings (a frozen dataclass that builds on "
-            "florets.strategies.settings.Settings, with @dataclass(frozen=True) above it)"
+            "florets.Settings, with @dataclass(frozen=True) above it)"
         )
     checked: type[Settings] = settings
     return checked

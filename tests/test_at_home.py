@@ -18,6 +18,7 @@ from florets.conf.problems import ConfigError
 from florets.strategies.base.federation import FederationError
 from florets.task.layers import at_home, keep_at_home, make_whole
 from florets.task.training.model_check import check_model
+from florets.task.training.modules import torch_random
 from tests.own_functions import frozen_first
 
 CODE = """
@@ -100,11 +101,10 @@ def kept_mean(module: nn.Module) -> None:
 
 @pytest.mark.parametrize(("change", "message"), [(half, ""), (kept_mean, "one pass through it changes a parameter")])
 def test_frozen_parameters_may_have_any_type_and_may_not_change(change: Callable[[Any], None], message: str) -> None:
-    torch.manual_seed(0)
-    module = frozen_first((1, 8, 8), 10)
+    with torch_random(np.random.default_rng(0)):
+        module, x, y = frozen_first((1, 8, 8), 10), torch.randn(2, 1, 8, 8), torch.tensor([0, 2])
     change(module)
     keep_at_home(module)
-    x, y = torch.randn(2, 1, 8, 8), torch.tensor([0, 2])
     if not message:
         check_model(module, x, y, "cross_entropy", 10, 0)
         return

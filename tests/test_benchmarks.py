@@ -13,6 +13,7 @@ from benchmarks import bench_attacks, bench_privacy, bench_speed
 from benchmarks.bench_attacks import ATTACKS, Sent, hostile_clients
 from benchmarks.bench_privacy import ALL, calibrated, hits, inverted, keys_of, likeness
 from florets.conf.compose import compose
+from florets.task.training.modules import torch_random
 
 
 @pytest.fixture
@@ -107,9 +108,9 @@ def test_confidence_counts_against_the_models_that_never_saw_the_record() -> Non
 
 
 def test_one_input_is_read_exactly_and_the_only_ones_of_a_unit_are() -> None:
-    torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
-    x = torch.rand(1, 6)
+    with torch_random(np.random.default_rng(0)):
+        module = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+        x = torch.rand(1, 6)
     torch.nn.functional.cross_entropy(module(x), torch.tensor([1])).backward()
     weight, bias = (part.grad.double().numpy() for part in list(module.parameters())[:2])
     units = np.column_stack([weight, bias])

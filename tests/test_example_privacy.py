@@ -25,6 +25,7 @@ from florets.strategies.layers.example_noise import ExampleLedger
 from florets.strategies.settings import Privacy
 from florets.task.training import dp_sgd, loop
 from florets.task.training.losses import loss_vector
+from florets.task.training.modules import torch_random
 from florets.task.training.objective import Objective, Proximal
 from florets.task.training.settings import Training
 from florets.task.wire import kinds, noise
@@ -81,8 +82,8 @@ def test_the_noise_that_a_client_chooses_spends_its_budget_and_no_more() -> None
 
 
 def small() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
-    torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), torch.randn(9, 6), torch.arange(9) % 3
+    with torch_random(np.random.default_rng(3)):
+        return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), torch.randn(9, 6), torch.arange(9) % 3
 
 
 def test_without_noise_and_clips_steps_are_those_of_plain_gradients() -> None:

@@ -10,6 +10,7 @@ from florets.conf.compose import compose
 from florets.server_app.build import build_task
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import counted
+from florets.task.training.modules import torch_random
 from florets.task.training.objective import Objective
 from florets.task.training.settings import Training
 from florets.zoo.per_fedavg import Adaptation
@@ -42,8 +43,8 @@ def test_a_step_is_that_of_the_hand_computed_gradient(exact: bool, passes: int) 
 @pytest.mark.slow
 def test_the_exact_gradient_is_that_of_the_loss_after_the_adaptation() -> None:
     def model() -> nn.Module:
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.Tanh(), nn.Linear(5, 3))
+        with torch_random(rng()):
+            return nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.Tanh(), nn.Linear(5, 3))
 
     def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
         outputs = functional_call(model(), parameters, (X,))
@@ -66,8 +67,8 @@ def test_with_alpha_0_training_is_the_plain_one_to_the_bit(exact: bool) -> None:
     """With batch normalisation and dropout, whose statistics and draws are those of the steps' own batches."""
     found = []
     for terms in ((), (Adaptation(0.0, X, Y, "cross_entropy", Training(batch_size=4), rng(1), exact),)):
-        torch.manual_seed(0)
-        module = nn.Sequential(net((1, 8, 8), 6), nn.Dropout(0.5), nn.Linear(6, 3))
+        with torch_random(rng()):
+            module = nn.Sequential(net((1, 8, 8), 6), nn.Dropout(0.5), nn.Linear(6, 3))
         settings = Training(0.1, 2, 4, "sgd", momentum=0.9, weight_decay=0.01)
         train(module, X, Y, "cross_entropy", settings, rng(), Objective(terms=terms))
         found.append(module.state_dict())

@@ -117,8 +117,8 @@ X, Y = torch.rand(10, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torc
 
 
 def model() -> nn.Sequential:
-    torch.manual_seed(0)
-    return net((1, 8, 8), 3)  # type: ignore[return-value]
+    with torch_random(np.random.default_rng(0)):
+        return net((1, 8, 8), 3)  # type: ignore[return-value]
 
 
 def values(module: nn.Module) -> dict[str, Tensor]:

@@ -461,7 +461,7 @@ class Strategy(FlowerStrategy, ABC, Generic[S, M]):
         self.last_round = self.settings.rounds_before + num_rounds
         self.summary()
         train_config = train_config or ConfigRecord()
-        if self.privacy is None:
+        if not self.layers:
             self.protect(num_rounds)
         configs = train_config, evaluate_config or train_config
         return run_rounds(self, grid, initial_arrays, *configs, evaluate_fn, on_round, earlier or Earlier())

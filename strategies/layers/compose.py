@@ -18,7 +18,7 @@ def compose(strategy: Any, num_rounds: int, earlier: Any = None) -> tuple[tuple[
     run, settings, layers = strategy.run, strategy.settings, list[Layer]()
     ledger = _ledger_of(strategy, num_rounds, earlier)
     if ledger is None:
-        from florets.strategies.layers.losses import LossOutliers, UpdateOutliers
+        from florets.strategies.layers.outliers import LossOutliers, UpdateOutliers
 
         layers.append(UpdateOutliers())
         if hasattr(settings, "outlier_loss"):

@@ -109,7 +109,7 @@ def dealt(clusters_of: Callable[..., Clusters]) -> Callable[..., list[Shard]]:
     *common, _ = inspect.signature(partition).parameters.values()
     options = list(inspect.signature(clusters_of).parameters.values())[3:]
     update_wrapper(partition, clusters_of, ("__module__", "__name__", "__qualname__", "__doc__"))
-    partition.__signature__ = inspect.Signature([*common, *options])  # type: ignore[attr-defined]
+    partition.__signature__ = inspect.Signature([*common, *options])  # type: ignore[attr-defined]  # as functools does
     partition.__annotations__ |= {option.name: option.annotation for option in options}
     return partition
 

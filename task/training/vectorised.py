@@ -187,8 +187,9 @@ def joined_losses(
     """Return the mean loss of each of K models on each of n clients' data in eval mode, (n, K)."""
     if not _join(module, parts):
         return np.stack([loss_vector(module, states, x, y, loss) for x, y in parts])
-    network, losses = network_of(module), list[Tensor]()
-    stacks = {name: torch.stack([state[name] for state in states]) for name in states[0]}
+    network, losses, stacks = network_of(module), list[Tensor](), dict[str, Tensor]()
+    if isinstance(network, Convolutions):
+        stacks = {name: torch.stack([state[name] for state in states]) for name in states[0]}
     with torch.inference_mode():
         for x, y in _passes(module, parts):
             targets = targets_of(x, y, loss)
